@@ -1,0 +1,95 @@
+"""Files that are whole or absent: written beside their name, flushed to disk, then renamed."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .errors import OutputError
+
+_READ_BYTES = 1 << 20
+
+
+def sha256_bytes(data: bytes | memoryview) -> str:
+    """Return the SHA-256 of ``data`` in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hexadecimal, reading it in blocks of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def explain_output_errors(path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` while writing ``path`` into an `OutputError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "the disk is full: free some space or choose another folder, then run the same command again"
+        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            remedy = "the place is not writable: choose another folder with --out"
+        else:
+            remedy = error.strerror or str(error)
+        raise OutputError(f"cannot write {path}: {remedy}") from error
+
+
+def make_folder(path: Path) -> Path:
+    """Create ``path`` and its parents; `OutputError` when that is impossible."""
+    with explain_output_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside ``path``; flush it and rename it to ``path`` when the block succeeds.
+
+    A failure, a full disk or a kill leaves whatever ``path`` was before.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with explain_output_errors(path):
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            _flush_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path``, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return ``value`` as indented JSON with a final newline; NaN and infinities are refused."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON to ``path``, whole or not at all."""
+    write_bytes(path, json_bytes(value))
