@@ -1,0 +1,37 @@
+"""Singular values of matrices too large to hold, numerical ranks, and the report that carries both.
+
+Floor 1: this package takes arrays or blocks of rows and knows no language model.
+"""
+
+from .base import Spectrum, SpectrumMethod
+from .compute import choose, measure, singular_values
+from .dense import Dense
+from .factored import Factored
+from .gram import Gram
+from .measures import effective_rank, entropy_rank, stable_rank
+from .precision import EPS, Precision, Provenance, precision
+from .report import RankReport
+from .rules import RULES, RankEstimate, numerical_rank, tolerance
+
+__all__ = [
+    "EPS",
+    "RULES",
+    "Dense",
+    "Factored",
+    "Gram",
+    "Precision",
+    "Provenance",
+    "RankEstimate",
+    "RankReport",
+    "Spectrum",
+    "SpectrumMethod",
+    "choose",
+    "effective_rank",
+    "entropy_rank",
+    "measure",
+    "numerical_rank",
+    "precision",
+    "singular_values",
+    "stable_rank",
+    "tolerance",
+]

@@ -1,0 +1,33 @@
+"""What every context encoder offers: token ids in, hidden states out, with a state that is carried along."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+State = tuple[Tensor, ...]
+"""The recurrent state after the last token: tensors whose second dimension is the batch."""
+
+
+class Backbone(nn.Module, ABC):
+    """A causal encoder of contexts. Subclasses are final and hold their input embeddings as ``embedding``."""
+
+    embedding: nn.Embedding
+    hidden_size: int
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """Return the state before the first token, on the backbone's device and in its dtype."""
+
+    @abstractmethod
+    def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Encode a stretch of text.
+
+        Args:
+            ids: int64, (L, B): L tokens of B parallel texts.
+            state: as returned for the stretch before.
+
+        Returns:
+            hidden states (L, B, hidden_size), and the state after the last token.
+        """

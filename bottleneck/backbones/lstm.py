@@ -1,0 +1,69 @@
+"""A stack of LSTM layers with dropout between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from ..embeddings import init_embeddings_
+from ..errors import ConfigurationError
+from .base import Backbone, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMConfig:
+    """Settings of `LSTM`."""
+
+    embedding_size: int = 100
+    """Size of the input embeddings; tied embeddings need the head's d."""
+    hidden_size: int = 200
+    """Size of every layer."""
+    layers: int = 2
+    """Number of layers."""
+    dropout: float = 0.2
+    """Probability of dropping a unit: on the embeddings, between the layers and on the output."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no LSTM can have."""
+        if min(self.embedding_size, self.hidden_size, self.layers) < 1:
+            raise ConfigurationError("an LSTM's embedding_size, hidden_size and layers must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigurationError(f"dropout must be in [0, 1), not {self.dropout}")
+
+
+@final
+class LSTM(Backbone):
+    """A language model's standard encoder (Zaremba et al. 2014), on torch's fused kernels.
+
+    Example:
+        >>> import torch
+        >>> lstm = LSTM(LSTMConfig(embedding_size=4, hidden_size=6), vocab_size=10)
+        >>> hidden, state = lstm(torch.zeros(5, 2, dtype=torch.long), lstm.initial_state(2))
+        >>> hidden.shape
+        torch.Size([5, 2, 6])
+    """
+
+    Config = LSTMConfig
+
+    def __init__(self, config: LSTMConfig, *, vocab_size: int) -> None:
+        super().__init__()
+        self.config, self.hidden_size = config, config.hidden_size
+        self.embedding = nn.Embedding(vocab_size, config.embedding_size)
+        init_embeddings_(self.embedding.weight)
+        between = config.dropout if config.layers > 1 else 0.0
+        self.lstm = nn.LSTM(config.embedding_size, config.hidden_size, config.layers, dropout=between)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def initial_state(self, batch_size: int) -> State:
+        """Return zeros: (layers, B, hidden_size), twice."""
+        shape = (self.config.layers, batch_size, self.hidden_size)
+        zeros = self.embedding.weight.new_zeros(shape)
+        return zeros, torch.zeros_like(zeros)
+
+    def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Encode a stretch of text; see `Backbone.forward`."""
+        hidden, (h, c) = self.lstm(self.dropout(self.embedding(ids)), (state[0], state[1]))
+        return self.dropout(hidden), (h, c)

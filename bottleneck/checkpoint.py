@@ -1,0 +1,153 @@
+"""A run on disk: what is in its folder, and how it is read back with every byte checked.
+
+The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``,
+``trainer_state/`` and, last of all, ``COMPLETE`` with the SHA-256 of the others. Wall-clock times stand apart
+in ``timing.jsonl``, which no hash covers: everything else is the same, byte for byte, for one seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from .corpora import Vocabulary
+from .errors import RunError
+from .files import sha256_file, write_bytes, write_json
+from .language_model import LanguageModel, ModelConfig
+
+FORMAT = "softmax-bottleneck run 1"
+CONFIG, VOCABULARY, MODEL, COMPLETE = "config.json", "vocabulary.json", "model.safetensors", "COMPLETE"
+METRICS, TIMING, STATE = "metrics.jsonl", "timing.jsonl", "trainer_state"
+_TIED = "head.weight"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, read and checked."""
+
+    path: Path
+    config: Mapping[str, Any]
+    """``config.json`` as written."""
+    vocabulary: Vocabulary
+    model: LanguageModel
+    """In eval mode, on the CPU, float32."""
+
+    @property
+    def corpus(self) -> str:
+        """Name or path of the corpus it was trained on."""
+        return str(self.config["corpus"]["name"])
+
+
+def is_run(path: Path) -> bool:
+    """Return whether ``path`` is a run folder of this tool, finished or not."""
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def save_model(path: Path, model: LanguageModel) -> None:
+    """Write the weights as safetensors; tied embeddings once."""
+    write_bytes(path, save_tensors(model_tensors(model)))
+
+
+def model_tensors(model: LanguageModel) -> dict[str, Tensor]:
+    """Return the weights by name, tied embeddings under their input name only."""
+    state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    if model.config.tie_embeddings:
+        del state[_TIED]
+    return state
+
+
+def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
+    """Fill a model's weights; `RunError` when names or shapes do not fit."""
+    expected = model_tensors(model)
+    if different := sorted(set(tensors) ^ set(expected)):
+        raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise RunError(
+                f"{where} does not fit its config.json: {name!r} has shape {tuple(tensor.shape)}, "
+                f"not {tuple(expected[name].shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in expected.items():
+            tensor.copy_(tensors[name])
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the ``config.json`` of a run folder, finished or not."""
+    if not path.is_dir():
+        raise RunError(f"there is no run folder {path}; 'bottleneck train --out {path}' makes one")
+    file = path / CONFIG
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one") from None
+    except ValueError as error:
+        raise RunError(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise RunError(
+            f"{file} was not written by this tool (its format is not {FORMAT!r}); "
+            "a run is a folder made by 'bottleneck train'"
+        )
+    return config
+
+
+def load(path: str | Path) -> Run:
+    """Read a finished run and check every file against the hashes in ``COMPLETE``.
+
+    Raises:
+        RunError: when the folder is missing, unfinished, changed, or another tool's.
+    """
+    path = Path(path)
+    config = read_config(path)
+    _check_hashes(path)
+    try:
+        vocabulary = Vocabulary(tuple(json.loads((path / VOCABULARY).read_text(encoding="utf-8"))))
+        model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
+        tensors = load_tensors((path / MODEL).read_bytes())
+    except (KeyError, TypeError, ValueError, ValidationError, SafetensorError) as error:
+        raise RunError(f"the run {path} cannot be read: {error}") from error
+    load_tensors_into(model, tensors, where=path / MODEL)
+    return Run(path, config, vocabulary, model.eval())
+
+
+def write_complete(path: Path) -> None:
+    """Seal a run: write the hashes of all its files, last of all."""
+    write_json(path / COMPLETE, {"sha256": {name: sha256_file(path / name) for name in sealed_files(path)}})
+
+
+def sealed_files(path: Path) -> list[str]:
+    """Return the files that ``COMPLETE`` covers, by name."""
+    state = sorted(f"{STATE}/{file.name}" for file in (path / STATE).iterdir() if file.name[0] != ".")
+    return [CONFIG, VOCABULARY, MODEL, METRICS, *state]
+
+
+def _check_hashes(path: Path) -> None:
+    try:
+        hashes = json.loads((path / COMPLETE).read_text(encoding="utf-8"))["sha256"].items()
+    except FileNotFoundError:
+        raise RunError(
+            f"the run {path} is not finished (it has no {COMPLETE} file); "
+            "run the same 'bottleneck train' command again to finish it"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path / COMPLETE} is damaged: {error!r}; train the run again") from error
+    for name, expected in hashes:
+        file = path / name
+        if not file.is_file():
+            raise RunError(f"the run {path} lost its file {name}; train it again or copy it anew")
+        if sha256_file(file) != expected:
+            raise RunError(f"{file} has changed since the run was finished; train it again or copy it anew")

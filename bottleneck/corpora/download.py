@@ -1,0 +1,55 @@
+"""Fetching one address into memory, bounded in time and size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from .._version import __version__
+from ..errors import CorpusError
+
+Progress = Callable[[str, int, int], None]
+"""Called with the file's name, the bytes that have come, and the bytes in all (0: not known)."""
+
+_TIMEOUT = 30.0  # seconds without a byte
+_BLOCK_BYTES = 1 << 16
+_BY_HAND = "or get the file in another way and give it with --from PATH"
+
+
+def download(url: str, *, limit: int, progress: Progress | None = None) -> bytes:
+    """Return the bytes at ``url`` (http or https), at most ``limit`` of them.
+
+    `CorpusError` when the address is wrong, the server cannot be reached or refuses, the answer is longer
+    than ``limit``, or the connection breaks before its end.
+    """
+    if not url.lower().startswith(("http://", "https://")):
+        raise CorpusError(f"{url!r} is no web address: it must begin with https:// or http://, {_BY_HAND}")
+    try:
+        return _fetch(url, limit, progress)
+    except HTTPError as error:
+        error.close()
+        raise CorpusError(f"{url} answered {error.code} {error.reason}: check the address, {_BY_HAND}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise CorpusError(f"cannot download {url} ({reason}): check the network, {_BY_HAND}") from error
+
+
+def _fetch(url: str, limit: int, progress: Progress | None) -> bytes:
+    name = unquote(urlsplit(url).path).rsplit("/", 1)[-1] or url
+    request = Request(url, headers={"User-Agent": f"softmax-bottleneck/{__version__}"})
+    data = bytearray()
+    with urlopen(request, timeout=_TIMEOUT) as response:
+        total = response.length or 0
+        while block := response.read(_BLOCK_BYTES):
+            data += block
+            if max(len(data), total) > limit:
+                raise CorpusError(f"{url} sends more than {limit:,} bytes: it is something else than this corpus")
+            if progress is not None:
+                progress(name, len(data), total)
+    # http.client reports a broken connection only to a read() without a size.
+    if len(data) < total:
+        raise CorpusError(f"{url} broke off after {len(data):,} of {total:,} bytes: run the same command again")
+    return bytes(data)

@@ -1,0 +1,89 @@
+"""What corpora there are, and how to load one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CorpusError
+from . import python_docs
+from .cache import corpus_folder, is_present, read
+from .corpus import Corpus, corpus_of
+from .folder import load_folder
+from .pinned import PINNED
+from .vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class CorpusInfo:
+    """What is known of a corpus without downloading it.
+
+    ``tokens`` (for each split, `EOS` counted) and ``vocabulary_size`` are None when they are not known.
+    ``available`` says whether `load` can have it now. ``path`` is its folder in the cache, there or not; None
+    for the built-in corpus.
+    """
+
+    name: str
+    description: str
+    licence: str
+    tokens: Mapping[str, int] | None
+    vocabulary_size: int | None
+    available: bool
+    path: Path | None
+
+
+def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+    """Return a corpus as token ids.
+
+    ``name`` is ``"python-docs"``, ``"ptb"``, ``"wikitext-2"``, or a folder with ``train.txt``, ``valid.txt``
+    and ``test.txt`` (a `Path` is always a folder). ``vocabulary``, a trained run's, encodes the text; without
+    it the corpus makes its own. ``cache`` is the folder to use instead of the platform's.
+
+    `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit
+    ``vocabulary``.
+    """
+    if name == python_docs.NAME:
+        return python_docs.load_python_docs(vocabulary=vocabulary)
+    if isinstance(name, str) and name in PINNED:
+        return corpus_of(name, read(PINNED[name], cache=cache), vocabulary=vocabulary)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return load_folder(folder, vocabulary=vocabulary)
+    known = ", ".join([python_docs.NAME, *PINNED])
+    found = "is a file, not a corpus" if folder.exists() else "is no corpus"
+    raise CorpusError(
+        f"{str(name)!r} {found}: choose one of {known}, or a folder that holds train.txt, valid.txt and test.txt"
+    )
+
+
+def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
+    """Return what `load` knows by name, the built-in corpus first."""
+    return [_python_docs_info()] + [
+        CorpusInfo(
+            name=corpus.name,
+            description=corpus.description,
+            licence=corpus.licence,
+            tokens=corpus.tokens,
+            vocabulary_size=corpus.vocabulary_size,
+            available=is_present(corpus, cache=cache),
+            path=corpus_folder(corpus, cache=cache),
+        )
+        for corpus in PINNED.values()
+    ]
+
+
+def _python_docs_info() -> CorpusInfo:
+    try:
+        corpus = python_docs.load_python_docs()
+    except CorpusError:
+        corpus = None
+    return CorpusInfo(
+        name=python_docs.NAME,
+        description="the reference text that Python's help() shows; nothing to download",
+        licence="PSF licence; part of CPython",
+        tokens=None if corpus is None else {split: len(ids) for split, ids in corpus.splits.items()},
+        vocabulary_size=None if corpus is None else len(corpus.vocabulary),
+        available=corpus is not None,
+        path=None,
+    )

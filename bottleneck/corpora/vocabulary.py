@@ -1,0 +1,75 @@
+"""Tokens and their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorpusError
+from ..files import json_bytes, sha256_bytes
+
+UNK = "<unk>"
+EOS = "<eos>"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The ``M`` tokens a language model can predict; a token's id is its place.
+
+    ``tokens`` are distinct; a token that comes twice raises `CorpusError`.
+
+    >>> Vocabulary.of(["a", "rose", "is", "a", "rose", EOS]).tokens
+    ('a', 'rose', 'is', '<eos>')
+    """
+
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.index) != len(self.tokens):
+            twice = next(token for place, token in enumerate(self.tokens) if self.index[token] != place)
+            raise CorpusError(f"the vocabulary holds the token {twice!r} twice: each token may come once")
+
+    @classmethod
+    def of(cls, tokens: Iterable[str]) -> Vocabulary:
+        """Return the distinct ``tokens`` in order of first appearance."""
+        return cls(tuple(dict.fromkeys(tokens)))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Each token's id."""
+        return {token: place for place, token in enumerate(self.tokens)}
+
+    @cached_property
+    def sha256(self) -> str:
+        """The SHA-256 of the token list as `write_json` writes it, in hexadecimal."""
+        return sha256_bytes(json_bytes(list(self.tokens)))
+
+    def encode(self, tokens: Iterable[str], where: str = "the text") -> npt.NDArray[np.int64]:
+        """Return the ids of ``tokens``, 1-D int64; an unknown one is a `CorpusError` naming ``where``.
+
+        An unknown token is never turned into `UNK` here: that would change the perplexity without a word.
+        """
+        try:
+            return np.fromiter(map(self.index.__getitem__, tokens), dtype=np.int64)
+        except KeyError as error:
+            raise CorpusError(
+                f"{where}: the token {error.args[0]!r} is not among the {len(self)} of the vocabulary; "
+                f"use the corpus that the vocabulary was made from, or write {self._stand_in()} in its place"
+            ) from None
+
+    def decode(self, ids: npt.NDArray[np.int64]) -> list[str]:
+        """Return the tokens of ``ids``, a 1-D array of ids in ``[0, M)``; others are a `CorpusError`."""
+        outside = ids[(ids < 0) | (ids >= len(self))]
+        if outside.size:
+            raise CorpusError(f"the id {outside[0]} is no token: the vocabulary's ids are 0 to {len(self) - 1}")
+        return [self.tokens[place] for place in ids.tolist()]
+
+    def _stand_in(self) -> str:
+        return UNK if UNK in self.index else "a known token"

@@ -1,0 +1,76 @@
+"""Mixture of softmaxes: the high-rank output layer of Yang et al. 2018."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .base import Head, HeadConfig, RankBound, Reduction
+from .blocked import mixture_nll
+from .context import ContextVectors, MixtureWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoSConfig(HeadConfig):
+    """Settings of `MoS`."""
+
+    components: int = 15
+    """K, the number of softmaxes."""
+
+
+@final
+class MoS(Head):
+    r"""A mixture of K softmaxes that share their output embeddings.
+
+    .. math:: P(x | c) = \sum_k π_{c,k} \frac{\exp(h_{c,k}·w_x + b_x)}{\sum_{x'} \exp(h_{c,k}·w_{x'} + b_{x'})}
+
+    References:
+        Yang et al. 2018, §2.4.
+
+    Example:
+        >>> import torch
+        >>> head = MoS(hidden_size=8, vocab_size=50, embedding_size=4, components=3)
+        >>> loss = head.nll(torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.long))
+        >>> loss.shape
+        torch.Size([])
+    """
+
+    Config = MoSConfig
+    config: MoSConfig
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        components = self.config.components
+        self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
+        self.mixture = MixtureWeights(self.hidden_size, components=components)
+
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """Return log P(x | hidden) in nats: (…, hidden_size) → (…, M)."""
+        total: Tensor | None = None
+        vectors, log_prior = self.contexts(hidden), self.mixture(hidden)
+        # One component at a time: K × M log-probabilities a context are never held together.
+        for k in range(self.config.components):
+            logits = F.linear(vectors[..., k, :], self.weight, self.bias)
+            term = torch.log_softmax(logits, -1) + log_prior[..., k : k + 1]
+            total = term if total is None else torch.logaddexp(total, term)
+        assert total is not None
+        return total
+
+    def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+        """Return −log P(target | hidden) in nats; see `Head.nll`."""
+        vectors = self.contexts(hidden).reshape(-1, self.config.components, self.embedding_size)
+        log_prior = self.mixture(hidden).reshape(-1, self.config.components)
+        loss = mixture_nll(vectors, log_prior, self.weight, self.bias, targets.reshape(-1), reduction=reduction)
+        return loss.view(targets.shape) if reduction == "none" else loss
+
+    @property
+    def rank_bound(self) -> RankBound:
+        """None for K > 1: log Σ exp of K linear functions is no linear function (MoS paper §2.4)."""
+        if self.config.components == 1:
+            d, bias = self.embedding_size, int(self.config.bias)
+            return RankBound(d + 1 + bias, d + bias, "a mixture of one softmax is a softmax")
+        return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")

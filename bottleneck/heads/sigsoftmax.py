@@ -1,0 +1,40 @@
+"""Sigsoftmax: exponential times sigmoid in place of the exponential."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .base import HeadConfig
+from .pointwise import Pointwise
+
+
+@final
+class Sigsoftmax(Pointwise):
+    r"""A softmax over :math:`ss(x) = 2x - \log(1 + e^x)`.
+
+    .. math:: P(x | c) ∝ \exp(z_x)\, σ(z_x), \quad z_x = h_c·w_x + b_x
+
+    References:
+        Kanai et al. 2018; the form ss(x) is that of the LMS paper, §1.
+
+    Example:
+        >>> Sigsoftmax(hidden_size=4, vocab_size=10).rank_bound.raw is None
+        True
+    """
+
+    Config = HeadConfig
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.function = LogSigmoidProduct()
+
+
+class LogSigmoidProduct(nn.Module):
+    """``x + log σ(x)``, which is ``2x − log(1 + eˣ)`` without overflow."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return logits + F.logsigmoid(logits)

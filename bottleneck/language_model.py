@@ -1,0 +1,81 @@
+"""A backbone and a head together."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+
+from . import backbones, heads
+from .backbones import State
+
+
+class Component(BaseModel):
+    """A registered component and its own settings: ``{"name": "mos", "components": 15}``."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+def _known(given: dict[str, Any], allowed: tuple[str, ...], what: str) -> None:
+    for key in given:
+        if key not in allowed:
+            raise ValueError(f"unknown key {key!r} for {what}; known keys are {', '.join(allowed)}")
+
+
+class ModelConfig(BaseModel):
+    """Settings of a `LanguageModel`; the vocabulary's size comes from the corpus."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backbone: Component = Field(default_factory=lambda: Component(name="lstm"))
+    head: Component = Field(default_factory=lambda: Component(name="softmax"))
+    tie_embeddings: bool = True
+    """Whether input and output embeddings are one matrix (Inan et al. 2016)."""
+
+    @model_validator(mode="after")
+    def _components_know_their_keys(self) -> ModelConfig:
+        allowed = tuple(f.name for f in fields(backbones.find(self.backbone.name).Config))
+        _known(self.backbone.settings, allowed, f"backbone {self.backbone.name!r}")
+        _known(self.head.settings, heads.settings(self.head.name), f"head {self.head.name!r}")
+        return self
+
+
+class LanguageModel(nn.Module):
+    """A context encoder under an output layer: P(next token | tokens so far).
+
+    Args:
+        config: which backbone and head, with their settings.
+        vocab_size: M.
+    """
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = backbones.build(config.backbone.name, vocab_size=vocab_size, **config.backbone.settings)
+        self.head = heads.build(
+            config.head.name,
+            hidden_size=self.backbone.hidden_size,
+            vocab_size=vocab_size,
+            **config.head.settings,
+        )
+        if config.tie_embeddings:
+            self.head.tie(self.backbone.embedding.weight)
+
+    def hidden(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Return the hidden states (L, B, hidden_size) of ``ids`` (L, B), and the state after them."""
+        result: tuple[Tensor, State] = self.backbone(
+            ids, self.backbone.initial_state(ids.shape[1]) if state is None else state
+        )
+        return result
+
+    def parameter_count(self) -> int:
+        """Return the number of parameters, tied ones counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())

@@ -1,0 +1,79 @@
+"""What can be measured: a matrix of log-probabilities that comes in blocks of rows, with its provenance."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..spectrum import Precision
+
+BLOCK_BYTES = 32 << 20
+"""One block of rows: small against any machine's memory, large enough that its overhead is nothing."""
+
+
+class Block(NamedTuple):
+    """Consecutive rows of A = log P."""
+
+    start: int
+    """The first row's number."""
+    log_probs: NDArray[Any]
+    """(n, M), natural logarithms, float32 or float64."""
+    targets: NDArray[np.int64] | None
+    """(n,), the token that came next, where it is known."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What algebra says of the rank; ``None`` where it says nothing."""
+
+    raw: int | None
+    centered: int | None
+    why: str
+
+
+UNKNOWN = Bound(None, None, "nothing is known of what made the matrix")
+
+
+class FactorRows(NamedTuple):
+    """A = X Yᵀ, with the rows of X in blocks."""
+
+    left: Callable[[], Iterator[NDArray[np.float64]]]
+    """Yields (n, r) blocks."""
+    right: NDArray[np.float64]
+    """Y, (M, r)."""
+
+
+class Source(ABC):
+    """A T × M matrix of log-probabilities. Subclasses are final, one kind a file under ``sources/``."""
+
+    shape: tuple[int, int]
+    """(T, M)."""
+    description: Mapping[str, Any]
+    """``path``, ``kind``, and ``head``, ``corpus``, ``split`` where they are known."""
+    bound: Bound
+    embedding_size: int | None
+
+    @property
+    @abstractmethod
+    def precision(self) -> Precision:
+        """The roundoff of the least precise step that made the numbers."""
+
+    @abstractmethod
+    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
+        """Yield the rows in order, ``rows`` at once (by default about `BLOCK_BYTES`), the last block shorter.
+
+        A block whose first row is not ``wanted`` is left out, and as little as possible is computed for it.
+        """
+
+    def factors(self) -> FactorRows | None:
+        """Return thin factors of the matrix when it has them."""
+        return None
+
+    def rows_at_once(self, itemsize: int) -> int:
+        """Return how many rows fill one block."""
+        return max(1, BLOCK_BYTES // (itemsize * self.shape[1]))

@@ -1,0 +1,136 @@
+"""A matrix in a file or in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from ...errors import MatrixError, SourceError
+from ...spectrum import Precision, Provenance
+from ...spectrum.compute import as_array, check_shape, checked
+from ..base import UNKNOWN, Block, Source
+
+KINDS = ("log-probs", "logits", "matrix")
+
+ROW_SUM_TOLERANCE = 32
+"""log Σ P of a row may be off by so many eps · log M: what rounding each log P and a careful softmax leave."""
+
+
+@final
+class MatrixSource(Source):
+    """Rows of numbers: ``.npy``, ``.safetensors``, an array, a tensor, or blocks of rows.
+
+    Args:
+        matrix: (T, M), sliced by rows; a memory-mapped one is never read whole.
+        kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row) or
+            ``"matrix"`` (taken as it is).
+        path: what to call it.
+    """
+
+    embedding_size = None
+    bound = UNKNOWN
+
+    def __init__(self, matrix: Any, *, kind: str = "log-probs", path: str = "array") -> None:
+        if kind not in KINDS:
+            raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
+        check_shape(tuple(matrix.shape), path)
+        self._matrix, self._kind, self._path = matrix, kind, path
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
+
+    @cached_property
+    def precision(self) -> Precision:  # type: ignore[override]
+        """Inferred from the numbers, in a pass of its own."""
+        provenance = Provenance()
+        for rows in self._raw(self.rows_at_once(8)):
+            provenance.watch(rows)
+        return provenance.precision()
+
+    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
+        """Yield the rows, normalized or checked as their kind asks."""
+        at_once = rows or self.rows_at_once(8)
+        for start, block in zip(range(0, self.shape[0], at_once), self._raw(at_once), strict=True):
+            if not wanted(start):
+                continue
+            if self._kind == "logits":
+                block = _log_softmax(block)
+            elif self._kind == "log-probs":
+                self._check_log_probs(start, block)
+            yield Block(start, block, None)
+
+    def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
+        pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
+        return checked(pieces, what=self._path)
+
+    def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
+        sums = np.log(np.exp(block.astype(np.float64)).sum(1))
+        allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
+        wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
+        if wrong.size:
+            raise MatrixError(
+                f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "
+                f"probabilities' sum is {sums[wrong[0]]:.3g}, and {allowed:.1e} is allowed at its precision; use "
+                "--kind logits to normalize the rows, or --kind matrix to take them as they are"
+            )
+
+
+def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
+    """Open a ``.npy`` or ``.safetensors`` file.
+
+    Raises:
+        SourceError: missing, damaged, holding objects, or several tensors and none named.
+    """
+    if not path.is_file():
+        raise SourceError(f"there is no file {path}")
+    if path.suffix == ".safetensors":
+        return MatrixSource(_safetensors(path, tensor), kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise SourceError(f"{path} cannot be read as a NumPy array: {error}") from error
+    return MatrixSource(matrix, kind=kind, path=str(path))
+
+
+def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
+    """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
+    pieces = list(checked(blocks))
+    if not pieces:
+        raise MatrixError("the matrix is empty: there are no rows to measure")
+    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks")
+
+
+class _SafetensorsMatrix:
+    """Rows of one tensor of a file, read when they are asked for."""
+
+    def __init__(self, path: Path, tensor: str) -> None:
+        self._slice = safe_open(path, framework="pt").get_slice(tensor)
+        self.shape = tuple(self._slice.get_shape())
+
+    def __getitem__(self, rows: slice) -> Any:
+        return self._slice[rows]
+
+
+def _safetensors(path: Path, tensor: str | None) -> _SafetensorsMatrix:
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = sorted(file.keys())
+        if tensor is None and len(names) == 1:
+            tensor = names[0]
+        if tensor not in names:
+            asked = "name one of them" if tensor is None else f"there is no {tensor!r}; name one of them"
+            raise SourceError(f"{path} holds {len(names)} tensors, {asked} as {path}:TENSOR: {', '.join(names[:8])}")
+        return _SafetensorsMatrix(path, tensor)
+    except SafetensorError as error:
+        raise SourceError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    shifted = logits - logits.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))

@@ -1,0 +1,137 @@
+"""A run trained by this tool, evaluated on a split of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ... import corpora
+from ...checkpoint import Run, load
+from ...errors import ConfigurationError, SourceError
+from ...heads import LogLinear
+from ...spectrum import Precision, precision
+from ..base import Block, Bound, FactorRows, Source
+from ..full_precision import full_precision
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class _Contexts:
+    start: int
+    hidden: Tensor
+    """(n, hidden_size)."""
+    targets: Tensor
+    """(n,)."""
+
+
+@final
+class RunSource(Source):
+    """The log-probabilities of every token of a split but the first, each with all tokens before it as context.
+
+    Args:
+        run: a run folder, or one already loaded.
+        data: a corpus other than the one it was trained on; its tokens must be in the run's vocabulary.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        contexts: only the first so many.
+        dtype: ``"float32"`` or ``"float64"``, what the model is evaluated in.
+        device: ``"cpu"`` or ``"cuda"``.
+    """
+
+    def __init__(
+        self,
+        run: Run | Path,
+        *,
+        data: str | None = None,
+        split: str = "test",
+        contexts: int | None = None,
+        dtype: str = "float32",
+        device: str = "cpu",
+    ) -> None:
+        if dtype not in DTYPES:
+            raise ConfigurationError(f"unknown dtype {dtype!r}; a model is evaluated in {' or '.join(DTYPES)}")
+        self.run = run if isinstance(run, Run) else load(run)
+        corpus = corpora.load(data or self.run.corpus, vocabulary=self.run.vocabulary)
+        if data is None and corpus.sha256 != self.run.config["corpus"]["sha256"]:
+            raise SourceError(
+                f"the corpus {corpus.name} is not the one {self.run.path} was trained on (its text has changed); "
+                f"bring the old one back, or name this one with --data {corpus.name} to measure on it all the same"
+            )
+        ids = corpus.split(split)
+        available = len(ids) - 1
+        if available < 1:
+            raise SourceError(f"the {split} split of {corpus.name} has no context: it needs at least two tokens")
+        if contexts is not None and not 1 <= contexts <= available:
+            raise SourceError(f"--contexts must be between 1 and the {available:,} of this split, not {contexts:,}")
+        self._ids = torch.from_numpy(ids[: (contexts or available) + 1])
+        self._dtype, self._device = DTYPES[dtype], torch.device(device)
+        self._precision = precision(dtype)
+        self._model = self.run.model.to(self._device, self._dtype)
+        head = self._model.head
+        self.shape = (len(self._ids) - 1, head.vocab_size)
+        self.embedding_size = head.embedding_size
+        bound = head.rank_bound
+        self.bound = Bound(bound.raw, bound.centered, bound.why)
+        self.corpus_sha256 = corpus.sha256
+        self.description = {
+            "path": str(self.run.path),
+            "kind": "run",
+            "head": self._model.config.head.name,
+            "corpus": corpus.name,
+            "split": split,
+        }
+
+    @property
+    def precision(self) -> Precision:
+        """That of the forward pass."""
+        return self._precision
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """The token after each context, (T,)."""
+        return self._ids[1:].numpy()
+
+    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
+        """Yield log P by blocks of contexts; unwanted ones cost the backbone only."""
+        for contexts in self._encode(rows or self.rows_at_once(self._dtype.itemsize)):
+            if wanted(contexts.start):
+                with full_precision():
+                    log_probs = self._model.head.log_prob(contexts.hidden).cpu().numpy()
+                yield Block(contexts.start, log_probs, contexts.targets.numpy())
+
+    def factors(self) -> FactorRows | None:
+        """Return X = [H, 1, −log Z] and Y = [W, b, 1] for a log-linear head; log Z is streamed."""
+        head = self._model.head
+        if not isinstance(head, LogLinear):
+            return None
+        ones = head.weight.new_ones(head.vocab_size, 1)
+        columns = [head.weight, *([] if head.bias is None else [head.bias.unsqueeze(1)]), ones]
+        right = torch.cat(columns, 1).detach().cpu().double().numpy()
+        return FactorRows(lambda: self._left(head), right)
+
+    def _left(self, head: LogLinear) -> Iterator[NDArray[np.float64]]:
+        for contexts in self._encode(self.rows_at_once(self._dtype.itemsize)):
+            with full_precision():
+                factors = head.factors(contexts.hidden)
+                logits = torch.nn.functional.linear(factors.contexts, factors.weight, factors.bias)
+                log_partition = torch.logsumexp(logits, 1, keepdim=True)
+                ones = torch.ones_like(log_partition)
+                middle = [] if factors.bias is None else [ones]
+                rows = torch.cat([factors.contexts, *middle, -log_partition], 1)
+            yield rows.cpu().double().numpy()
+
+    def _encode(self, rows: int) -> Iterator[_Contexts]:
+        """Yield hidden states, the recurrent state carried from the first token to the last."""
+        state = None
+        for start in range(0, self.shape[0], rows):
+            piece = self._ids[start : min(start + rows, self.shape[0]) + 1]
+            with full_precision():
+                hidden, state = self._model.hidden(piece[:-1].to(self._device).unsqueeze(1), state)
+            yield _Contexts(start, hidden.squeeze(1), piece[1:])

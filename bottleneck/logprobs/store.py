@@ -1,0 +1,198 @@
+"""The log-probability store on disk: a Zarr v3 group that is written block by block and survives any kill.
+
+``log_probs`` is (T, M) in chunks of whole rows, uncompressed, with NaN as fill value so that a missing chunk can
+never pass for zeros; ``targets`` is (T,). The group's attributes hold the provenance, and ``manifest.jsonl`` one
+line for each finished chunk with the SHA-256 of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from .._version import __version__
+from ..errors import OutputError, StoreError
+from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes
+from ..progress import SILENT, Progress
+from .sources.run import RunSource
+
+FORMAT = "softmax-bottleneck log-probability store 1"
+LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A finished chunk as the manifest records it."""
+
+    start: int
+    """Its first row."""
+    rows: int
+    sha256: str
+    """Of its rows' bytes."""
+
+
+def dump(source: RunSource, path: str | Path, *, progress: Progress = SILENT) -> Path:
+    """Write a model's log-probability matrix to a store, or finish one that was begun.
+
+    Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes.
+
+    Raises:
+        StoreError: when ``path`` holds something else, or a store of another model, text or size.
+        OutputError: when it cannot be written.
+    """
+    path = Path(path)
+    attributes = _attributes(source)
+    done = _begin(path, source, attributes)
+    array = _open(path)[LOG_PROBS]
+    rows = attributes["chunk_rows"]
+    finished = {chunk.start for chunk in done}
+    with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar, explain_output_errors(path):
+        bar.advance(sum(chunk.rows for chunk in done))
+        for block in source.blocks(rows, wanted=lambda start: start not in finished):
+            values = np.ascontiguousarray(block.log_probs)
+            array[block.start : block.start + len(values)] = values
+            _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
+            bar.advance(len(values))
+    return path
+
+
+def is_store(path: Path) -> bool:
+    """Return whether ``path`` looks like a Zarr store."""
+    return path.is_dir() and (path.suffix == ".zarr" or (path / "zarr.json").exists())
+
+
+def read_attributes(path: Path) -> dict[str, Any]:
+    """Return the provenance of a store.
+
+    Raises:
+        StoreError: when there is none, or it was not written by `dump`.
+    """
+    if not path.is_dir():
+        raise StoreError(f"there is no store {path}; 'bottleneck dump RUN --out {path}' makes one")
+    try:
+        attributes = dict(_open(path).attrs)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not a Zarr group: {error}") from error
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r})")
+    return attributes
+
+
+def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, NDArray[Any], NDArray[np.int64]]]:
+    """Yield first row, log-probabilities and targets, chunk by chunk, each checked against the manifest.
+
+    Raises:
+        StoreError: naming the first chunk that is missing or does not hold what was written.
+    """
+    group = _open(path)
+    chunks = {chunk.start: chunk for chunk in _manifest(path)}
+    targets = np.asarray(group[TARGETS][:])
+    for start in range(0, attributes["contexts"], attributes["chunk_rows"]):
+        if start not in chunks:
+            raise StoreError(
+                f"the store {path} is not complete: rows from {start} on are missing; run the same 'bottleneck dump' "
+                "again to finish it"
+            )
+        stop = start + chunks[start].rows
+        values = np.ascontiguousarray(group[LOG_PROBS][start:stop])
+        if sha256_bytes(values.data.cast("B")) != chunks[start].sha256:
+            raise StoreError(
+                f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to {stop - 1}) does not hold what "
+                "was written; run the same 'bottleneck dump' again to write it anew"
+            )
+        yield start, values, targets[start:stop]
+
+
+def _attributes(source: RunSource) -> dict[str, Any]:
+    itemsize = 8 if source.precision.dtype == "float64" else 4
+    return {
+        "format": FORMAT,
+        "source": dict(source.description),
+        "model_sha256": sha256_file(source.run.path / "model.safetensors"),
+        "corpus_sha256": source.corpus_sha256,
+        "contexts": source.shape[0],
+        "vocab": source.shape[1],
+        "chunk_rows": min(source.rows_at_once(itemsize), source.shape[0]),
+        "forward_dtype": source.precision.dtype,
+        "eps": source.precision.value,
+        "bound": asdict(source.bound),
+        "embedding_size": source.embedding_size,
+        "version": __version__,
+    }
+
+
+def _begin(path: Path, source: RunSource, attributes: dict[str, Any]) -> list[Chunk]:
+    """Create the store, or check one that was begun; return its finished chunks that still hold their bytes."""
+    if not (path / "zarr.json").exists() or not (path / TARGETS / "zarr.json").exists():
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"{path} is a file; give another --out")
+        foreign = {item.name for item in path.iterdir()} if path.exists() else set()
+        if foreign - {"zarr.json", LOG_PROBS, TARGETS}:
+            raise StoreError(f"{path} is not empty and holds no store; give another --out")
+        with explain_output_errors(make_folder(path)):
+            _create(path, source, attributes)
+        return []
+    old = read_attributes(path)
+    if different := sorted(key for key in {*old, *attributes} if old.get(key) != attributes.get(key)):
+        raise StoreError(
+            f"{path} holds another dump: its {different[0]} is {old.get(different[0])!r}, not "
+            f"{attributes.get(different[0])!r}; give another --out"
+        )
+    array = _open(path)[LOG_PROBS]
+    whole = []
+    for chunk in _manifest(path):
+        values = np.ascontiguousarray(array[chunk.start : chunk.start + chunk.rows])
+        if sha256_bytes(values.data.cast("B")) == chunk.sha256:
+            whole.append(chunk)
+    write_bytes(path / MANIFEST, b"".join(_line(chunk) for chunk in whole))
+    return whole
+
+
+def _create(path: Path, source: RunSource, attributes: dict[str, Any]) -> None:
+    """Lay out an empty store; ``targets`` comes last, so a store that has it has everything."""
+    group = zarr.create_group(store=path, overwrite=True, attributes=attributes, zarr_format=3)
+    group.create_array(
+        LOG_PROBS,
+        shape=source.shape,
+        chunks=(attributes["chunk_rows"], source.shape[1]),
+        dtype=attributes["forward_dtype"],
+        fill_value=float("nan"),
+        compressors=None,
+    )
+    group.create_array(TARGETS, data=source.targets, chunks=(source.shape[0],), compressors=None)
+
+
+def _open(path: Path) -> Any:
+    return zarr.open_group(store=path, mode="r+" if os.access(path, os.W_OK) else "r", zarr_format=3)
+
+
+def _line(chunk: Chunk) -> bytes:
+    return (json.dumps(asdict(chunk)) + "\n").encode()
+
+
+def _append(path: Path, chunk: Chunk) -> None:
+    with (path / MANIFEST).open("ab") as file:
+        file.write(_line(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _manifest(path: Path) -> list[Chunk]:
+    """Return the finished chunks; a line torn by a kill ends the list."""
+    chunks: list[Chunk] = []
+    if not (path / MANIFEST).exists():
+        return chunks
+    for line in (path / MANIFEST).read_bytes().splitlines(keepends=True):
+        try:
+            chunks.append(Chunk(**json.loads(line)))
+        except (ValueError, TypeError):
+            break
+    return chunks

@@ -1,0 +1,99 @@
+"""What a spectrum is, what every way of computing one offers, and the certificate each result carries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MatrixError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Matrix = NDArray[np.float64]
+
+LARGEST_RELATIVE_ERROR = 1e-9
+"""A certificate off by more is refused: float64 sums of up to 10⁹ squares agree to about 1e-12."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The singular values of a T × M matrix, as it is and with each row's mean subtracted."""
+
+    values: Matrix
+    """(min(T, M),), descending, float64."""
+    centered: Matrix
+    """The same of the row-centred matrix."""
+    shape: tuple[int, int]
+    """(T, M)."""
+    method: str
+    """The `SpectrumMethod` that computed it."""
+    frobenius_relative_error: float
+    """The certificate: how far Σσ² is from ‖A‖²_F (computed apart), raw or centred, whichever is worse."""
+
+    def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
+        """Draw the normalized singular-value CDF (MoS paper, figure 1) into ``ax``."""
+        from ..plotting import draw_spectrum_cdf
+
+        return draw_spectrum_cdf(self.values, ax=ax, label=label)
+
+
+class SpectrumMethod(ABC):
+    """A streamed singular-value computation: give it the rows in order, then ask for the spectrum.
+
+    Subclasses are final, one a file, named as the literature names the algorithm.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def update(self, rows: Matrix) -> None:
+        """Take the next rows: float64, (n, columns)."""
+
+    @abstractmethod
+    def finish(self) -> Spectrum:
+        """Return the spectrum of all rows given, with its certificate."""
+
+
+def certified(
+    values: Matrix,
+    centered: Matrix,
+    *,
+    shape: tuple[int, int],
+    method: str,
+    squared_norm: float,
+    centered_squared_norm: float,
+) -> Spectrum:
+    """Return the spectrum, padded with zeros to min(T, M) values, when it passes its certificate.
+
+    Args:
+        values: singular values, not negative.
+        centered: those of the row-centred matrix.
+        shape: (T, M).
+        method: name of the method that computed them.
+        squared_norm: ‖A‖²_F, computed without the decomposition.
+        centered_squared_norm: the same of the row-centred matrix.
+
+    Raises:
+        MatrixError: when values are not finite or Σσ² differs from ‖A‖²_F.
+    """
+    error = 0.0
+    size = min(shape)
+    padded = []
+    for found, norm in ((values, squared_norm), (centered, centered_squared_norm)):
+        if not np.isfinite(found).all():
+            raise MatrixError(f"the {method} decomposition returned values that are not finite; try --method dense")
+        # Relative to the raw norm: a centred matrix may be zero up to roundoff.
+        error = max(error, abs(float((found**2).sum()) - norm) / squared_norm if squared_norm else 0.0)
+        ordered = np.sort(found)[::-1][:size]
+        padded.append(np.pad(ordered, (0, size - ordered.size)))
+    if error > LARGEST_RELATIVE_ERROR:
+        raise MatrixError(
+            f"the {method} decomposition broke its certificate: Σσ² differs from ‖A‖²_F by a factor of {error:.1e}; "
+            "try another --method"
+        )
+    return Spectrum(padded[0], padded[1], shape, method, error)

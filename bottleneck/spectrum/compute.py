@@ -1,0 +1,151 @@
+"""From blocks of rows to a spectrum: which method, what it needs, and no number that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ConfigurationError, MatrixError
+from .base import Spectrum, SpectrumMethod
+from .dense import Dense
+from .gram import Gram
+from .precision import EPS, Provenance
+
+METHODS = ("auto", "dense", "gram", "factored")
+DEFAULT_MEMORY = 8 << 30
+"""Bytes a computation may take when nobody says otherwise."""
+DENSE_COPIES = 4
+"""Float64 copies of the matrix that the dense method holds at its peak: rows, matrix, LAPACK's copy and workspace."""
+GRAM_COPIES = 3
+"""M × M float64 matrices that the gram method holds at its peak: two Gram matrices and LAPACK's workspace."""
+SMALL = 1 << 24
+"""Below so many entries the dense method takes seconds: no reason to give up accuracy."""
+
+
+def choose(method: str, *, shape: tuple[int, int], eps: float, max_memory: int = DEFAULT_MEMORY) -> SpectrumMethod:
+    """Return the method for a T × M matrix.
+
+    Args:
+        method: ``"dense"``, ``"gram"``, or ``"auto"``: dense for small matrices and wherever eps is finer than
+            float32's, gram for the rest.
+        shape: (T, M).
+        eps: roundoff of the numbers.
+        max_memory: bytes.
+
+    Raises:
+        ConfigurationError: for an unknown method.
+        MatrixError: when no method fits into the memory.
+    """
+    if method not in METHODS:
+        raise ConfigurationError(f"unknown method {method!r}; known methods are {', '.join(METHODS)}")
+    if method == "factored":
+        raise ConfigurationError(
+            "the factored method needs a log-linear head (Softmax or MoC) and its hidden states, not a matrix: "
+            "give the run itself as SOURCE, or use --method auto"
+        )
+    T, M = shape
+    dense, gram = DENSE_COPIES * 8 * T * M, GRAM_COPIES * 8 * M * M
+    if method == "auto":
+        coarse = eps >= EPS["float32"]
+        method = "gram" if coarse and T >= M and T * M > SMALL else "dense"
+    needed = dense if method == "dense" else gram
+    if needed > max_memory:
+        raise MatrixError(
+            f"the {method} method needs {needed / 2**30:.1f} GiB for a {T:,} × {M:,} matrix, more than the "
+            f"{max_memory / 2**30:.1f} GiB allowed: raise --max-memory, or measure fewer --contexts"
+        )
+    return Dense() if method == "dense" else Gram(M)
+
+
+def singular_values(
+    blocks: Iterable[ArrayLike] | NDArray[Any], *, method: str = "auto", max_memory: int = DEFAULT_MEMORY
+) -> Spectrum:
+    """Return the singular values of a matrix given whole or as consecutive blocks of rows.
+
+    ``method="auto"`` on an iterator of unknown length is dense: say ``"gram"`` to stream it.
+
+    Args:
+        blocks: (T, M), or an iterable of (n, M) arrays or tensors.
+        method: see `choose`.
+        max_memory: bytes, checked where the shape is known beforehand.
+
+    Raises:
+        MatrixError: empty, not two-dimensional, ragged or not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
+        [3.0, 2.0, 1.0]
+    """
+    whole = as_array(blocks) if hasattr(blocks, "shape") else None
+    if whole is not None:
+        check_shape(whole.shape, "the matrix")
+        provenance = Provenance()
+        provenance.watch(whole)
+        chosen = choose(method, shape=whole.shape, eps=provenance.precision().value, max_memory=max_memory)
+        rows_at_once = max(1, (64 << 20) // (8 * whole.shape[1]))
+        blocks = (whole[start : start + rows_at_once] for start in range(0, len(whole), rows_at_once))
+        return measure(blocks, chosen)
+    iterator = iter(blocks)
+    first = next(iterator, None)
+    if first is None:
+        raise MatrixError("the matrix is empty: there are no rows to measure")
+    columns = as_array(first).shape[-1]
+    return measure(_chain(first, iterator), Gram(columns) if method == "gram" else Dense())
+
+
+def measure(blocks: Iterable[ArrayLike], method: SpectrumMethod) -> Spectrum:
+    """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum."""
+    for rows in checked(blocks):
+        method.update(np.asarray(rows, dtype=np.float64))
+    return method.finish()
+
+
+def checked(blocks: Iterable[Any], *, what: str = "the matrix") -> Iterator[NDArray[Any]]:
+    """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite."""
+    start, columns = 0, None
+    for block in blocks:
+        rows = as_array(block)
+        check_shape(rows.shape, "a block of rows")
+        if columns is not None and rows.shape[1] != columns:
+            raise MatrixError(f"the block at row {start} has {rows.shape[1]} columns, the ones before it {columns}")
+        columns = rows.shape[1]
+        if not np.isfinite(rows).all():
+            row, column = np.argwhere(~np.isfinite(rows))[0]
+            raise MatrixError(
+                f"{what} holds {rows[row, column]} at row {start + row}, column {column}: a rank needs finite "
+                "numbers; mask such tokens out or fix what made them"
+            )
+        yield rows
+        start += len(rows)
+    if columns is None:
+        raise MatrixError(f"{what} is empty: there are no rows to measure")
+
+
+def check_shape(shape: tuple[int, ...], what: str) -> None:
+    """Refuse what is not a two-dimensional matrix with at least one row and column."""
+    if len(shape) != 2:
+        raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}")
+    if 0 in shape:
+        raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
+
+
+def as_array(block: Any) -> NDArray[Any]:
+    """Return a NumPy array of a real floating type; tensors are taken off their device."""
+    if hasattr(block, "detach"):
+        block = block.detach().cpu()
+        block = block.float() if str(block.dtype) == "torch.bfloat16" else block
+    array = np.asarray(block)
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64)
+    if array.dtype.kind != "f":
+        raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}")
+    return array
+
+
+def _chain(first: ArrayLike, rest: Iterator[ArrayLike]) -> Iterator[ArrayLike]:
+    yield first
+    yield from rest

@@ -1,0 +1,43 @@
+"""LAPACK on the whole matrix: for small ones, and as the oracle."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+import scipy.linalg
+
+from .base import Matrix, Spectrum, SpectrumMethod, certified
+
+
+@final
+class Dense(SpectrumMethod):
+    """The float64 singular values of the matrix in memory, by LAPACK's divide and conquer (``gesdd``)."""
+
+    name = "dense"
+
+    def __init__(self) -> None:
+        self._rows: list[Matrix] = []
+
+    def update(self, rows: Matrix) -> None:
+        """Keep the next rows."""
+        self._rows.append(np.array(rows))
+
+    def finish(self) -> Spectrum:
+        """Return the spectrum of all rows given."""
+        matrix = np.concatenate(self._rows)
+        self._rows = []
+        squared_norm = float(np.einsum("ij,ij->", matrix, matrix))
+        values = scipy.linalg.svdvals(matrix, check_finite=False)
+        matrix -= matrix.mean(axis=1, keepdims=True)
+        centered_squared_norm = float(np.einsum("ij,ij->", matrix, matrix))
+        shape = (matrix.shape[0], matrix.shape[1])
+        centered = scipy.linalg.svdvals(matrix, overwrite_a=True, check_finite=False)
+        return certified(
+            values,
+            centered,
+            shape=shape,
+            method=self.name,
+            squared_norm=squared_norm,
+            centered_squared_norm=centered_squared_norm,
+        )

@@ -1,0 +1,52 @@
+"""Ranks that need no tolerance: how the energy of a spectrum is spread."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+ENERGY_LEFT_OUT = (1e-3, 1e-4, 1e-5)
+"""The ε of the ε-effective ranks that Parthiban, Mao and Inkpen (AAAI 2021) report."""
+
+
+def effective_rank(singular_values: ArrayLike, *, epsilon: float) -> int:
+    r"""Return the smallest k with :math:`\sum_{i≤k} σ_i^2 ≥ (1 - ε) \sum_i σ_i^2` (Parthiban et al. 2021).
+
+    Example:
+        >>> effective_rank([10.0, 1.0, 0.1], epsilon=1e-3)
+        2
+    """
+    energy = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1] ** 2
+    total = energy.sum()
+    if total == 0:
+        return 0
+    # Summed from the small end, so that what is left out is exact however small ε is.
+    left_out = np.append(np.cumsum(energy[::-1])[::-1], 0.0)
+    return int(np.argmax(left_out <= epsilon * total))
+
+
+def entropy_rank(singular_values: ArrayLike) -> float:
+    r"""Return :math:`\exp(-\sum p_i \log p_i)` with :math:`p = σ / \sum σ` (Roy and Vetterli 2007).
+
+    Example:
+        >>> round(entropy_rank([1.0, 1.0, 0.0]), 12)
+        2.0
+    """
+    values = np.asarray(singular_values, dtype=np.float64)
+    positive = values[values > 0]
+    if positive.size == 0:
+        return 0.0
+    p = positive / positive.sum()
+    return float(np.exp(-(p * np.log(p)).sum()))
+
+
+def stable_rank(singular_values: ArrayLike) -> float:
+    r"""Return :math:`\|A\|_F^2 / σ_1^2`.
+
+    Example:
+        >>> stable_rank([2.0, 2.0, 1.0])
+        2.25
+    """
+    values = np.asarray(singular_values, dtype=np.float64)
+    largest = values.max(initial=0.0)
+    return float(((values / largest) ** 2).sum()) if largest > 0 else 0.0

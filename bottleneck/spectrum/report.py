@@ -1,0 +1,116 @@
+"""The rank of a log-probability matrix with everything a reader needs to trust it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from .base import Spectrum
+from .measures import ENERGY_LEFT_OUT, effective_rank, entropy_rank, stable_rank
+from .precision import Precision
+from .rules import RULES, RankEstimate, numerical_rank
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class RankReport:
+    """A spectrum judged: ranks, their margins, the bound, and where the numbers came from."""
+
+    source: Mapping[str, Any]
+    """What was measured: path, kind, head, corpus, split."""
+    spectrum: Spectrum
+    eps: Precision
+    rule: str
+    rank: RankEstimate
+    """Of log P as it is."""
+    rank_centered: RankEstimate
+    """Of the row-centred log P: the least rank of any logits with these probabilities (MoS paper, prop. 1)."""
+    bound: Mapping[str, Any]
+    """``raw``, ``centered`` (integers or ``None``) and ``why``."""
+    embedding_size: int | None
+    """d of the output layer, where it is known."""
+    seconds: float
+    peak_memory_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, ready for JSON."""
+        values = self.spectrum.values
+        shape, eps = self.spectrum.shape, self.eps.value
+        return {
+            "source": dict(self.source),
+            "contexts": shape[0],
+            "vocab": shape[1],
+            "embedding_size": self.embedding_size,
+            "bound": dict(self.bound),
+            "eps": asdict(self.eps),
+            "method": self.spectrum.method,
+            "rule": self.rule,
+            "rank": asdict(self.rank),
+            "rank_centered": asdict(self.rank_centered),
+            "rank_by_rule": {rule: int(numerical_rank(values, shape=shape, eps=eps, rule=rule)) for rule in RULES},
+            "effective_rank": {_power(epsilon): effective_rank(values, epsilon=epsilon) for epsilon in ENERGY_LEFT_OUT},
+            "entropy_rank": entropy_rank(values),
+            "stable_rank": stable_rank(values),
+            "certificate": {"frobenius_relative_error": self.spectrum.frobenius_relative_error, "finite": True},
+            "seconds": self.seconds,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "version": __version__,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the report as label and text, for people."""
+        d = self.to_dict()
+        source = d["source"]
+        eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
+        by_rule = ", ".join(f"{rule} {value:,}" for rule, value in d["rank_by_rule"].items())
+        effective = ", ".join(f"{value:,} at {epsilon}" for epsilon, value in d["effective_rank"].items())
+        bound = self.bound
+        raw, centered = bound["raw"], bound["centered"]
+        limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
+        return [
+            ("source", " ".join(str(source[key]) for key in ("path", "head", "corpus", "split") if source.get(key))),
+            ("matrix", f"{d['contexts']:,} contexts × {d['vocab']:,} tokens"),
+            ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
+            ("bound", f"{limits} ({bound['why']})"),
+            ("rank", _verdict(self.rank)),
+            ("row-centred rank", _verdict(self.rank_centered)),
+            ("by rule", by_rule),
+            ("effective rank", effective),
+            ("entropy, stable rank", f"{d['entropy_rank']:.1f}, {d['stable_rank']:.2f}"),
+            ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
+            ("method", f"{d['method']}, Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²"),
+            ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a report, with the nested keys joined by dots: reports concatenate to a table."""
+        import pandas as pd
+
+        return pd.json_normalize(self.to_dict())
+
+    def __str__(self) -> str:
+        """Return the report as aligned lines."""
+        return "\n".join(f"{label:>20}  {text}" for label, text in self.rows())
+
+    def _repr_html_(self) -> str:
+        body = "".join(
+            f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in self.rows()
+        )
+        return f"<table>{body}</table>"
+
+
+def _verdict(rank: RankEstimate) -> str:
+    tail = "determinate" if rank.determinate else f"indeterminate: {rank.low:,} to {rank.high:,}"
+    gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
+    return f"{rank.value:,} ({tail}; tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap})"
+
+
+def _power(epsilon: float) -> str:
+    """1e-3, as the report's keys spell it (Python writes 0.001)."""
+    mantissa, exponent = f"{epsilon:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

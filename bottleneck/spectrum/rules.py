@@ -1,0 +1,117 @@
+"""From singular values to a numerical rank: three tolerances, one margin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ConfigurationError
+from .precision import precision
+
+Rule = Literal["press", "numpy", "gap"]
+RULES: tuple[str, ...] = get_args(Rule)
+
+MARGIN = 10.0
+"""A rank is determinate when tolerances a factor of ten either way give the same one (DESIGN rule 5.7)."""
+
+
+@dataclass(frozen=True)
+class RankEstimate:
+    """A numerical rank with the evidence for it; ``int(estimate)`` is its value."""
+
+    value: int
+    """Number of singular values above the tolerance."""
+    low: int
+    """The rank at ten times the tolerance."""
+    high: int
+    """The rank at a tenth of the tolerance."""
+    determinate: bool
+    """Whether the two agree."""
+    tolerance: float
+    sigma_1: float
+    sigma_r: float | None
+    """The smallest singular value counted; ``None`` for rank 0."""
+    sigma_next: float | None
+    """The largest one not counted; ``None`` at full rank."""
+    gap: float | None
+    """``sigma_r / sigma_next``; ``None`` when there is no next one or it is zero."""
+
+    def __int__(self) -> int:
+        """Return the rank."""
+        return self.value
+
+
+def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> float:
+    r"""Return the size below which a singular value is roundoff.
+
+    * ``press``: :math:`\tfrac12 \sqrt{T + M + 1}\, σ_1 ε`, the expected roundoff error (Press et al., Numerical
+      Recipes, 3rd ed., §2.6); the papers' choice.
+    * ``numpy``: :math:`\max(T, M)\, σ_1 ε`, the default of `numpy.linalg.matrix_rank`.
+
+    Example:
+        >>> round(tolerance(1.0, (82430, 10000), 2.0**-23, "numpy") / tolerance(1.0, (82430, 10000), 2.0**-23, "press"))
+        542
+    """
+    T, M = shape
+    if rule == "numpy":
+        return max(T, M) * sigma_1 * eps
+    return 0.5 * math.sqrt(T + M + 1) * sigma_1 * eps
+
+
+def numerical_rank(
+    singular_values: ArrayLike, *, shape: tuple[int, int], eps: str | float, rule: str = "press"
+) -> RankEstimate:
+    """Count the singular values above roundoff.
+
+    Args:
+        singular_values: (min(T, M),) or fewer, in any order, not negative; missing ones count as zero.
+        shape: (T, M) of the matrix.
+        eps: roundoff of the least precise step that made the matrix: a type's name or a number.
+        rule: ``"press"``, ``"numpy"`` (see `tolerance`) or ``"gap"``: of all ranks that Press's tolerance
+            allows within its margin, the one before the largest ratio of neighbours.
+
+    Raises:
+        ConfigurationError: for an unknown rule or eps.
+
+    Example:
+        >>> numerical_rank([3.0, 1.0, 1e-9], shape=(5, 3), eps="float32").value
+        2
+    """
+    if rule not in RULES:
+        raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
+    values = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1]
+    sigma_1 = float(values[0]) if values.size else 0.0
+    limit = tolerance(sigma_1, shape, precision(eps).value, rule)
+    low, value, high = (_count(values, limit * factor) for factor in (MARGIN, 1.0, 1 / MARGIN))
+    if rule == "gap":
+        value = _before_largest_gap(values, low, high)
+    sigma_r = float(values[value - 1]) if value else None
+    sigma_next = float(values[value]) if value < values.size else None
+    return RankEstimate(
+        value=value,
+        low=low,
+        high=high,
+        determinate=low == high,
+        tolerance=limit,
+        sigma_1=sigma_1,
+        sigma_r=sigma_r,
+        sigma_next=sigma_next,
+        gap=sigma_r / sigma_next if sigma_r and sigma_next else None,
+    )
+
+
+def _count(values: NDArray[np.float64], limit: float) -> int:
+    return int(np.count_nonzero(values > limit))
+
+
+def _before_largest_gap(values: NDArray[np.float64], low: int, high: int) -> int:
+    if low == high or low == 0:
+        return high
+    following = np.append(values, 0.0)[low : high + 1]
+    with np.errstate(divide="ignore"):
+        ratios = values[low - 1 : high] / following
+    return low + int(np.argmax(ratios))

@@ -1,0 +1,148 @@
+"""Everything that decides how a run comes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import ConfigurationError
+from ..language_model import ModelConfig
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OptimizerConfig(_Section):
+    """How the weights move."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: float = Field(default=2e-3, gt=0)
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """``cosine`` falls to zero at the last step; both rise linearly over the warm-up."""
+    warmup_steps: int = Field(default=100, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    """On matrices only: biases and pointwise functions are left alone."""
+    clip: float = Field(default=1.0, gt=0)
+    """Largest norm of the whole gradient."""
+
+
+class TrainingConfig(_Section):
+    """How long, and on what pieces of text."""
+
+    epochs: int = Field(default=8, ge=1)
+    batch_size: int = Field(default=20, ge=1)
+    """Number of parallel texts the corpus is cut into."""
+    bptt: int = Field(default=35, ge=1)
+    """Tokens a step; gradients stop there, the state is carried on."""
+    unigram_bias: bool = True
+    """Start the output bias at the log frequencies of the training text, so that contexts need not learn them."""
+    save_every: int = Field(default=200, ge=1)
+    """Steps between saved states, beside one at every epoch's end."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+
+
+class RunConfig(_Section):
+    """One training run: corpus, model, training and seed decide every number in it."""
+
+    corpus: str = "python-docs"
+    seed: int = Field(default=0, ge=0)
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
+    """Return the checked configuration.
+
+    Raises:
+        ConfigurationError: naming the first key that is unknown or has a wrong value; ``where`` tells the
+            reader which file or option it came from.
+    """
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        _explain(error, where)
+
+
+def read(path: Path) -> RunConfig:
+    """Return the configuration in a JSON file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path} must hold a JSON object, not a {type(values).__name__}")
+    return parse(values, where=str(path))
+
+
+def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
+    """Return ``config`` with ``key=value`` settings applied; keys are dotted paths.
+
+    Example:
+        >>> override(RunConfig(), ["training.epochs=3", "model.head.name=mos"]).model.head.name
+        'mos'
+    """
+    values = config.model_dump(mode="json")
+    # A component's name comes first, whatever the order given: it decides which other keys there are.
+    for setting in sorted(settings, key=lambda text: not text.partition("=")[0].endswith(".name")):
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise ConfigurationError(f"--set takes key=value, as in training.epochs=3; {setting!r} has no '='")
+        *parents, last = key.split(".")
+        section = values
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, dict) else None
+            if not isinstance(section, dict):
+                raise ConfigurationError(
+                    f"--set {setting}: there is no section {parent!r}; try {', '.join(_paths(values))}"
+                )
+        if last == "name" and parents[0] == "model" and section.get("name") != text:
+            section.clear()  # another head or backbone: the old one's settings are not its own
+        section[last] = _value(text)
+    return parse(values, where="--set")
+
+
+def difference(old: Any, new: Any, prefix: str = "") -> list[str]:
+    """Return the dotted keys in which two configurations differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        rows = []
+        for key in sorted({*old, *new}):
+            rows += difference(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
+        return rows
+    return [] if old == new else [f"{prefix} (was {old!r}, now {new!r})"]
+
+
+def _value(text: str) -> Any:
+    """Read JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _paths(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    rows = []
+    for key, value in values.items():
+        rows += _paths(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+    return rows
+
+
+def _explain(error: ValidationError, where: str) -> NoReturn:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        section: Any = RunConfig
+        for part in first["loc"][:-1]:
+            section = section.model_fields[str(part)].annotation
+        known = ", ".join(section.model_fields)
+        message = f"unknown key {key!r}; known keys there are {known}"
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        message = f"{key}: {message} (got {first['input']!r})" if key and first["type"] != "value_error" else message
+    raise ConfigurationError(f"{where}: {message}") from None

@@ -1,0 +1,83 @@
+"""Named configurations, each with its command, what it costs and what to expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigurationError
+from .config import RunConfig, parse
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
+
+    name: str
+    summary: str
+    cost: str
+    """Expected time, and on which machine."""
+    expected: str
+    """What comes out, and who says so."""
+    values: dict[str, Any]
+
+    @property
+    def config(self) -> RunConfig:
+        """The checked configuration."""
+        return parse(self.values, where=f"preset {self.name}")
+
+
+LAPTOP_HEADS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "moc": {"components": 4},
+    "mos": {"components": 4},
+    "lms-plif": {"knots": 100_000},
+    "sigsoftmax": {},
+}
+"""The heads of the small presets; K = 4 keeps their models about equal in size and an hour long."""
+
+
+def _demo(head: str, settings: dict[str, Any]) -> Preset:
+    """``demo-*``: d = 24 against M ≈ 2,650, the bottleneck at its plainest."""
+    model = {
+        "backbone": {"name": "lstm", "embedding_size": 24, "hidden_size": 128, "layers": 1, "dropout": 0.3},
+        "head": {"name": head, "embedding_size": 24, **settings},
+    }
+    training = {"epochs": 6, "batch_size": 16, "bptt": 35, "optimizer": {"learning_rate": 0.01}}
+    return Preset(
+        name=f"demo-{head}",
+        summary=f"LSTM 128 with a {head} head, d = 24, on python-docs",
+        cost="under a minute on 2 CPU cores",
+        expected="what 'bottleneck demo' prints",
+        values={"corpus": "python-docs", "model": model, "training": training},
+    )
+
+
+def _ptb_small(head: str, settings: dict[str, Any]) -> Preset:
+    """``ptb-small-*``: Penn Treebank on a laptop."""
+    model = {
+        "backbone": {"name": "lstm", "embedding_size": 100, "hidden_size": 200, "layers": 2, "dropout": 0.2},
+        "head": {"name": head, "embedding_size": 100, **settings},
+    }
+    training = {"epochs": 6, "batch_size": 20, "bptt": 35, "optimizer": {"learning_rate": 0.005}}
+    return Preset(
+        name=f"ptb-small-{head}",
+        summary=f"LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
+        cost="under an hour on one CPU core",
+        expected="the table in the README, measured",
+        values={"corpus": "ptb", "model": model, "training": training},
+    )
+
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for make in (_demo, _ptb_small)
+    for preset in (make(head, settings) for head, settings in LAPTOP_HEADS.items())
+}
+
+
+def find(name: str) -> Preset:
+    """Return the preset called ``name``; `ConfigurationError` lists the known ones."""
+    if name not in PRESETS:
+        raise ConfigurationError(f"unknown preset {name!r}; known presets are {', '.join(PRESETS)}")
+    return PRESETS[name]

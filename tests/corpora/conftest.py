@@ -1,0 +1,107 @@
+"""A small downloadable corpus with its own pins, and a web server on the loopback address."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from softmax_bottleneck.corpora import PINNED, PinnedCorpus, PinnedFile
+
+TEXTS = MappingProxyType(
+    {
+        "train": b" a rose is a rose \n\n is <unk> a rose ?\n",
+        "valid": b" a rose is\n",
+        "test": b" is a rose a rose ?\n ?\n",
+    }
+)
+
+
+@pytest.fixture
+def texts() -> Mapping[str, bytes]:
+    """The bytes of the corpus ``tiny``, by split."""
+    return TEXTS
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Put a body on the loopback server and return its address; ``length`` is what the header claims."""
+    answers: dict[str, tuple[bytes, int | None]] = {}
+    monkeypatch.setenv("no_proxy", "*")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body, length = answers.get(self.path, (b"", None))
+            self.send_response(200 if self.path in answers else 404)
+            if length is not None:
+                self.send_header("Content-Length", str(length))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing."""
+
+    def put(path: str, body: bytes, *, length: int | None = -1) -> str:
+        answers[path] = body, len(body) if length == -1 else length
+        return f"http://127.0.0.1:{server.server_port}{path}"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield put
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> PinnedCorpus:
+    """A downloadable corpus whose addresses lead nowhere."""
+    monkeypatch.setenv("no_proxy", "*")
+    return _register(monkeypatch, dict.fromkeys(TEXTS, "http://127.0.0.1:9/nothing"))
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., str]) -> PinnedCorpus:
+    """The same corpus with its files on the loopback server."""
+    return _register(monkeypatch, {split: serve(f"/tiny.{split}.txt", text) for split, text in TEXTS.items()})
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, bytes], Path]:
+    """Write a file below the test's folder and return its path."""
+
+    def write(name: str, data: bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def _register(monkeypatch: pytest.MonkeyPatch, urls: Mapping[str, str]) -> PinnedCorpus:
+    files = tuple(
+        PinnedFile(
+            split=split,
+            name=f"tiny.{split}.txt",
+            size=len(text),
+            sha256=hashlib.sha256(text).hexdigest(),
+            url=urls[split],
+        )
+        for split, text in TEXTS.items()
+    )
+    corpus = PinnedCorpus(
+        name="tiny",
+        description="three short texts",
+        licence="none needed",
+        files=files,
+        tokens={"train": 13, "valid": 4, "test": 9},
+        vocabulary_size=6,
+    )
+    monkeypatch.setitem(PINNED, "tiny", corpus)
+    return corpus
