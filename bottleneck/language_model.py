@@ -67,7 +67,7 @@ class LanguageModel(nn.Module):
             **config.head.settings,
         )
         if config.tie_embeddings:
-            self.head.tie(self.backbone.embedding.weight)
+            self.head.tie(self.backbone.embedding)
 
     def hidden(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Return the hidden states (L, B, hidden_size) of ``ids`` (L, B), and the state after them."""

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from tqdm import tqdm
 
@@ -62,7 +62,7 @@ class StreamProgress(Progress):
 
 
 class _TqdmBar:
-    def __init__(self, shown: tqdm[None]) -> None:
+    def __init__(self, shown: tqdm[Any]) -> None:
         self._shown = shown
 
     def advance(self, amount: int, note: str = "") -> None:

@@ -1,0 +1,74 @@
+"""The command ``bottleneck``: each command parses, calls one library function, and prints.
+
+Nothing heavy is imported before a command runs: ``--help`` answers without torch.
+"""
+
+from __future__ import annotations
+
+import signal
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+import rich_click as click
+
+from softmax_bottleneck._version import __version__
+from softmax_bottleneck.errors import BottleneckError
+
+COMMANDS = {
+    "demo": "demo",
+    "data": "data",
+    "presets": "presets",
+    "train": "train",
+    "eval": "evaluate",
+    "dump": "dump",
+    "rank": "rank",
+    "spectrum": "spectrum",
+    "kld": "kld",
+    "doctor": "doctor",
+}
+"""Command name → module of this package that holds it as ``command``."""
+
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(BaseException):
+    """SIGTERM came: unwind as for Ctrl-C, so that what is being written stays whole."""
+
+
+class LazyGroup(click.RichGroup):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of the work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f".{COMMANDS[cmd_name]}", __name__).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; turn what can go wrong into one sentence and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except BottleneckError as error:
+            raise click.ClickException(str(error)) from error
+        except MemoryError as error:
+            raise click.ClickException("out of memory: lower --max-memory, or measure fewer --contexts") from error
+        except (KeyboardInterrupt, Terminated) as stop:
+            click.echo("interrupted; finished work is saved, and the same command continues it", err=True)
+            raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Example: bottleneck demo")
+@click.version_option(__version__, prog_name="bottleneck")
+def main() -> None:
+    """How much of the next-token distribution can a language model's output layer express?"""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated

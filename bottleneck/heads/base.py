@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -86,14 +86,14 @@ class Head(nn.Module, ABC):
         init_embeddings_(self.weight)
         self.bias = nn.Parameter(torch.zeros(self.vocab_size)) if self.config.bias else None
 
-    def tie(self, embedding: nn.Parameter) -> None:
+    def tie(self, embedding: nn.Embedding) -> None:
         """Share the output embeddings W with the input embeddings, both of shape (M, d)."""
-        if embedding.shape != self.weight.shape:
+        if embedding.weight.shape != self.weight.shape:
             raise ConfigurationError(
-                f"tied embeddings need one size: the input's are {tuple(embedding.shape)}, the output's "
+                f"tied embeddings need one size: the input's are {tuple(embedding.weight.shape)}, the output's "
                 f"{tuple(self.weight.shape)}; set both embedding sizes alike or tie_embeddings=false"
             )
-        self.weight = embedding
+        self.weight = cast(nn.Parameter, embedding.weight)
 
     @abstractmethod
     def log_prob(self, hidden: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ class _MixtureNLL(torch.autograd.Function):
         return nll.sum()
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
             *inputs, targets = ctx.saved_tensors
             gradients = _zeros_like(inputs)
@@ -135,7 +135,7 @@ class _PointwiseNLL(torch.autograd.Function):
         return nll.sum()
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
             *inputs, targets = ctx.saved_tensors
             gradients = _zeros_like((*inputs, *ctx.parameters))

@@ -69,7 +69,7 @@ class _PiecewiseLinear(torch.autograd.Function):
         return torch.addcmul(at_knot[index], slope, offset)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         index, offset, slope = ctx.saved_tensors
         slope_gradient = None
         if ctx.needs_input_grad[1]:

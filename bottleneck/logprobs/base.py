@@ -22,9 +22,7 @@ class Block(NamedTuple):
     start: int
     """The first row's number."""
     log_probs: NDArray[Any]
-    """(n, M), natural logarithms, float32 or float64."""
-    targets: NDArray[np.int64] | None
-    """(n,), the token that came next, where it is known."""
+    """(n, M), natural logarithms."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,12 @@ class Source(ABC):
     """``path``, ``kind``, and ``head``, ``corpus``, ``split`` where they are known."""
     bound: Bound
     embedding_size: int | None
+    dtype: str
+    """``"float32"`` or ``"float64"``, the type of the blocks."""
+    targets: NDArray[np.int64] | None
+    """(T,), the token that came after each context, where it is known."""
+    identity: Mapping[str, str]
+    """Hashes of all that decides the numbers: an interrupted dump continues only where they agree."""
 
     @property
     @abstractmethod
@@ -74,6 +78,6 @@ class Source(ABC):
         """Return thin factors of the matrix when it has them."""
         return None
 
-    def rows_at_once(self, itemsize: int) -> int:
+    def rows_at_once(self) -> int:
         """Return how many rows fill one block."""
-        return max(1, BLOCK_BYTES // (itemsize * self.shape[1]))
+        return min(self.shape[0], max(1, BLOCK_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1])))

@@ -20,12 +20,15 @@ from numpy.typing import NDArray
 
 from .._version import __version__
 from ..errors import OutputError, StoreError
-from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes
+from ..files import explain_output_errors, make_folder, sha256_bytes, write_bytes
 from ..progress import SILENT, Progress
-from .sources.run import RunSource
+from .base import Source
 
 FORMAT = "softmax-bottleneck log-probability store 1"
 LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
+
+UNKNOWN_TARGET = np.int64(-1)
+"""Stands in ``targets`` where the next token is not known."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Chunk:
     """Of its rows' bytes."""
 
 
-def dump(source: RunSource, path: str | Path, *, progress: Progress = SILENT) -> Path:
-    """Write a model's log-probability matrix to a store, or finish one that was begun.
+def dump(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Path:
+    """Write a source's matrix to a store, or finish one that was begun.
 
     Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes.
 
@@ -86,15 +89,14 @@ def read_attributes(path: Path) -> dict[str, Any]:
     return attributes
 
 
-def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, NDArray[Any], NDArray[np.int64]]]:
-    """Yield first row, log-probabilities and targets, chunk by chunk, each checked against the manifest.
+def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield first row and log-probabilities, chunk by chunk, each checked against the manifest.
 
     Raises:
         StoreError: naming the first chunk that is missing or does not hold what was written.
     """
     group = _open(path)
     chunks = {chunk.start: chunk for chunk in _manifest(path)}
-    targets = np.asarray(group[TARGETS][:])
     for start in range(0, attributes["contexts"], attributes["chunk_rows"]):
         if start not in chunks:
             raise StoreError(
@@ -108,28 +110,32 @@ def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, N
                 f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to {stop - 1}) does not hold what "
                 "was written; run the same 'bottleneck dump' again to write it anew"
             )
-        yield start, values, targets[start:stop]
+        yield start, values
 
 
-def _attributes(source: RunSource) -> dict[str, Any]:
-    itemsize = 8 if source.precision.dtype == "float64" else 4
+def read_targets(path: Path) -> NDArray[np.int64] | None:
+    """Return the token that came after each context, (T,), or ``None`` when the source did not know it."""
+    targets = np.asarray(_open(path)[TARGETS][:])
+    return None if (targets == UNKNOWN_TARGET).all() else targets
+
+
+def _attributes(source: Source) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "source": dict(source.description),
-        "model_sha256": sha256_file(source.run.path / "model.safetensors"),
-        "corpus_sha256": source.corpus_sha256,
+        "identity": dict(source.identity),
         "contexts": source.shape[0],
         "vocab": source.shape[1],
-        "chunk_rows": min(source.rows_at_once(itemsize), source.shape[0]),
-        "forward_dtype": source.precision.dtype,
-        "eps": source.precision.value,
+        "chunk_rows": source.rows_at_once(),
+        "dtype": source.dtype,
+        "eps": asdict(source.precision),
         "bound": asdict(source.bound),
         "embedding_size": source.embedding_size,
         "version": __version__,
     }
 
 
-def _begin(path: Path, source: RunSource, attributes: dict[str, Any]) -> list[Chunk]:
+def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk]:
     """Create the store, or check one that was begun; return its finished chunks that still hold their bytes."""
     if not (path / "zarr.json").exists() or not (path / TARGETS / "zarr.json").exists():
         if path.exists() and not path.is_dir():
@@ -156,18 +162,19 @@ def _begin(path: Path, source: RunSource, attributes: dict[str, Any]) -> list[Ch
     return whole
 
 
-def _create(path: Path, source: RunSource, attributes: dict[str, Any]) -> None:
+def _create(path: Path, source: Source, attributes: dict[str, Any]) -> None:
     """Lay out an empty store; ``targets`` comes last, so a store that has it has everything."""
     group = zarr.create_group(store=path, overwrite=True, attributes=attributes, zarr_format=3)
     group.create_array(
         LOG_PROBS,
         shape=source.shape,
         chunks=(attributes["chunk_rows"], source.shape[1]),
-        dtype=attributes["forward_dtype"],
+        dtype=attributes["dtype"],
         fill_value=float("nan"),
         compressors=None,
     )
-    group.create_array(TARGETS, data=source.targets, chunks=(source.shape[0],), compressors=None)
+    targets = np.full(source.shape[0], UNKNOWN_TARGET) if source.targets is None else source.targets
+    group.create_array(TARGETS, data=targets, chunks=(source.shape[0],), compressors=None)
 
 
 def _open(path: Path) -> Any:

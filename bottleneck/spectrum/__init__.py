@@ -7,6 +7,7 @@ from .base import Spectrum, SpectrumMethod
 from .compute import choose, measure, singular_values
 from .dense import Dense
 from .factored import Factored
+from .files import load_spectrum, save_spectrum
 from .gram import Gram
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, Provenance, precision
@@ -28,9 +29,11 @@ __all__ = [
     "choose",
     "effective_rank",
     "entropy_rank",
+    "load_spectrum",
     "measure",
     "numerical_rank",
     "precision",
+    "save_spectrum",
     "singular_values",
     "stable_rank",
     "tolerance",

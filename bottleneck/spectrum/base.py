@@ -20,6 +20,10 @@ LARGEST_RELATIVE_ERROR = 1e-9
 """A certificate off by more is refused: float64 sums of up to 10⁹ squares agree to about 1e-12."""
 
 
+SMALLEST_DRAWN = 1e-20
+"""Where zeros are drawn on a logarithmic axis: far below the roundoff of any type."""
+
+
 @dataclass(frozen=True, eq=False)
 class Spectrum:
     """The singular values of a T × M matrix, as it is and with each row's mean subtracted."""
@@ -35,11 +39,25 @@ class Spectrum:
     frobenius_relative_error: float
     """The certificate: how far Σσ² is from ‖A‖²_F (computed apart), raw or centred, whichever is worse."""
 
-    def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
-        """Draw the normalized singular-value CDF (MoS paper, figure 1) into ``ax``."""
-        from ..plotting import draw_spectrum_cdf
+    def cdf(self) -> tuple[Matrix, Matrix]:
+        """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each."""
+        ascending = self.values[::-1]
+        largest = ascending[-1] or 1.0
+        return ascending / largest, 100 * np.arange(1, ascending.size + 1) / ascending.size
 
-        return draw_spectrum_cdf(self.values, ax=ax, label=label)
+    def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
+        """Draw the cumulative percentage of normalized singular values (MoS paper, figure 1) into ``ax``.
+
+        Values of zero lie to the left of every logarithmic axis: the curve starts at their percentage.
+        """
+        if ax is None:
+            from matplotlib import pyplot as plt
+
+            ax = plt.gca()
+        normalized, percent = self.cdf()
+        ax.step(np.maximum(normalized, SMALLEST_DRAWN), percent, where="post", label=label)
+        ax.set_xscale("log")
+        return ax
 
 
 class SpectrumMethod(ABC):

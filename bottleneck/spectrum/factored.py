@@ -62,4 +62,4 @@ class Factored(SpectrumMethod):
 
 def _triangle(matrix: Matrix) -> Matrix:
     """Return R of a QR factorization: (min(n, r), r)."""
-    return np.linalg.qr(matrix, mode="r")
+    return np.asarray(np.linalg.qr(matrix, mode="r"))

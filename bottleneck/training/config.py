@@ -95,7 +95,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         if not equals or not key:
             raise ConfigurationError(f"--set takes key=value, as in training.epochs=3; {setting!r} has no '='")
         *parents, last = key.split(".")
-        section = values
+        section: Any = values
         for parent in parents:
             section = section.get(parent) if isinstance(section, dict) else None
             if not isinstance(section, dict):

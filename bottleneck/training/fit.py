@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
 from . import optimizer as optimizers
 from .batches import columns, stretches
-from .config import RunConfig, difference
+from .config import RunConfig, difference, parse
 from .evaluate import Evaluation, evaluate
 from .state import TrainerState, load_state, save_state
 
@@ -98,6 +99,12 @@ def resolve_device(device: str) -> str:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise TrainingError("CUDA was asked for, but torch sees no CUDA device; use --device cpu")
     return device
+
+
+def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration that a run's ``config.json`` records."""
+    values = {key: saved[key] for key in RunConfig.model_fields if key in saved}
+    return parse({**values, "corpus": saved["corpus"]["name"]}, where=CONFIG)
 
 
 def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -> dict[str, Any]:

@@ -13,13 +13,19 @@ from .config import RunConfig, parse
 class Preset:
     """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
 
-    name: str
+    family: str
+    head: str
     summary: str
     cost: str
     """Expected time, and on which machine."""
     expected: str
     """What comes out, and who says so."""
     values: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What ``--preset`` takes."""
+        return f"{self.family}-{self.head}"
 
     @property
     def config(self) -> RunConfig:
@@ -45,7 +51,8 @@ def _demo(head: str, settings: dict[str, Any]) -> Preset:
     }
     training = {"epochs": 6, "batch_size": 16, "bptt": 35, "optimizer": {"learning_rate": 0.01}}
     return Preset(
-        name=f"demo-{head}",
+        family="demo",
+        head=head,
         summary=f"LSTM 128 with a {head} head, d = 24, on python-docs",
         cost="under a minute on 2 CPU cores",
         expected="what 'bottleneck demo' prints",
@@ -61,7 +68,8 @@ def _ptb_small(head: str, settings: dict[str, Any]) -> Preset:
     }
     training = {"epochs": 6, "batch_size": 20, "bptt": 35, "optimizer": {"learning_rate": 0.005}}
     return Preset(
-        name=f"ptb-small-{head}",
+        family="ptb-small",
+        head=head,
         summary=f"LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
         cost="under an hour on one CPU core",
         expected="the table in the README, measured",
@@ -69,10 +77,15 @@ def _ptb_small(head: str, settings: dict[str, Any]) -> Preset:
     )
 
 
+DEMO_HEADS = ("softmax", "moc", "mos", "lms-plif")
+"""The heads of the demo."""
+
 PRESETS: dict[str, Preset] = {
     preset.name: preset
-    for make in (_demo, _ptb_small)
-    for preset in (make(head, settings) for head, settings in LAPTOP_HEADS.items())
+    for preset in (
+        *(_demo(head, LAPTOP_HEADS[head]) for head in DEMO_HEADS),
+        *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
+    )
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -36,6 +37,7 @@ class MatrixSource(Source):
 
     embedding_size = None
     bound = UNKNOWN
+    targets = None
 
     def __init__(self, matrix: Any, *, kind: str = "log-probs", path: str = "array") -> None:
         if kind not in KINDS:
@@ -43,19 +45,28 @@ class MatrixSource(Source):
         check_shape(tuple(matrix.shape), path)
         self._matrix, self._kind, self._path = matrix, kind, path
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        self.dtype = "float64" if "float64" in str(matrix.dtype) else "float32"
         self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
 
     @cached_property
-    def precision(self) -> Precision:  # type: ignore[override]
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """The hash of all rows."""
+        digest = hashlib.sha256()
+        for rows in self._raw(self.rows_at_once()):
+            digest.update(np.ascontiguousarray(rows).data.cast("B"))
+        return {"matrix": digest.hexdigest(), "kind": self._kind}
+
+    @cached_property
+    def precision(self) -> Precision:
         """Inferred from the numbers, in a pass of its own."""
         provenance = Provenance()
-        for rows in self._raw(self.rows_at_once(8)):
+        for rows in self._raw(self.rows_at_once()):
             provenance.watch(rows)
         return provenance.precision()
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows, normalized or checked as their kind asks."""
-        at_once = rows or self.rows_at_once(8)
+        at_once = rows or self.rows_at_once()
         for start, block in zip(range(0, self.shape[0], at_once), self._raw(at_once), strict=True):
             if not wanted(start):
                 continue
@@ -63,7 +74,7 @@ class MatrixSource(Source):
                 block = _log_softmax(block)
             elif self._kind == "log-probs":
                 self._check_log_probs(start, block)
-            yield Block(start, block, None)
+            yield Block(start, block)
 
     def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
         pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
@@ -112,6 +123,7 @@ class _SafetensorsMatrix:
     def __init__(self, path: Path, tensor: str) -> None:
         self._slice = safe_open(path, framework="pt").get_slice(tensor)
         self.shape = tuple(self._slice.get_shape())
+        self.dtype = {"F64": "float64"}.get(self._slice.get_dtype(), "float32")
 
     def __getitem__(self, rows: slice) -> Any:
         return self._slice[rows]
@@ -123,7 +135,7 @@ def _safetensors(path: Path, tensor: str | None) -> _SafetensorsMatrix:
             names = sorted(file.keys())
         if tensor is None and len(names) == 1:
             tensor = names[0]
-        if tensor not in names:
+        if tensor is None or tensor not in names:
             asked = "name one of them" if tensor is None else f"there is no {tensor!r}; name one of them"
             raise SourceError(f"{path} holds {len(names)} tensors, {asked} as {path}:TENSOR: {', '.join(names[:8])}")
         return _SafetensorsMatrix(path, tensor)

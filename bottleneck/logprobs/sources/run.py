@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ... import corpora
-from ...checkpoint import Run, load
+from ...checkpoint import MODEL, Run, load
 from ...errors import ConfigurationError, SourceError
+from ...files import sha256_file
 from ...heads import LogLinear
 from ...spectrum import Precision, precision
 from ..base import Block, Bound, FactorRows, Source
@@ -28,8 +29,6 @@ class _Contexts:
     start: int
     hidden: Tensor
     """(n, hidden_size)."""
-    targets: Tensor
-    """(n,)."""
 
 
 @final
@@ -71,15 +70,16 @@ class RunSource(Source):
         if contexts is not None and not 1 <= contexts <= available:
             raise SourceError(f"--contexts must be between 1 and the {available:,} of this split, not {contexts:,}")
         self._ids = torch.from_numpy(ids[: (contexts or available) + 1])
-        self._dtype, self._device = DTYPES[dtype], torch.device(device)
+        self.targets = self._ids[1:].numpy()
+        self._device, self.dtype = torch.device(device), dtype
         self._precision = precision(dtype)
-        self._model = self.run.model.to(self._device, self._dtype)
+        self._model = self.run.model.to(self._device, DTYPES[dtype])
         head = self._model.head
         self.shape = (len(self._ids) - 1, head.vocab_size)
         self.embedding_size = head.embedding_size
         bound = head.rank_bound
         self.bound = Bound(bound.raw, bound.centered, bound.why)
-        self.corpus_sha256 = corpus.sha256
+        self.identity = {"model": sha256_file(self.run.path / MODEL), "corpus": corpus.sha256}
         self.description = {
             "path": str(self.run.path),
             "kind": "run",
@@ -93,18 +93,13 @@ class RunSource(Source):
         """That of the forward pass."""
         return self._precision
 
-    @property
-    def targets(self) -> NDArray[np.int64]:
-        """The token after each context, (T,)."""
-        return self._ids[1:].numpy()
-
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield log P by blocks of contexts; unwanted ones cost the backbone only."""
-        for contexts in self._encode(rows or self.rows_at_once(self._dtype.itemsize)):
+        for contexts in self._encode(rows or self.rows_at_once()):
             if wanted(contexts.start):
                 with full_precision():
                     log_probs = self._model.head.log_prob(contexts.hidden).cpu().numpy()
-                yield Block(contexts.start, log_probs, contexts.targets.numpy())
+                yield Block(contexts.start, log_probs)
 
     def factors(self) -> FactorRows | None:
         """Return X = [H, 1, −log Z] and Y = [W, b, 1] for a log-linear head; log Z is streamed."""
@@ -117,7 +112,7 @@ class RunSource(Source):
         return FactorRows(lambda: self._left(head), right)
 
     def _left(self, head: LogLinear) -> Iterator[NDArray[np.float64]]:
-        for contexts in self._encode(self.rows_at_once(self._dtype.itemsize)):
+        for contexts in self._encode(self.rows_at_once()):
             with full_precision():
                 factors = head.factors(contexts.hidden)
                 logits = torch.nn.functional.linear(factors.contexts, factors.weight, factors.bias)
@@ -134,4 +129,4 @@ class RunSource(Source):
             piece = self._ids[start : min(start + rows, self.shape[0]) + 1]
             with full_precision():
                 hidden, state = self._model.hidden(piece[:-1].to(self._device).unsqueeze(1), state)
-            yield _Contexts(start, hidden.squeeze(1), piece[1:])
+            yield _Contexts(start, hidden.squeeze(1))

@@ -23,14 +23,17 @@ class StoreSource(Source):
         self.description = {**self._attributes["source"], "path": str(path), "kind": "store"}
         self.bound = Bound(**self._attributes["bound"])
         self.embedding_size = self._attributes["embedding_size"]
+        self.dtype = self._attributes["dtype"]
+        self.targets = store.read_targets(path)
+        self.identity = self._attributes["identity"]
 
     @property
     def precision(self) -> Precision:
         """As recorded when the store was written."""
-        return Precision(self._attributes["eps"], self._attributes["forward_dtype"], assumed=False)
+        return Precision(**self._attributes["eps"])
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows chunk by chunk; ``rows`` is the store's own choice."""
-        for start, values, targets in store.read_blocks(self._path, self._attributes):
+        for start, values in store.read_blocks(self._path, self._attributes):
             if wanted(start):
-                yield Block(start, next(checked([values], what=str(self._path))), targets)
+                yield Block(start, next(checked([values], what=str(self._path))))

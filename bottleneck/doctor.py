@@ -1,0 +1,58 @@
+"""What this machine offers, and whether a run or store is whole."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import psutil
+import scipy
+import torch
+import zarr
+
+from . import corpora
+from ._version import __version__
+from .checkpoint import is_run, load
+from .errors import SourceError
+from .logprobs.sources import StoreSource
+from .logprobs.store import is_store
+
+
+def environment() -> list[tuple[str, str]]:
+    """Return versions, devices, threads, memory and corpora as labels and texts."""
+    memory = psutil.virtual_memory()
+    free = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    here = [info.name for info in corpora.catalogue() if info.available]
+    return [
+        ("softmax-bottleneck", __version__),
+        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        ("torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
+        ("NumPy, SciPy, Zarr", f"{np.__version__}, {scipy.__version__}, {zarr.__version__}"),
+        ("CUDA devices", ", ".join(devices) or "none"),
+        (
+            "processors, memory",
+            f"{os.cpu_count()}, {free}",
+        ),
+        ("corpora", ", ".join(here)),
+    ]
+
+
+def check(path: Path) -> str:
+    """Read every byte of a run or store and check it against what was recorded; say what it is.
+
+    Raises:
+        RunError: a run that is not whole.
+        StoreError: a store that is not whole.
+        SourceError: something else.
+    """
+    if is_run(path):
+        run = load(path)
+        return f"a whole run: {run.model.config.head.name} head on {run.corpus}, every file as it was sealed"
+    if is_store(path):
+        source = StoreSource(path)
+        chunks = sum(1 for _ in source.blocks())
+        return f"a whole store: {source.shape[0]:,} × {source.shape[1]:,}, {chunks} chunks as they were written"
+    raise SourceError(f"{path} is neither a run folder nor a log-probability store")

@@ -1,0 +1,21 @@
+"""``bottleneck doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from .options import example
+
+
+@click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def command(path: Path | None) -> None:
+    """Show the environment, devices and threads; with PATH, check a run or store byte by byte."""
+    from softmax_bottleneck.doctor import check, environment
+
+    for label, value in environment():
+        click.echo(f"{label:>20}  {value}")
+    if path is not None:
+        click.echo(f"{'integrity':>20}  {check(path)}")

@@ -1,0 +1,57 @@
+"""``bottleneck kld``."""
+
+from __future__ import annotations
+
+import time
+
+import rich_click as click
+
+from softmax_bottleneck._version import __version__
+
+from .options import device_option, emit, example, json_option, kind_option, progress, text_options
+
+
+@click.command("kld", epilog=example("bottleneck kld demo/runs/mos"))
+@click.argument("source")
+@text_options
+@kind_option
+@click.option("--pairs", default="all", show_default=True, metavar="all|N", help="All T² pairs, or N drawn ones.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
+@device_option
+@json_option
+def command(
+    source: str,
+    data: str | None,
+    split: str,
+    contexts: int | None,
+    kind: str,
+    pairs: str,
+    seed: int,
+    device: str,
+    json_to: str | None,
+) -> None:
+    """Compute the expected pairwise KL divergence of the rows, in nats (MoS paper, table 11).
+
+    Exact over all T² ordered pairs of contexts in one pass, a context with itself included.
+    """
+    if pairs != "all" and not pairs.isdecimal():
+        raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number", param_hint="--pairs")
+    from softmax_bottleneck.logprobs import kld, open_source
+    from softmax_bottleneck.training.fit import resolve_device
+
+    started = time.monotonic()
+    opened = open_source(source, data=data, split=split, contexts=contexts, kind=kind, device=resolve_device(device))
+    found = kld(opened, pairs=pairs if pairs == "all" else int(pairs), seed=seed, progress=progress())
+    values = {
+        "source": dict(opened.description),
+        "contexts": found.contexts,
+        "vocab": found.vocab,
+        "pairs": found.pairs,
+        "kld": found.kld,
+        "standard_error": found.standard_error,
+        "seconds": round(time.monotonic() - started, 3),
+        "version": __version__,
+    }
+    error = "" if found.standard_error is None else f" ± {found.standard_error:.4f}"
+    how = "all pairs" if found.pairs == "all" else f"{found.pairs:,} drawn pairs"
+    emit(values, f"expected pairwise KL divergence {found.kld:.4f}{error} nats ({how})", json_to)

@@ -1,0 +1,99 @@
+"""Options that several commands share, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import rich_click as click
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.progress import Progress
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+class Memory(click.ParamType[int]):
+    """A number of bytes with a unit."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read ``8GiB``, ``500 MB`` or a plain number of bytes."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", str(value).lower())
+        if not found or found[2] not in _UNITS:
+            self.fail(f"{value!r} is no size; write it as 8GiB, 500MiB or a number of bytes", param, ctx)
+        try:
+            return int(float(found[1]) * _UNITS[found[2]])
+        except ValueError:
+            self.fail(f"{value!r} is no size; write it as 8GiB, 500MiB or a number of bytes", param, ctx)
+
+
+def text_options(command: Command) -> Command:
+    """Which text a run is evaluated on."""
+    for option in (
+        click.option(
+            "--contexts", type=click.IntRange(min=1), metavar="N", help="Only the first N contexts.  [default: all]"
+        ),
+        click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True),
+        click.option("--data", metavar="CORPUS", help="Another corpus than the run's own."),
+    ):
+        command = option(command)
+    return command
+
+
+def kind_option(command: Command) -> Command:
+    """What a matrix holds."""
+    return click.option(
+        "--kind",
+        type=click.Choice(["log-probs", "logits", "matrix"]),
+        default="log-probs",
+        show_default=True,
+        help="What a matrix file holds; logits are normalized first.",
+    )(command)
+
+
+def device_option(command: Command) -> Command:
+    """Where models run."""
+    return click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)(
+        command
+    )
+
+
+def json_option(command: Command) -> Command:
+    """Where the result goes as JSON."""
+    return click.option(
+        "--json", "json_to", metavar="FILE|-", help="Write the result as JSON to FILE, or - for standard output."
+    )(command)
+
+
+def emit(values: Any, text: str, json_to: str | None) -> None:
+    """Print a result for people, or as one JSON object where that is asked for."""
+    if json_to == "-":
+        click.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    if json_to is not None:
+        from softmax_bottleneck.files import write_json
+
+        write_json(Path(json_to), values)
+    click.echo(text)
+
+
+def progress() -> Progress:
+    """Report on standard error."""
+    from softmax_bottleneck.progress import StreamProgress
+
+    return StreamProgress(sys.stderr)
+
+
+def example(line: str) -> str:
+    """Return the end of a help text: an example that works as printed, after ``bottleneck demo``."""
+    return f"Example: {line}"

@@ -1,0 +1,55 @@
+"""``bottleneck spectrum``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from .options import Memory, device_option, example, kind_option, progress, text_options
+
+
+@click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out demo/two.png"))
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FIGURE.(png|pdf|svg)")
+@text_options
+@kind_option
+@click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
+@device_option
+def command(
+    sources: tuple[str, ...],
+    out: Path,
+    data: str | None,
+    split: str,
+    contexts: int | None,
+    kind: str,
+    max_memory: int,
+    device: str,
+) -> None:
+    """Draw normalized singular-value CDFs (MoS paper, figure 1), with the numbers as a CSV file beside it.
+
+    SOURCE is what 'bottleneck rank' takes, or a spectrum it saved (.npz).
+    """
+    from softmax_bottleneck.figures import mos_figure_1
+    from softmax_bottleneck.logprobs import rank
+    from softmax_bottleneck.spectrum import load_spectrum
+    from softmax_bottleneck.training.fit import resolve_device
+
+    spectra = {}
+    for source in sources:
+        if source.endswith(".npz"):
+            spectra[source] = load_spectrum(Path(source))[0]
+            continue
+        report = rank(
+            source,
+            data=data,
+            split=split,
+            contexts=contexts,
+            kind=kind,
+            max_memory=max_memory,
+            device=resolve_device(device),
+            progress=progress(),
+        )
+        spectra[source] = report.spectrum
+    mos_figure_1.save(spectra, out)
+    click.echo(f"{out}\n{out.with_suffix('.csv')}")

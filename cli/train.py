@@ -1,0 +1,47 @@
+"""``bottleneck train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from .options import device_option, example, progress
+
+
+@click.command(
+    "train", epilog=example("bottleneck train --preset demo-softmax --set training.epochs=1 --out demo/runs/short")
+)
+@click.option("--preset", metavar="NAME", help="A configuration from 'bottleneck presets'.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A configuration as a JSON file.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting, as training.epochs=3.")
+@click.option("--resume", is_flag=True, help="Fail unless there is an unfinished or finished run to continue.")
+@device_option
+def command(
+    preset: str | None, config_file: Path | None, out: Path, settings: tuple[str, ...], resume: bool, device: str
+) -> None:
+    """Train a language model into a run folder.
+
+    An interrupted run continues where its last saved state left it when the same command is given again.
+    """
+    if (preset is None) == (config_file is None) and not (resume and preset is None):
+        raise click.UsageError("give one of --preset NAME and --config FILE ('bottleneck presets' lists the names)")
+    from softmax_bottleneck.checkpoint import read_config
+    from softmax_bottleneck.training import fit, override, read
+    from softmax_bottleneck.training.fit import configuration_of
+    from softmax_bottleneck.training.presets import find
+
+    if resume:
+        saved = read_config(out)
+    if preset is not None:
+        config = find(preset).config
+    elif config_file is not None:
+        config = read(config_file)
+    else:
+        config = configuration_of(saved)
+    done = fit(override(config, settings), out, device=device, progress=progress())
+    click.echo(
+        f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
+        f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"
+    )
