@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from .corpora import Vocabulary
-from .errors import RunError
+from .errors import BottleneckError, RunError
 from .files import sha256_file, write_bytes, write_json
 from .language_model import LanguageModel, ModelConfig
 
@@ -59,28 +58,36 @@ def is_run(path: Path) -> bool:
 
 def save_model(path: Path, model: LanguageModel) -> None:
     """Write the weights as safetensors; tied embeddings once."""
-    write_bytes(path, save_tensors(model_tensors(model)))
+    write_bytes(path, save_tensors({name: tensor.contiguous() for name, tensor in model_tensors(model).items()}))
 
 
 def model_tensors(model: LanguageModel) -> dict[str, Tensor]:
     """Return the weights by name, tied embeddings under their input name only."""
-    state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     if model.config.tie_embeddings:
         del state[_TIED]
     return state
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file by name; `RunError` when there is no such file."""
+    try:
+        return load_tensors(path.read_bytes())
+    except OSError as error:
+        raise RunError(f"cannot read the weights {path}: {error.strerror}; train the run again") from error
+    except SafetensorError as error:
+        raise RunError(f"the weights {path} are damaged ({error}); train the run again") from error
+
+
 def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
-    """Fill a model's weights; `RunError` when names or shapes do not fit."""
+    """Fill a model's weights; `RunError` when names, shapes or types do not fit."""
     expected = model_tensors(model)
     if different := sorted(set(tensors) ^ set(expected)):
         raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
     for name, tensor in tensors.items():
-        if tensor.shape != expected[name].shape:
-            raise RunError(
-                f"{where} does not fit its config.json: {name!r} has shape {tuple(tensor.shape)}, "
-                f"not {tuple(expected[name].shape)}"
-            )
+        found, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
+        if found != wanted:
+            raise RunError(f"{where} does not fit its config.json: {name!r} is {found}, not {wanted}")
     with torch.no_grad():
         for name, tensor in expected.items():
             tensor.copy_(tensors[name])
@@ -95,6 +102,8 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one") from None
+    except OSError as error:
+        raise RunError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
         raise RunError(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
@@ -113,14 +122,14 @@ def load(path: str | Path) -> Run:
     """
     path = Path(path)
     config = read_config(path)
-    _check_hashes(path)
+    check_hashes(path)
     try:
         vocabulary = Vocabulary(tuple(json.loads((path / VOCABULARY).read_text(encoding="utf-8"))))
-        model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
-        tensors = load_tensors((path / MODEL).read_bytes())
-    except (KeyError, TypeError, ValueError, ValidationError, SafetensorError) as error:
+        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, only to be replaced
+            model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
+    except (KeyError, TypeError, ValueError, BottleneckError) as error:
         raise RunError(f"the run {path} cannot be read: {error}") from error
-    load_tensors_into(model, tensors, where=path / MODEL)
+    load_tensors_into(model, read_tensors(path / MODEL), where=path / MODEL)
     return Run(path, config, vocabulary, model.eval())
 
 
@@ -135,17 +144,24 @@ def sealed_files(path: Path) -> list[str]:
     return [CONFIG, VOCABULARY, MODEL, METRICS, *state]
 
 
-def _check_hashes(path: Path) -> None:
+def check_hashes(path: Path) -> None:
+    """Check every file of a finished run against its hash.
+
+    Raises:
+        RunError: when the run is unfinished, or a file of it is lost or has changed.
+    """
     try:
-        hashes = json.loads((path / COMPLETE).read_text(encoding="utf-8"))["sha256"].items()
+        hashes = dict(json.loads((path / COMPLETE).read_text(encoding="utf-8"))["sha256"])
     except FileNotFoundError:
         raise RunError(
             f"the run {path} is not finished (it has no {COMPLETE} file); "
             "run the same 'bottleneck train' command again to finish it"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path / COMPLETE} is damaged: {error!r}; train the run again") from error
-    for name, expected in hashes:
+    if missing := [name for name in (CONFIG, VOCABULARY, MODEL, METRICS) if name not in hashes]:
+        raise RunError(f"{path / COMPLETE} is damaged: it has no hash of {missing[0]}; train the run again")
+    for name, expected in hashes.items():
         file = path / name
         if not file.is_file():
             raise RunError(f"the run {path} lost its file {name}; train it again or copy it anew")

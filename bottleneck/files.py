@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ def explain_output_errors(path: Path) -> Iterator[None]:
             remedy = "the disk is full: free some space or choose another folder, then run the same command again"
         elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             remedy = "the place is not writable: choose another folder with --out"
+        elif error.errno in (errno.EEXIST, errno.ENOTDIR):
+            remedy = "a file stands where a folder is needed: choose another folder with --out"
         else:
             remedy = error.strerror or str(error)
         raise OutputError(f"cannot write {path}: {remedy}") from error
@@ -67,7 +69,13 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.replace(path)
             _flush_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the error under way says more
+            temporary.unlink(missing_ok=True)
+
+
+def unfinished(folder: Path, name: str = "*") -> list[Path]:
+    """Return the temporary files that killed processes left in ``folder`` while they wrote ``name``."""
+    return sorted(folder.glob(f".{name}.*.part"))
 
 
 def _flush_folder(folder: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from torch import Tensor, nn
 
 from . import backbones, heads
@@ -24,10 +24,21 @@ class Component(BaseModel):
         return dict(self.model_extra or {})
 
 
-def _known(given: dict[str, Any], allowed: tuple[str, ...], what: str) -> None:
-    for key in given:
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def _check(component: Component, config: type[Any], allowed: tuple[str, ...], kind: str) -> None:
+    """Refuse settings that are not ``allowed``, or not what ``config``, the component's dataclass, says of them."""
+    what, types = f"{kind} {component.name!r}", get_type_hints(config)
+    for key, value in component.settings.items():
         if key not in allowed:
             raise ValueError(f"unknown key {key!r} for {what}; known keys are {', '.join(allowed)}")
+        try:
+            TypeAdapter(types[key], config=_STRICT).validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {value!r})") from None
+    from_surroundings = {field.name: 1 for field in fields(config) if field.name not in allowed}
+    config(**component.settings, **from_surroundings)  # the dataclass's own checks
 
 
 class ModelConfig(BaseModel):
@@ -42,9 +53,9 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _components_know_their_keys(self) -> ModelConfig:
-        allowed = tuple(f.name for f in fields(backbones.find(self.backbone.name).Config))
-        _known(self.backbone.settings, allowed, f"backbone {self.backbone.name!r}")
-        _known(self.head.settings, heads.settings(self.head.name), f"head {self.head.name!r}")
+        backbone, head = backbones.find(self.backbone.name).Config, heads.find(self.head.name).Config
+        _check(self.backbone, backbone, tuple(field.name for field in fields(backbone)), "backbone")
+        _check(self.head, head, heads.settings(self.head.name), "head")
         return self
 
 
@@ -60,11 +71,11 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = backbones.build(config.backbone.name, vocab_size=vocab_size, **config.backbone.settings)
+        settings = config.head.settings
+        if config.tie_embeddings:
+            settings.setdefault("embedding_size", self.backbone.embedding.embedding_dim)
         self.head = heads.build(
-            config.head.name,
-            hidden_size=self.backbone.hidden_size,
-            vocab_size=vocab_size,
-            **config.head.settings,
+            config.head.name, hidden_size=self.backbone.hidden_size, vocab_size=vocab_size, **settings
         )
         if config.tie_embeddings:
             self.head.tie(self.backbone.embedding)

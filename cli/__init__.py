@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import rich_click as click
 
@@ -29,7 +29,7 @@ COMMANDS = {
 }
 """Command name → module of this package that holds it as ``command``."""
 
-INTERRUPTED, TERMINATED = 130, 143
+FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 
 
 class Terminated(BaseException):
@@ -55,9 +55,9 @@ class LazyGroup(click.RichGroup):
         try:
             return super().invoke(ctx)
         except BottleneckError as error:
-            raise click.ClickException(str(error)) from error
-        except MemoryError as error:
-            raise click.ClickException("out of memory: lower --max-memory, or measure fewer --contexts") from error
+            _fail(str(error))
+        except MemoryError:
+            _fail("out of memory: lower --max-memory, or measure fewer --contexts")
         except (KeyboardInterrupt, Terminated) as stop:
             click.echo("interrupted; finished work is saved, and the same command continues it", err=True)
             raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
@@ -68,6 +68,12 @@ class LazyGroup(click.RichGroup):
 def main() -> None:
     """How much of the next-token distribution can a language model's output layer express?"""
     signal.signal(signal.SIGTERM, _terminate)
+
+
+def _fail(sentence: str) -> NoReturn:
+    """Print one unwrapped line, which logs and scripts can search, and exit with 1."""
+    click.echo(f"Error: {sentence}", err=True)
+    raise SystemExit(FAILED)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -23,7 +23,11 @@ def list_corpora(json_to: str | None) -> None:
     infos = corpora.catalogue()
     rows = []
     for info in infos:
-        size = " / ".join(f"{count:,}" for count in info.tokens) if info.tokens else "depends on the Python version"
+        size = (
+            " / ".join(f"{count:,}" for count in info.tokens.values())
+            if info.tokens
+            else "depends on the Python version"
+        )
         place = str(info.path) if info.path else "built in"
         rows.append(f"{info.name:<12} {place if info.available else 'not fetched yet'}")
         rows.append(f"{'':<12} {info.description}")
@@ -34,7 +38,7 @@ def list_corpora(json_to: str | None) -> None:
             "available": info.available,
             "path": str(info.path) if info.path else None,
             "description": info.description,
-            "tokens": list(info.tokens) if info.tokens else None,
+            "tokens": dict(info.tokens) if info.tokens else None,
             "vocab": info.vocabulary_size,
         }
         for info in infos

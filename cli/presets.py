@@ -15,15 +15,18 @@ def command(json_to: str | None) -> None:
 
     rows, values = [], []
     for preset in PRESETS.values():
+        parameters = preset.parameters()
         values.append(
             {
                 "name": preset.name,
                 "summary": preset.summary,
+                "parameters": parameters,
                 "corpus": preset.config.corpus,
                 "cost": preset.cost,
                 "expected": preset.expected,
                 "config": preset.config.model_dump(mode="json"),
             }
         )
-        rows.append(f"{preset.name:<22} {preset.summary}; {preset.cost}")
+        size = "size depends on the corpus" if parameters is None else f"{parameters / 1e6:.2f}M parameters"
+        rows.append(f"{preset.name:<22} {preset.summary}; {size}; {preset.cost}")
     emit({"presets": values}, "\n".join(rows), json_to)

@@ -32,9 +32,11 @@ def command(
     """
     from softmax_bottleneck.figures import mos_figure_1
     from softmax_bottleneck.logprobs import rank
+    from softmax_bottleneck.plotting import check_format
     from softmax_bottleneck.spectrum import load_spectrum
     from softmax_bottleneck.training.fit import resolve_device
 
+    check_format(out)
     spectra = {}
     for source in sources:
         if source.endswith(".npz"):

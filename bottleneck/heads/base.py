@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +95,18 @@ class Head(nn.Module, ABC):
             )
         self.weight = cast(nn.Parameter, embedding.weight)
 
+    def check_targets(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
+        """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""
+        if targets.shape != hidden.shape[:-1]:
+            raise ConfigurationError(
+                f"hidden states of shape {tuple(hidden.shape)} need targets of shape {tuple(hidden.shape[:-1])}, "
+                f"not {tuple(targets.shape)}"
+            )
+        if reduction not in get_args(Reduction):
+            raise ConfigurationError(
+                f"unknown reduction {reduction!r}; known reductions are {', '.join(get_args(Reduction))}"
+            )
+
     @abstractmethod
     def log_prob(self, hidden: Tensor) -> Tensor:
         """Return log P(x | hidden) in nats: (…, hidden_size) → (…, M)."""
@@ -107,6 +119,9 @@ class Head(nn.Module, ABC):
             hidden: float, (…, hidden_size).
             targets: int64, (…), token ids.
             reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the shape of ``targets``.
+
+        Raises:
+            ConfigurationError: for targets of another shape, or an unknown reduction.
         """
 
     @property

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from .base import Reduction
 
@@ -94,6 +95,7 @@ class _MixtureNLL(torch.autograd.Function):
         return nll.sum()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
             *inputs, targets = ctx.saved_tensors
@@ -135,6 +137,7 @@ class _PointwiseNLL(torch.autograd.Function):
         return nll.sum()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
             *inputs, targets = ctx.saved_tensors
@@ -162,8 +165,8 @@ def _mixture_pass(
         index = targets[rows].view(-1, 1, 1).expand(-1, components, 1)
         by_component = (-1, components, weight.shape[0])
         target_logit = logits.view(by_component).gather(2, index).squeeze(2)
-        probability, log_partition = _normalize(logits)
-        joint = log_prior[rows] + target_logit - log_partition.view_as(target_logit)
+        probability, top, log_top = _normalize(logits)
+        joint = log_prior[rows] + ((target_logit - top.view_as(target_logit)) + log_top.view_as(target_logit))
         nll[rows] = -torch.logsumexp(joint, 1)
         if gradients is None:
             continue
@@ -194,13 +197,13 @@ def _pointwise_pass(
     for rows in _blocks(contexts.shape[0], weight.shape[0] * contexts.element_size(), block_bytes):
         logits = _logits(contexts[rows], weight, bias)
         index = targets[rows].unsqueeze(1)
-        with torch.enable_grad():
+        with torch.set_grad_enabled(gradients is not None):
             logits.requires_grad_(gradients is not None)
             bent = function(logits)
         values = bent.detach()
         target_value = values.gather(1, index).squeeze(1)
-        probability, log_partition = _normalize(values)
-        nll[rows] = log_partition - target_value
+        probability, top, log_top = _normalize(values)
+        nll[rows] = (top - target_value) - log_top
         if gradients is None:
             continue
         probability.scatter_add_(1, index, -torch.ones_like(target_value).unsqueeze(1))
@@ -220,15 +223,16 @@ def _logits(contexts: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return contexts @ weight.T if bias is None else torch.addmm(bias, contexts, weight.T)
 
 
-def _normalize(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return softmax(logits) and log Σ exp(logits) by rows.
+def _normalize(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, by rows, softmax(logits), the largest logit, and that one's log-probability.
 
     The fused softmax kernel gives the probability of the largest logit (never below 1/M, so its logarithm is
-    accurate), and with it the log-partition without a second pass over the block.
+    accurate), and with it log P(y) = (z_y − top) + log P(top) without a second pass over the block. The
+    log-partition itself is never made: at large logits its rounding would swallow a small loss.
     """
     top, index = logits.max(1)
     probability = torch.softmax(logits, 1)
-    return probability, top - torch.log(probability.gather(1, index.unsqueeze(1)).squeeze(1))
+    return probability, top, torch.log(probability.gather(1, index.unsqueeze(1)).squeeze(1))
 
 
 def _add_linear_gradients(

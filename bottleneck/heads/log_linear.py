@@ -32,6 +32,7 @@ class LogLinear(Head):
 
     def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
         """Return −log P(target | hidden) in nats; see `Head.nll`."""
+        self.check_targets(hidden, targets, reduction)
         contexts = self.context(hidden).reshape(-1, 1, self.embedding_size)
         certain = contexts.new_zeros(contexts.shape[0], 1)
         loss = mixture_nll(contexts, certain, self.weight, self.bias, targets.reshape(-1), reduction=reduction)

@@ -62,6 +62,7 @@ class MoS(Head):
 
     def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
         """Return −log P(target | hidden) in nats; see `Head.nll`."""
+        self.check_targets(hidden, targets, reduction)
         vectors = self.contexts(hidden).reshape(-1, self.config.components, self.embedding_size)
         log_prior = self.mixture(hidden).reshape(-1, self.config.components)
         loss = mixture_nll(vectors, log_prior, self.weight, self.bias, targets.reshape(-1), reduction=reduction)

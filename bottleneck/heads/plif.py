@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..errors import ConfigurationError
@@ -60,7 +61,7 @@ class _PiecewiseLinear(torch.autograd.Function):
         # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
         before = torch.cumsum(slopes, 0, dtype=torch.float64) - slopes
         at_knot = (width * before - interval).to(inputs.dtype)
-        index = ((inputs + interval) / width).floor_().clamp_(0, knots - 1)
+        index = ((inputs + interval) / width).floor_().clamp_(0, knots - 1).nan_to_num_()  # NaN shows in offset
         offset = inputs - (index * width - interval)
         index = index.long()
         slope = slopes[index]
@@ -69,6 +70,7 @@ class _PiecewiseLinear(torch.autograd.Function):
         return torch.addcmul(at_knot[index], slope, offset)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         index, offset, slope = ctx.saved_tensors
         slope_gradient = None

@@ -36,6 +36,7 @@ class Pointwise(Head):
 
     def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
         """Return −log P(target | hidden) in nats; see `Head.nll`."""
+        self.check_targets(hidden, targets, reduction)
         contexts = self.context(hidden).reshape(-1, self.embedding_size)
         loss = pointwise_nll(contexts, self.weight, self.bias, targets.reshape(-1), self.function, reduction=reduction)
         return loss.view(targets.shape) if reduction == "none" else loss

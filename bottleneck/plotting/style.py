@@ -22,15 +22,21 @@ PAPER = FONT | LINES | SIZE
 FORMATS = ("png", "pdf", "svg")
 
 
+def check_format(path: Path) -> str:
+    """Return a figure's format; `ConfigurationError` for a suffix other than png, pdf or svg."""
+    suffix = path.suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
+    return suffix
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as its suffix says, whole or not at all; the same figure gives the same bytes.
 
     Raises:
         ConfigurationError: for a suffix other than png, pdf or svg.
     """
-    suffix = path.suffix.removeprefix(".")
-    if suffix not in FORMATS:
-        raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
+    suffix = check_format(path)
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[suffix]
     with replacing(path) as temporary:
         figure.savefig(temporary, format=suffix, metadata=undated)

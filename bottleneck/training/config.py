@@ -14,7 +14,7 @@ from ..language_model import ModelConfig
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class OptimizerConfig(_Section):
@@ -23,7 +23,7 @@ class OptimizerConfig(_Section):
     name: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = Field(default=2e-3, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
-    """``cosine`` falls to zero at the last step; both rise linearly over the warm-up."""
+    """``cosine`` falls towards zero, which a step after the last would have; both rise linearly over the warm-up."""
     warmup_steps: int = Field(default=100, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
     """On matrices only: biases and pointwise functions are left alone."""
@@ -50,7 +50,7 @@ class RunConfig(_Section):
     """One training run: corpus, model, training and seed decide every number in it."""
 
     corpus: str = "python-docs"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**64)
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
 
@@ -66,6 +66,8 @@ def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         _explain(error, where)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def read(path: Path) -> RunConfig:
@@ -102,7 +104,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
                 raise ConfigurationError(
                     f"--set {setting}: there is no section {parent!r}; try {', '.join(_paths(values))}"
                 )
-        if last == "name" and parents[0] == "model" and section.get("name") != text:
+        if key in ("model.head.name", "model.backbone.name") and section.get("name") != text:
             section.clear()  # another head or backbone: the old one's settings are not its own
         section[last] = _value(text)
     return parse(values, where="--set")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..errors import TrainingError
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
 
@@ -28,25 +29,49 @@ class Evaluation:
     """Scored tokens: all but the first, which has no context."""
 
 
+def perplexity_of(loss: float) -> float:
+    """Return exp of a mean loss in nats; `TrainingError` when there is no such number.
+
+    >>> round(perplexity_of(2.0), 3)
+    7.389
+    """
+    try:
+        if math.isfinite(loss):
+            return math.exp(loss)
+    except OverflowError:
+        pass
+    raise TrainingError(
+        f"the mean loss is {loss:.4g} nats, which has no perplexity: training went astray; lower "
+        "training.optimizer.learning_rate or training.optimizer.clip and train into a new folder"
+    )
+
+
 @torch.no_grad()
 def evaluate(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress = SILENT) -> Evaluation:
     """Score every token of a text but the first, in one sequence with the state carried all the way.
 
     Args:
         model: put into eval mode while it is scored, and back afterwards.
-        ids: int64, (N,).
+        ids: int64, (N,), N ≥ 2.
+
+    Raises:
+        TrainingError: the text is too short, or the loss too large for a perplexity.
     """
+    if len(ids) < 2:
+        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
     device = next(model.parameters()).device
     text = torch.from_numpy(ids).to(device).unsqueeze(1)
     training, total, state = model.training, 0.0, None
     model.eval()
-    with progress.bar("evaluating", len(ids) - 1, "tokens") as bar:
-        for start in range(0, len(ids) - 1, STRETCH):
-            inputs = text[start : min(start + STRETCH, len(ids) - 1)]
-            hidden, state = model.hidden(inputs, state)
-            targets = text[start + 1 : start + 1 + len(inputs)]
-            total += model.head.nll(hidden, targets, reduction="none").double().sum().item()
-            bar.advance(len(inputs))
-    model.train(training)
+    try:
+        with progress.bar("evaluating", len(ids) - 1, "tokens") as bar:
+            for start in range(0, len(ids) - 1, STRETCH):
+                inputs = text[start : min(start + STRETCH, len(ids) - 1)]
+                hidden, state = model.hidden(inputs, state)
+                targets = text[start + 1 : start + 1 + len(inputs)]
+                total += model.head.nll(hidden, targets, reduction="none").double().sum().item()
+                bar.advance(len(inputs))
+    finally:
+        model.train(training)
     loss = total / (len(ids) - 1)
-    return Evaluation(loss, math.exp(loss), len(ids) - 1)
+    return Evaluation(loss, perplexity_of(loss), len(ids) - 1)

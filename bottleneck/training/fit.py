@@ -21,21 +21,24 @@ from ..checkpoint import (
     FORMAT,
     METRICS,
     MODEL,
+    STATE,
     TIMING,
     VOCABULARY,
+    check_hashes,
     load_tensors_into,
     read_config,
+    read_tensors,
     save_model,
     write_complete,
 )
 from ..errors import RunError, TrainingError
-from ..files import explain_output_errors, make_folder, write_bytes, write_json
+from ..files import explain_output_errors, make_folder, unfinished, write_bytes, write_json
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
 from . import optimizer as optimizers
 from .batches import columns, stretches
 from .config import RunConfig, difference, parse
-from .evaluate import Evaluation, evaluate
+from .evaluate import Evaluation, evaluate, perplexity_of
 from .state import TrainerState, load_state, save_state
 
 
@@ -64,19 +67,23 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         progress: where to report.
 
     Raises:
-        RunError: the folder holds something else, or a run of another configuration.
+        RunError: the folder holds something else, a run of another configuration, or a damaged one.
         TrainingError: the loss is no longer finite, or the corpus is too short.
+        OutputError: the folder cannot be written; what was saved before is whole.
     """
     folder = Path(folder)
     corpus = corpora.load(config.corpus)
-    with torch.random.fork_rng():
+    # All that can be wrong with the request shows before the folder is touched.
+    data = columns(corpus.split("train"), config.training.batch_size)
+    place = torch.device(resolve_device(device))
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if place.type == "cuda" else []):
         torch.manual_seed(config.seed)
         model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
         description = _describe(config, corpus, model)
         if _prepare(folder, description, corpus):
             return result(folder)
-        model.to(torch.device(resolve_device(device)))
-        _train(config, folder, corpus, model, progress)
+        model.to(place)
+        _train(config, folder, data.to(place), corpus, model, progress)
         _finish(folder, corpus, model, progress)
     return result(folder)
 
@@ -104,7 +111,9 @@ def resolve_device(device: str) -> str:
 def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
     """Return the configuration that a run's ``config.json`` records."""
     values = {key: saved[key] for key in RunConfig.model_fields if key in saved}
-    return parse({**values, "corpus": saved["corpus"]["name"]}, where=CONFIG)
+    if isinstance(corpus := values.get("corpus"), Mapping):
+        values["corpus"] = corpus.get("name")
+    return parse(values, where=CONFIG)
 
 
 def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -> dict[str, Any]:
@@ -140,19 +149,31 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus) 
                 f"{folder} holds a run with a different configuration: {'; '.join(differences[:4])}; "
                 "give the old settings to continue it, or another --out"
             )
-        return (folder / COMPLETE).exists()
-    if folder.exists() and any(folder.iterdir()):
+        if (folder / COMPLETE).exists():
+            check_hashes(folder)
+            return True
+    elif folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, CONFIG)}:
         raise RunError(f"{folder} is not empty and holds no run; give another --out")
-    make_folder(folder)
+    else:
+        make_folder(folder)
+        write_json(folder / CONFIG, description)
+    # From here on the folder is ours: a killed process may have left half of anything but the configuration.
+    with explain_output_errors(folder):
+        for leftover in [*unfinished(folder), *unfinished(folder / STATE)]:
+            leftover.unlink()
     write_json(folder / VOCABULARY, list(corpus.vocabulary.tokens))
-    write_json(folder / CONFIG, description)
     return False
 
 
-def _train(config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress: Progress) -> None:
+def _train(
+    config: RunConfig,
+    folder: Path,
+    data: torch.Tensor,
+    corpus: corpora.Corpus,
+    model: LanguageModel,
+    progress: Progress,
+) -> None:
     settings = config.training
-    device = next(model.parameters()).device
-    data = columns(corpus.split("train"), settings.batch_size).to(device)
     steps_per_epoch = math.ceil((len(data) - 1) / settings.bptt)
     steps = steps_per_epoch * settings.epochs
     optimizer = optimizers.build(settings.optimizer, model.parameters())
@@ -175,15 +196,16 @@ def _train(config: RunConfig, folder: Path, corpus: corpora.Corpus, model: Langu
                 carried = tuple(tensor.detach() for tensor in carried)
                 loss = model.head.nll(hidden, targets)
                 value = loss.item()
-                if not math.isfinite(value):
-                    raise TrainingError(
-                        f"the loss became {value} at step {state.step}; the last saved state is kept in "
-                        f"{folder}: lower training.optimizer.learning_rate (now {rate:.3g}) or "
-                        f"training.optimizer.clip (now {settings.optimizer.clip:g}) and train into a new folder"
-                    )
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip)
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip).item()
+                for what, number in (("loss", value), ("gradient's norm", norm)):
+                    if not math.isfinite(number):
+                        raise TrainingError(
+                            f"the {what} became {number} at step {state.step}; the last saved state is kept in "
+                            f"{folder}: lower training.optimizer.learning_rate (now {rate:.3g}) or "
+                            f"training.optimizer.clip (now {settings.optimizer.clip:g}) and train into a new folder"
+                        )
                 optimizer.step()
                 state.step += 1
                 state.position = position + len(inputs)
@@ -214,12 +236,13 @@ def _start_bias(model: LanguageModel, data: torch.Tensor) -> None:
 
 def _end_epoch(folder: Path, corpus: corpora.Corpus, model: LanguageModel, state: TrainerState, rate: float) -> None:
     """Validate, keep the weights when they are the best, and move the state to the next epoch."""
+    train_loss = state.loss_sum / state.loss_tokens
+    train_perplexity = perplexity_of(train_loss)
     valid = evaluate(model, corpus.split("valid"))
     best = state.best_loss is None or valid.loss < state.best_loss
     if best:
         state.best_loss = valid.loss
         save_model(folder / MODEL, model)
-    train_loss = state.loss_sum / state.loss_tokens
     state.epoch += 1
     state.metrics.append(
         {
@@ -227,7 +250,7 @@ def _end_epoch(folder: Path, corpus: corpora.Corpus, model: LanguageModel, state
             "step": state.step,
             "learning_rate": rate,
             "train_loss": train_loss,
-            "train_perplexity": math.exp(train_loss),
+            "train_perplexity": train_perplexity,
             "valid_loss": valid.loss,
             "valid_perplexity": valid.perplexity,
             "best": best,
@@ -239,9 +262,7 @@ def _end_epoch(folder: Path, corpus: corpora.Corpus, model: LanguageModel, state
 
 def _finish(folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress: Progress) -> None:
     """Score the test split with the best weights and seal the run."""
-    from safetensors.torch import load
-
-    load_tensors_into(model, load((folder / MODEL).read_bytes()), where=folder / MODEL)
+    load_tensors_into(model, read_tensors(folder / MODEL), where=folder / MODEL)
     test = evaluate(model, corpus.split("test"), progress=progress)
     rows = [json.loads(row) for row in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
@@ -254,7 +275,7 @@ def _write_metrics(folder: Path, rows: list[dict[str, Any]]) -> None:
 
 
 class _Clock:
-    """Appends the seconds since the last saved state, so that a killed run still knows its time."""
+    """Adds the seconds since the last saved state, so that a killed run still knows its time."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._last = path, time.monotonic()
@@ -262,6 +283,6 @@ class _Clock:
     def tick(self, step: int) -> float:
         now = time.monotonic()
         seconds, self._last = now - self._last, now
-        with explain_output_errors(self._path), self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "seconds": round(seconds, 3)}) + "\n")
+        rows = self._path.read_bytes() if self._path.exists() else b""
+        write_bytes(self._path, rows + json.dumps({"step": step, "seconds": round(seconds, 3)}).encode() + b"\n")
         return seconds

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from ..corpora import catalogue
 from ..errors import ConfigurationError
+from ..language_model import LanguageModel
 from .config import RunConfig, parse
 
 
@@ -26,6 +30,15 @@ class Preset:
     def name(self) -> str:
         """What ``--preset`` takes."""
         return f"{self.family}-{self.head}"
+
+    def parameters(self) -> int | None:
+        """Return the model's number of parameters, or ``None`` when its corpus's vocabulary size is unknown."""
+        sizes = {info.name: info.vocabulary_size for info in catalogue()}
+        size = sizes.get(self.config.corpus)
+        if size is None:
+            return None
+        with torch.device("meta"):
+            return LanguageModel(self.config.model, vocab_size=size).parameter_count()
 
     @property
     def config(self) -> RunConfig:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..checkpoint import STATE, load_tensors_into, model_tensors
 from ..errors import RunError
-from ..files import make_folder, write_bytes
+from ..files import explain_output_errors, make_folder, write_bytes
 from ..language_model import LanguageModel
 
 
@@ -52,15 +52,13 @@ def save_state(
             tensors[f"optimizer.{index}.{key}"] = value
     tensors |= {f"carried.{index}": tensor for index, tensor in enumerate(carried)}
     tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
+    if next(model.parameters()).is_cuda:
         tensors["random.cuda"] = torch.cuda.get_rng_state()
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     make_folder(folder / STATE)
     file = folder / STATE / f"step-{state.step:09d}.safetensors"
     write_bytes(file, save(tensors, metadata={"state": json.dumps(vars(state))}))
-    for old in _files(folder):
-        if old != file:
-            old.unlink()
+    _keep_only(folder, file)
 
 
 def load_state(
@@ -74,14 +72,16 @@ def load_state(
         with safe_open(files[-1], framework="pt") as file:
             state = TrainerState(**json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        generator = tensors["random.cpu"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"the saved state {files[-1]} is damaged ({error}); delete it to start the run anew") from error
+    _keep_only(folder, files[-1])  # a kill may have come between its writing and the last one's removal
     device = next(model.parameters()).device
     load_tensors_into(model, _part(tensors, "model."), where=files[-1])
     _restore_optimizer(optimizer, _part(tensors, "optimizer."))
     carried = _part(tensors, "carried.")
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
+    torch.set_rng_state(generator)
+    if "random.cuda" in tensors and device.type == "cuda":
         torch.cuda.set_rng_state(tensors["random.cuda"])
     return state, tuple(carried[str(index)].to(device) for index in range(len(carried)))
 
@@ -96,6 +96,13 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, T
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _keep_only(folder: Path, file: Path) -> None:
+    with explain_output_errors(file.parent):
+        for old in _files(folder):
+            if old != file:
+                old.unlink()
 
 
 def _files(folder: Path) -> list[Path]:

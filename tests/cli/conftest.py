@@ -1,0 +1,88 @@
+"""A small world in which every example of the help texts works: tiny corpora, presets and trained runs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from softmax_bottleneck import corpora
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.corpora import PINNED, PinnedFile
+from softmax_bottleneck.training import PRESETS, Preset, fit
+
+HEADS = ("softmax", "moc", "mos", "lms-plif")
+Bottleneck = Callable[..., Result]
+
+
+def _text(seed: int, lines: int) -> str:
+    generator = np.random.default_rng(seed)
+    words = [f"w{number}" for number in range(30)]
+    return "".join(" ".join(generator.choice(words, size=8)) + "\n" for _ in range(lines))
+
+
+@pytest.fixture(scope="session")
+def folder_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of three texts over 31 types."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for seed, (split, lines) in enumerate({"train": 80, "valid": 20, "test": 20}.items()):
+        (folder / f"{split}.txt").write_text(_text(seed, lines), encoding="utf-8")
+    return folder
+
+
+def small(preset: Preset, corpus: Path) -> Preset:
+    """Return the preset on a tiny corpus with a tiny model."""
+    head = {**preset.values["model"]["head"], "embedding_size": 4}
+    if "knots" in head:
+        head["knots"] = 200
+    backbone = {"name": "lstm", "embedding_size": 4, "hidden_size": 8, "layers": 1, "dropout": 0.1}
+    training = {"epochs": 2, "batch_size": 4, "bptt": 10, "optimizer": {"learning_rate": 0.01}}
+    values = {"corpus": str(corpus), "model": {"backbone": backbone, "head": head}, "training": training}
+    return replace(preset, values=values)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Path:
+    """A folder with ``demo/runs/NAME`` for the demo's four heads."""
+    folder = tmp_path_factory.mktemp("trained")
+    for head in HEADS:
+        fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
+    return folder
+
+
+@pytest.fixture
+def world(tmp_path: Path, trained: Path, folder_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh working directory with trained runs, tiny presets, an empty cache and a ``ptb.zip`` to import."""
+    place = tmp_path / "world"
+    shutil.copytree(trained, place)
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path / "cache"))
+    for name, preset in list(PRESETS.items()):
+        monkeypatch.setitem(PRESETS, name, small(preset, folder_corpus))
+    texts = {split: (folder_corpus / f"{split}.txt").read_bytes() for split in corpora.SPLITS}
+    files = tuple(
+        PinnedFile(split, f"ptb.{split}.txt", len(data), hashlib.sha256(data).hexdigest(), "http://127.0.0.1:9/")
+        for split, data in texts.items()
+    )
+    monkeypatch.setitem(PINNED, "ptb", replace(PINNED["ptb"], files=files))
+    with zipfile.ZipFile(place / "ptb.zip", "w") as archive:
+        for file in files:
+            archive.writestr(file.name, texts[file.split])
+    return place
+
+
+@pytest.fixture
+def bottleneck() -> Bottleneck:
+    """Run the command in this process and return what it printed."""
+
+    def run(*arguments: str | Path) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="bottleneck")
+
+    return run

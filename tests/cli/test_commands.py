@@ -1,0 +1,235 @@
+"""What each command prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from softmax_bottleneck.cli.options import Memory
+
+Bottleneck = Callable[..., Result]
+
+RANK_KEYS = {
+    "value",
+    "low",
+    "high",
+    "determinate",
+    "tolerance",
+    "sigma_1",
+    "sigma_r",
+    "sigma_next",
+    "gap",
+}
+
+
+def _json(done: Result) -> dict[str, object]:
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc"])
+def test_rank_of_log_linear_runs_is_exactly_the_bound(head: str, world: Path, bottleneck: Bottleneck) -> None:
+    report = json.loads(bottleneck("rank", f"demo/runs/{head}", "--json", "-").stdout)
+    assert report["bound"]["raw"] == report["rank"]["value"] == 6
+    assert report["bound"]["centered"] == report["rank_centered"]["value"] == 5
+    assert report["rank"].keys() == RANK_KEYS
+    assert report["method"] == "factored"
+    assert report["source"] == {
+        "path": f"demo/runs/{head}",
+        "kind": "run",
+        "head": head,
+        "corpus": report["source"]["corpus"],
+        "split": "test",
+    }
+
+
+def test_rank_agrees_between_run_store_and_matrix(world: Path, bottleneck: Bottleneck) -> None:
+    assert bottleneck("dump", "demo/runs/mos", "--out", "mos.zarr").exit_code == 0
+    import zarr
+
+    np.save("mos.npy", zarr.open_group("mos.zarr", mode="r")["log_probs"][:])
+    reports = [_json(bottleneck("rank", source, "--json", "-")) for source in ("demo/runs/mos", "mos.zarr", "mos.npy")]
+    assert len({json.dumps(report["rank"]) for report in reports}) == 1
+    assert [report["eps"]["assumed"] for report in reports] == [False, False, True]  # type: ignore[index]
+    assert len({report["eps"]["dtype"] for report in reports}) == 1  # type: ignore[index]
+
+
+def test_rank_writes_json_and_spectrum_beside_the_text(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", "demo/runs/softmax", "--json", "r.json", "--save-spectrum", "s.npz")
+    assert "row-centred rank  5 (determinate" in done.stdout
+    assert json.loads(Path("r.json").read_text(encoding="utf-8"))["rank"]["value"] == 6
+    drawn = bottleneck("spectrum", "s.npz", "demo/runs/mos", "--out", "f.svg")
+    assert drawn.stdout.split() == ["f.svg", "f.csv"]
+    labels = {line.split(",")[0] for line in Path("f.csv").read_text(encoding="utf-8").splitlines()[1:]}
+    assert labels == {"s.npz", "demo/runs/mos"}
+
+
+def test_strict_exits_with_three_only_when_indeterminate(world: Path, bottleneck: Bottleneck) -> None:
+    size = np.arange(12)
+    np.save("hilbert.npy", 1.0 / (size[:, None] + size + 1))
+    np.save("clear.npy", np.random.default_rng(0).normal(size=(3, 9)))
+    assert bottleneck("rank", "hilbert.npy", "--kind", "matrix", "--eps", "float32", "--strict").exit_code == 3
+    assert bottleneck("rank", "hilbert.npy", "--kind", "matrix", "--eps", "float32").exit_code == 0
+    assert bottleneck("rank", "clear.npy", "--kind", "matrix", "--strict").exit_code == 0
+
+
+def test_kld_is_exact_and_sampled(world: Path, bottleneck: Bottleneck) -> None:
+    exact = _json(bottleneck("kld", "demo/runs/mos", "--json", "-"))
+    assert exact.keys() == {"source", "contexts", "vocab", "pairs", "kld", "standard_error", "seconds", "version"}
+    sampled = _json(bottleneck("kld", "demo/runs/mos", "--pairs", "4000", "--json", "-"))
+    assert abs(sampled["kld"] - exact["kld"]) < 5 * sampled["standard_error"]  # type: ignore[operator]
+    again = _json(bottleneck("kld", "demo/runs/mos", "--pairs", "4000", "--json", "-"))
+    assert again["kld"] == sampled["kld"]
+    assert bottleneck("kld", "demo/runs/mos", "--pairs", "some").exit_code == 2
+
+
+def test_eval_agrees_with_training(world: Path, bottleneck: Bottleneck) -> None:
+    values = _json(bottleneck("eval", "demo/runs/moc", "--json", "-"))
+    last = Path("demo/runs/moc/metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    assert values["perplexity"] == pytest.approx(json.loads(last)["test_perplexity"], rel=1e-6)
+
+
+def test_train_by_file_and_set(world: Path, folder_corpus: Path, bottleneck: Bottleneck) -> None:
+    Path("c.json").write_text(json.dumps({"corpus": str(folder_corpus)}), encoding="utf-8")
+    sizes = ["--set", "model.backbone.embedding_size=4", "--set", "model.head.embedding_size=4"]
+    few = ["--set", "training.epochs=1", "--set", "training.batch_size=2"]
+    done = bottleneck("train", "--config", "c.json", "--out", "run", *sizes, *few)
+    assert done.exit_code == 0, done.stderr
+    assert bottleneck("train", "--resume", "--out", "run").stdout == done.stdout
+    saved = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
+    assert saved["model"]["backbone"]["hidden_size"] == 200
+    assert saved["model"]["head"] == {"name": "softmax", "embedding_size": 4, "bias": True}
+
+
+def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("demo", "--out", "new")
+    assert done.exit_code == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
+    assert rows[0][0] == "model"
+    assert [row[0] for row in rows[2:]] == ["softmax", "moc", "mos", "lms-plif"]
+    assert rows[2][4:7] == rows[3][4:7] == ["6, 5", "6", "5"]
+    assert rows[4][4] == "none"
+    assert int(rows[4][5]) > 6
+    for name in ("cdf.png", "cdf.pdf", "cdf.csv", "reports/mos.json", "runs/lms-plif/COMPLETE"):
+        assert (Path("new") / name).stat().st_size > 0
+    assert bottleneck("demo", "--out", "new").stdout == done.stdout
+    assert "known families are demo, ptb-small" in bottleneck("demo", "--family", "huge").stderr
+
+
+def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:
+    assert "a whole run: mos head" in bottleneck("doctor", "demo/runs/mos").stdout
+    bottleneck("dump", "demo/runs/mos", "--out", "mos.zarr")
+    assert "a whole store" in bottleneck("doctor", "mos.zarr").stdout
+    chunk = Path("mos.zarr/log_probs/c/0/0")
+    data = bytearray(chunk.read_bytes())
+    data[100] ^= 1
+    chunk.write_bytes(bytes(data))
+    done = bottleneck("doctor", "mos.zarr")
+    assert done.exit_code == 1
+    assert "chunk 0 of mos.zarr" in done.stderr
+    assert bottleneck("doctor", "ptb.zip").exit_code == 1
+
+
+def test_data(world: Path, bottleneck: Bottleneck) -> None:
+    listed = _json(bottleneck("data", "list", "--json", "-"))["corpora"]
+    assert {row["name"]: row["available"] for row in listed}["ptb"] is False  # type: ignore[attr-defined]
+    assert "bottleneck data get ptb" in bottleneck("data", "path", "ptb").stderr
+    place = bottleneck("data", "get", "ptb", "--from", "ptb.zip").stdout.strip()
+    assert bottleneck("data", "path", "ptb").stdout.strip() == place
+    assert (Path(place) / "train.txt").exists()
+
+
+def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None:
+    presets = _json(bottleneck("presets", "--json", "-"))["presets"]
+    assert isinstance(presets, list)
+    for preset in presets:
+        assert {"name", "parameters", "corpus", "cost", "expected", "config"} <= preset.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["rank", "nowhere"], "there is no nowhere"),
+        (["rank", "demo"], "holds no run"),
+        (["rank", "ptb.zip"], "is no SOURCE"),
+        (["rank", "demo/runs/mos", "--method", "factored"], "use --method auto"),
+        (["rank", "demo/runs/mos", "--contexts", "100000"], "--contexts must be between 1 and"),
+        (["rank", "demo/runs/mos", "--data", "nothing"], "is no corpus"),
+        (["rank", "demo/runs/mos", "--eps", "float8"], "eps must be one of"),
+        (["rank", "demo/runs/mos", "--method", "dense", "--max-memory", "1KiB"], "raise --max-memory"),
+        (["dump", "demo/runs/mos", "--out", "ptb.zip/store.zarr"], "cannot write"),
+        (["dump", "demo/runs/mos", "--out", "demo"], "holds no store"),
+        (["spectrum", "demo/runs/mos", "--out", "f.gif"], "png, pdf, svg"),
+        (["train", "--preset", "huge", "--out", "x"], "unknown preset 'huge'"),
+        (["train", "--preset", "demo-mos", "--out", "x", "--set", "training.speed=9"], "unknown key 'training.speed'"),
+        (["train", "--preset", "demo-mos", "--out", "x", "--set", "model.head.name=none"], "unknown head 'none'"),
+        (["train", "--preset", "demo-mos", "--out", "demo/runs/softmax"], "different configuration"),
+        (["train", "--preset", "demo-mos", "--out", "x", "--resume"], "there is no run folder"),
+        (["train", "--preset", "demo-mos", "--out", "ptb.zip/x"], "cannot write"),
+        (["train", "--config", "nothing.json", "--out", "x"], "cannot read the configuration"),
+        (["data", "get", "everything"], "is no corpus that can be downloaded"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_and_exit_one(
+    arguments: list[str], says: str, world: Path, bottleneck: Bottleneck
+) -> None:
+    done = bottleneck(*arguments)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    [line] = [line for line in done.stderr.splitlines() if not line.startswith("dumping")]
+    assert line.startswith("Error: ")
+    assert says in line
+
+
+def test_a_token_outside_the_vocabulary_is_named_with_file_and_line(world: Path, bottleneck: Bottleneck) -> None:
+    other = Path("other")
+    other.mkdir()
+    for split in ("train", "valid", "test"):
+        (other / f"{split}.txt").write_text("w1 w2\nw3 unheard\n", encoding="utf-8")
+    done = bottleneck("eval", "demo/runs/mos", "--data", "other")
+    assert done.exit_code == 1
+    assert "line 2" in done.stderr
+    assert "'unheard'" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_training_says_so_and_continues(
+    number: signal.Signals, code: int, world: Path, folder_corpus: Path
+) -> None:
+    settings = {"corpus": str(folder_corpus), "training": {"epochs": 500, "save_every": 5, "batch_size": 4}}
+    Path("c.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "softmax_bottleneck", "train", "--config", "c.json", "--out", "run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 60
+        while not list(Path("run/trainer_state").glob("step-*")) and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert errors.strip().splitlines()[-1] == "interrupted; finished work is saved, and the same command continues it"
+    assert list(Path("run/trainer_state").glob("step-*.safetensors"))
+
+
+def test_sizes_are_read_with_their_units() -> None:
+    read = Memory()
+    assert [read.convert(text, None, None) for text in ("8GiB", "500 MB", "1024", "1.5kib")] == [
+        8 * 2**30,
+        500_000_000,
+        1024,
+        1536,
+    ]

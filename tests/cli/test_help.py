@@ -1,0 +1,74 @@
+"""Every help text ends with an example, the example works as printed, and help loads nothing heavy."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from softmax_bottleneck.cli import main
+
+
+def _commands(
+    command: click.Command = main, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from _commands(child, (*words, name))
+
+
+COMMANDS = list(_commands())
+EXAMPLES = [(words, (command.epilog or "").removeprefix("Example: ")) for words, command in COMMANDS]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), COMMANDS, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Command) -> None:
+    shown = CliRunner().invoke(main, [*words, "--help"], prog_name="bottleneck")
+    assert shown.exit_code == 0
+    assert re.sub(r"\s+", " ", shown.output).strip().endswith(command.epilog or "nothing")
+    assert (command.epilog or "").startswith("Example: bottleneck")
+
+
+@pytest.mark.parametrize(("words", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])
+def test_the_example_works_as_printed(words: tuple[str, ...], example: str, world: Path) -> None:
+    program, *arguments = shlex.split(example)
+    assert program == "bottleneck"
+    assert tuple(arguments[: len(words)]) == words or "get_command" in dir(main)
+    if words == ("data", "path"):
+        CliRunner().invoke(main, ["data", "get", "ptb", "--from", "ptb.zip"])
+    done = CliRunner().invoke(main, arguments, prog_name="bottleneck")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from softmax_bottleneck.cli import COMMANDS, main\n"
+        "for words in ([], *([name] for name in COMMANDS)):\n"
+        "    try: main([*words, '--help'], prog_name='bottleneck')\n"
+        "    except SystemExit as stop: assert stop.code == 0\n"
+        "print([m for m in ('torch', 'numpy', 'matplotlib', 'scipy', 'zarr', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_usage_errors_exit_with_two() -> None:
+    runner = CliRunner()
+    for arguments in (["nonsense"], ["rank"], ["rank", "x", "--rule", "y"], ["rank", "x", "--max-memory", "lots"]):
+        done: Result = runner.invoke(main, arguments)
+        assert done.exit_code == 2
