@@ -6,7 +6,8 @@ A mixture's loss needs only its K log-partition values, not the N × K × M tens
 
 and, with the responsibilities :math:`r_k = P(k | y)` and component probabilities :math:`p_k`, the gradient in
 the logits of component k is :math:`r_k (p_k - 1_y)`. So each block of logits is made once, turned into its
-own gradient in place, and dropped: three matrix products in all, and never more than two blocks in memory.
+own gradient in place, and dropped: three matrix products in all, and no more than a few blocks in memory, however
+long the text.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .base import Reduction
+from .first_order import first_order
 
 BLOCK_BYTES = 8 << 20
 """One block of logits: it stays in cache between the passes over it and still fills a matrix product."""
@@ -45,8 +46,9 @@ def mixture_nll(
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` (N values).
         block_bytes: memory for one block of logits.
     """
-    result: Tensor = _MixtureNLL.apply(contexts, log_prior, weight, bias, targets, reduction == "none", block_bytes)
-    return result / targets.numel() if reduction == "mean" else result
+    per_row = _per_row(reduction)
+    result = _MixtureNLL.apply(contexts, log_prior, weight, bias, targets, per_row, block_bytes)
+    return _reduce(result, targets, reduction, per_row)
 
 
 def pointwise_nll(
@@ -64,10 +66,21 @@ def pointwise_nll(
     ``function`` acts on each logit alone and may have parameters, which receive their gradients. The other
     arguments are those of `mixture_nll`, with ``contexts`` (N, d).
     """
-    result: Tensor = _PointwiseNLL.apply(
-        contexts, weight, bias, targets, function, reduction == "none", block_bytes, *function.parameters()
+    per_row = _per_row(reduction)
+    result = _PointwiseNLL.apply(
+        contexts, weight, bias, targets, function, per_row, block_bytes, *function.parameters()
     )
-    return result / targets.numel() if reduction == "mean" else result
+    return _reduce(result, targets, reduction, per_row)
+
+
+def _per_row(reduction: Reduction) -> bool:
+    """Return whether gradients wait for the backward pass, if one comes: a scalar's are made at once, weights known."""
+    return reduction == "none" or not torch.is_grad_enabled()
+
+
+def _reduce(result: Tensor, targets: Tensor, reduction: Reduction, per_row: bool) -> Tensor:
+    total = result.sum() if per_row and reduction != "none" else result
+    return total / targets.numel() if reduction == "mean" else total
 
 
 class _MixtureNLL(torch.autograd.Function):
@@ -95,7 +108,7 @@ class _MixtureNLL(torch.autograd.Function):
         return nll.sum()
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
             *inputs, targets = ctx.saved_tensors
@@ -137,7 +150,7 @@ class _PointwiseNLL(torch.autograd.Function):
         return nll.sum()
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
             *inputs, targets = ctx.saved_tensors
@@ -173,7 +186,7 @@ def _mixture_pass(
         responsibility = torch.exp(joint + nll[rows].unsqueeze(1))
         if upstream is not None:
             responsibility = responsibility * upstream[rows].unsqueeze(1)
-        probability.mul_(responsibility.view(-1, 1))
+        probability.mul_(responsibility.reshape(-1, 1))
         probability.view(by_component).scatter_add_(2, index, -responsibility.unsqueeze(2))
         _add_linear_gradients(gradients[0], gradients[2], gradients[3], rows, flat, weight, probability)
         prior_gradient = gradients[1]

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..errors import ConfigurationError
+from .first_order import first_order
 
 UNIT_SLOPE = math.log(math.e - 1)
 """softplus(v) = 1, the slope of the identity."""
@@ -70,7 +70,7 @@ class _PiecewiseLinear(torch.autograd.Function):
         return torch.addcmul(at_knot[index], slope, offset)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         index, offset, slope = ctx.saved_tensors
         slope_gradient = None

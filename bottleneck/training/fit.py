@@ -182,6 +182,7 @@ def _train(
         _start_bias(model, data)
     clock = _Clock(folder / TIMING)
     while state.epoch < settings.epochs:
+        started = time.monotonic()
         model.train()
         if state.position == 0:
             carried = model.backbone.initial_state(settings.batch_size)
@@ -203,7 +204,8 @@ def _train(
                     if not math.isfinite(number):
                         raise TrainingError(
                             f"the {what} became {number} at step {state.step}; the last saved state is kept in "
-                            f"{folder}: lower training.optimizer.learning_rate (now {rate:.3g}) or "
+                            f"{folder}: lower training.optimizer.learning_rate "
+                            f"(now {settings.optimizer.learning_rate:g}) or "
                             f"training.optimizer.clip (now {settings.optimizer.clip:g}) and train into a new folder"
                         )
                 optimizer.step()
@@ -217,11 +219,11 @@ def _train(
                     clock.tick(state.step)
         _end_epoch(folder, corpus, model, state, rate)
         save_state(folder, state, model, optimizer, carried)
-        seconds = clock.tick(state.step)
+        clock.tick(state.step)
         row = state.metrics[-1]
         progress.line(
             f"{description}: train perplexity {row['train_perplexity']:.2f}, "
-            f"valid perplexity {row['valid_perplexity']:.2f} ({seconds:.0f} s)"
+            f"valid perplexity {row['valid_perplexity']:.2f} ({time.monotonic() - started:.0f} s)"
         )
     _write_metrics(folder, state.metrics)
 
@@ -280,9 +282,8 @@ class _Clock:
     def __init__(self, path: Path) -> None:
         self._path, self._last = path, time.monotonic()
 
-    def tick(self, step: int) -> float:
+    def tick(self, step: int) -> None:
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         rows = self._path.read_bytes() if self._path.exists() else b""
         write_bytes(self._path, rows + json.dumps({"step": step, "seconds": round(seconds, 3)}).encode() + b"\n")
-        return seconds

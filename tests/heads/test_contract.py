@@ -1,0 +1,356 @@
+"""What every registered head promises, held against its formula written out a second time (see conftest)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from softmax_bottleneck import heads
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads import Head, blocked
+
+Make = Callable[..., Head]
+Naive = Callable[[Head, Tensor], Tensor]
+
+EPS = torch.finfo(torch.float64).eps
+EPS32 = torch.finfo(torch.float32).eps
+CASES = [
+    pytest.param(name, {"bias": bias, "size": size}, id=f"{name}-{'bias' if bias else 'no_bias'}-{label}")
+    for name, bias, (label, size) in product(heads.REGISTRY, (True, False), (("d<hidden", 3), ("d=hidden", 5)))
+]
+every_case = pytest.mark.parametrize(("name", "settings"), CASES)
+every_head = pytest.mark.parametrize("name", heads.REGISTRY)
+
+
+def _loss(head: Head, hidden: Tensor, targets: Tensor, reduction: str) -> Tensor:
+    """The loss by `log_prob`."""
+    loss = -head.log_prob(hidden).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return {"mean": loss.mean, "sum": loss.sum, "none": loss.clone}[reduction]()
+
+
+def _gradients(loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
+    weights = torch.linspace(-1, 2, loss.numel(), dtype=loss.dtype).reshape(loss.shape)  # told apart from each other
+    return list(torch.autograd.grad(loss, [hidden, *head.parameters()], weights))
+
+
+@every_case
+def test_log_prob_is_the_formula(name: str, settings: dict[str, Any], make: Make, naive: Naive) -> None:
+    head, hidden = make(name, **settings), 2 * torch.randn(50, 5, dtype=torch.float64)
+    torch.testing.assert_close(head.log_prob(hidden), naive(head, hidden), rtol=50 * EPS, atol=50 * EPS)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_rows_sum_to_one(name: str, settings: dict[str, Any], dtype: torch.dtype, make: Make) -> None:
+    head = make(name, **settings, vocab=1000).to(dtype)
+    sums = head.log_prob(3 * torch.randn(40, 5, dtype=dtype)).double().exp().sum(-1)
+    assert (sums - 1).abs().max() < 40 * torch.finfo(dtype).eps
+
+
+@every_case
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_nll_is_gathered_log_prob(name: str, settings: dict[str, Any], reduction: Any, make: Make) -> None:
+    head, hidden, targets = make(name, **settings), torch.randn(3, 4, 5).double(), torch.randint(7, (3, 4))
+    loss = head.nll(hidden, targets, reduction=reduction)
+    torch.testing.assert_close(loss, _loss(head, hidden, targets, reduction), rtol=20 * EPS, atol=0)
+
+
+@every_head
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (2, 1, 3), (0,)])
+def test_any_leading_shape(name: str, shape: tuple[int, ...], make: Make) -> None:
+    head, hidden, targets = make(name), torch.randn(*shape, 5).double(), torch.randint(7, shape)
+    assert head.log_prob(hidden).shape == (*shape, 7)
+    losses = head.nll(hidden, targets, reduction="none")
+    assert losses.shape == shape
+    flat = [head.log_prob(h)[y] for h, y in zip(hidden.reshape(-1, 5), targets.reshape(-1), strict=True)]
+    torch.testing.assert_close(losses.flatten().tolist(), [-f.item() for f in flat], rtol=50 * EPS, atol=0)
+
+
+@every_case
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradients_pass_gradcheck(name: str, settings: dict[str, Any], reduction: Any, make: Make) -> None:
+    head, targets = make(name, **settings), torch.randint(7, (2, 2))
+    hidden = torch.randn(2, 2, 5, dtype=torch.float64, requires_grad=True)
+
+    def nll(hidden: Tensor, *_: Tensor) -> Tensor:
+        return head.nll(hidden, targets, reduction=reduction)
+
+    assert torch.autograd.gradcheck(nll, (hidden, *head.parameters()))
+
+
+@every_case
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradients_are_those_of_the_formula(
+    name: str, settings: dict[str, Any], reduction: Any, make: Make, naive: Naive
+) -> None:
+    head, targets = make(name, **settings), torch.randint(7, (3, 4))
+    hidden = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    loss = -naive(head, hidden).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    loss = {"mean": loss.mean, "sum": loss.sum, "none": loss.clone}[reduction]()
+    theirs = _gradients(loss, head, hidden)
+    ours = _gradients(head.nll(hidden, targets, reduction=reduction), head, hidden)
+    torch.testing.assert_close(ours, theirs, rtol=1000 * EPS, atol=100 * EPS)
+
+
+@every_head
+def test_log_prob_has_gradients_too(name: str, make: Make) -> None:
+    head, hidden = make(name), torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda hidden, *_: head.log_prob(hidden), (hidden, *head.parameters()))
+
+
+@every_head
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_second_derivatives_are_refused_not_wrong(name: str, reduction: Any, make: Make) -> None:
+    head, hidden = make(name), torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    loss = head.nll(hidden, torch.tensor([0, 1, 2]), reduction=reduction).sum()
+    with pytest.raises(ConfigurationError, match="first derivatives only"):
+        torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+@every_head
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("block_bytes", [1, 3 * 3 * 7 * 8, 10**6])
+def test_block_size_changes_nothing(
+    name: str, reduction: Any, block_bytes: int, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, targets = make(name), torch.randint(7, (10,))
+    hidden = torch.randn(10, 5, dtype=torch.float64, requires_grad=True)
+    before = head.nll(hidden, targets, reduction=reduction)
+    expected = [before, *_gradients(before, head, hidden)]
+    blocks = _with_block_bytes(block_bytes, monkeypatch)
+    after = head.nll(hidden, targets, reduction=reduction)
+    torch.testing.assert_close([after, *_gradients(after, head, hidden)], expected, rtol=20 * EPS, atol=20 * EPS)
+    assert max(blocks) <= max(block_bytes, 3 * 7 * 8)
+
+
+def _with_block_bytes(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let heads work in smaller blocks; return the list that will hold the bytes of each block of logits."""
+    seen: list[int] = []
+
+    def logits(*args: Any) -> Tensor:
+        made = make_logits(*args)
+        seen.append(made.nbytes)
+        return made
+
+    make_logits = blocked._logits
+    monkeypatch.setattr(blocked, "_logits", logits)
+    for function in (blocked.mixture_nll, blocked.pointwise_nll):
+        for module in (heads.log_linear, heads.mos, heads.pointwise):
+            if hasattr(module, function.__name__):
+                monkeypatch.setattr(module, function.__name__, partial(function, block_bytes=block_bytes))
+    return seen
+
+
+@every_head
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_float32_errors_are_no_larger_than_the_plain_formulas(name: str, scale: float, make: Make) -> None:
+    """Against the float64 truth; the plain formula is gathered `log_prob` under torch's autograd."""
+    head = make(name, hidden=24, vocab=500, size=16, **({"knots": 30, "interval": 20.0} if "plif" in name else {}))
+    head = head.float()
+    with torch.no_grad():
+        head.weight.mul_(scale)
+    hidden, targets = torch.randn(200, 24, requires_grad=True), torch.randint(500, (200,))
+
+    def results(head: Head, hidden: Tensor, loss: Callable[..., Tensor]) -> list[Tensor]:
+        value = loss(head, hidden, targets, reduction="none")
+        return [value.detach().double(), *(g.double() for g in _gradients(value, head, hidden))]
+
+    ours = results(head, hidden, lambda head, *args, **options: head.nll(*args, **options))
+    plain = results(head, hidden, _loss)
+    truth = results(head.double(), hidden.detach().double().requires_grad_(), _loss)
+    for our, their, true in zip(ours, plain, truth, strict=True):
+        size = true.abs().max()
+        assert (our - true).abs().max() <= 2 * (their - true).abs().max() + 4 * EPS32 * size
+
+
+@every_head
+def test_float32_log_prob_is_as_good_as_the_printed_formula(name: str, make: Make, naive: Naive) -> None:
+    head = make(name, hidden=24, vocab=500, size=16, **({"knots": 30, "interval": 20.0} if "plif" in name else {}))
+    hidden = torch.randn(200, 24)
+    truth = naive(head, hidden.double())
+    head = head.float()
+    truth32 = head.log_prob(hidden)
+    assert truth32.dtype == torch.float32
+    theirs = (naive(head, hidden).double() - truth).abs().max()
+    assert (truth32.double() - truth).abs().max() <= 2 * theirs + 4 * EPS32 * truth.abs().max()
+
+
+@every_head
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_extreme_logits(name: str, dtype: torch.dtype, make: Make) -> None:
+    """Logits of ±10⁴: no infinity and no NaN, in values or gradients, and the loss is still −log P."""
+    head = make(name, vocab=40, size=3).to(dtype)
+    with torch.no_grad():
+        head.weight.mul_(1e4 / head.weight.abs().max())
+    hidden = (5 * torch.randn(60, 5)).to(dtype).requires_grad_()
+    log_prob = head.log_prob(hidden)
+    assert log_prob.min() < -1e4
+    assert log_prob.max() <= 0
+    torch.testing.assert_close(log_prob.exp().sum(-1), torch.ones(60, dtype=dtype), rtol=0, atol=1e-6)
+    for targets, reduction in product((log_prob.argmax(-1), log_prob.argmin(-1)), ("sum", "none")):
+        loss = head.nll(hidden, targets, reduction=reduction)
+        expected = _loss(head, hidden, targets, reduction)
+        torch.testing.assert_close(loss, expected, rtol=100 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+        assert all(gradient.isfinite().all() for gradient in _gradients(loss, head, hidden))
+
+
+@every_head
+def test_nan_comes_out_as_nan(name: str, make: Make) -> None:
+    """Training that went astray must be seen in the loss, not end in an index error."""
+    head, hidden = make(name), torch.full((3, 5), float("nan"), dtype=torch.float64, requires_grad=True)
+    loss = head.nll(hidden, torch.tensor([0, 1, 2]))
+    loss.backward()
+    assert loss.isnan()
+    assert head.log_prob(hidden).isnan().all()
+
+
+@every_head
+def test_nll_in_inference_mode(name: str, make: Make) -> None:
+    head, hidden, targets = make(name), torch.randn(4, 5).double(), torch.randint(7, (4,))
+    expected = head.nll(hidden, targets)
+    with torch.inference_mode():
+        assert torch.equal(head.nll(hidden, targets), expected)
+
+
+@every_head
+def test_no_gradient_is_made_where_none_is_wanted(name: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, hidden, targets = make(name), torch.randn(4, 5).double(), torch.randint(7, (4,))
+    expected = [head.nll(hidden, targets, reduction=reduction) for reduction in ("mean", "sum", "none")]
+    monkeypatch.delattr(blocked, "_add_linear_gradients")
+    with torch.no_grad():
+        found = [head.nll(hidden, targets, reduction=reduction) for reduction in ("mean", "sum", "none")]
+    assert all(map(torch.equal, found, expected))
+    with pytest.raises(NameError, match="_add_linear_gradients"):
+        head.nll(hidden, targets)
+
+
+@every_head
+def test_frozen_parameters_get_no_gradient_and_change_no_other(name: str, make: Make) -> None:
+    head, hidden, targets = make(name), torch.randn(4, 5).double(), torch.randint(7, (4,))
+    for reduction, (frozen, _) in product(("mean", "none"), head.named_parameters()):
+        head.zero_grad()
+        head.nll(hidden, targets, reduction=reduction).sum().backward()
+        expected = {key: parameter.grad for key, parameter in head.named_parameters()}
+        head.zero_grad()
+        parameter = head.get_parameter(frozen).requires_grad_(False)
+        head.nll(hidden, targets, reduction=reduction).sum().backward()
+        parameter.requires_grad_()
+        assert parameter.grad is None
+        for key, other in head.named_parameters():
+            if key != frozen:
+                assert other.grad is not None
+                assert torch.equal(other.grad, expected[key])
+
+
+class _Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+@every_head
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_nll_makes_no_tensor_larger_than_a_block(name: str, reduction: Any, make: Make) -> None:
+    """Neither T × M × K nor T × M; that the blocks are also freed is measured in test_memory."""
+    contexts, vocab = 700, 8000
+    head = make(name, vocab=vocab).float()
+    hidden, targets = torch.randn(contexts, 5, requires_grad=True), torch.randint(vocab, (contexts,))
+    with _Largest() as largest:
+        head.nll(hidden, targets, reduction=reduction).sum().backward()
+    assert largest.elements * 4 <= blocked.BLOCK_BYTES < contexts * vocab * 4
+
+
+@every_case
+def test_factors_of_the_log_linear_heads(name: str, settings: dict[str, Any], make: Make) -> None:
+    """A = [H, 1, −log Z] [W, b, 1]ᵀ."""
+    head = make(name, **settings)
+    if not isinstance(head, heads.LogLinear):
+        assert not hasattr(head, "factors")
+        return
+    hidden = torch.randn(9, 5).double()
+    contexts, weight, bias = (None if part is None else part.detach().numpy() for part in head.factors(hidden))
+    assert contexts.shape == (9, head.embedding_size)
+    ones = np.ones((9, 1))
+    bias = np.zeros(7) if bias is None else bias
+    log_partition = np.log(np.exp(contexts @ weight.T + bias).sum(1, keepdims=True))
+    left = np.hstack([contexts, ones, -log_partition])
+    right = np.column_stack([weight, bias, np.ones(7)])
+    np.testing.assert_allclose(head.log_prob(hidden).detach().numpy(), left @ right.T, rtol=0, atol=100 * EPS)
+
+
+@every_head
+def test_it_is_what_the_registry_says(name: str) -> None:
+    head = heads.build(name, hidden_size=5, vocab_size=7)
+    assert type(head) is heads.find(name) is heads.REGISTRY[name]
+    assert (head.hidden_size, head.vocab_size, head.embedding_size) == (5, 7, 5)
+    assert head.weight.shape == (7, 5)
+    assert head.bias is not None
+    assert not set(heads.settings(name)) & {"hidden_size", "vocab_size"}
+    assert heads.build(name, hidden_size=5, vocab_size=7, bias=False).bias is None
+
+
+@every_head
+def test_tied_embeddings_are_one_parameter(name: str, make: Make) -> None:
+    head, embedding = make(name), torch.nn.Embedding(7, 3, dtype=torch.float64)
+    head.tie(embedding)
+    assert head.weight is embedding.weight
+    head.nll(torch.randn(4, 5).double(), torch.randint(7, (4,))).backward()
+    assert embedding.weight.grad is not None
+    assert "weight" in dict(head.named_parameters())
+
+
+@every_head
+@pytest.mark.parametrize("shape", [(7, 5), (8, 3)])
+def test_tying_other_sizes(name: str, shape: tuple[int, int], make: Make) -> None:
+    with pytest.raises(ConfigurationError, match=rf"input's are \({shape[0]}, {shape[1]}\).*\(7, 3\).*tie_embeddings"):
+        make(name).tie(torch.nn.Embedding(*shape))
+
+
+@every_head
+def test_an_unknown_setting_is_named_with_the_known_ones(name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match="has no setting 'compnents'; its settings are hidden_size, vocab_size"
+    ):
+        heads.build(name, hidden_size=5, vocab_size=7, compnents=3)
+
+
+@every_head
+@pytest.mark.parametrize("value", [0, -3])
+def test_sizes_below_one(name: str, value: int) -> None:
+    sizes = {"hidden_size": 5, "vocab_size": 7}
+    for key in {"hidden_size", "vocab_size", *heads.settings(name)} & {*sizes, "embedding_size", "components", "knots"}:
+        with pytest.raises(ConfigurationError, match=f"{key} must be at least 1, not {value}"):
+            heads.build(name, **{**sizes, key: value})
+
+
+@every_head
+def test_targets_that_do_not_match_the_hidden_states(name: str, make: Make) -> None:
+    """(5, 2) targets beside (2, 5) hidden states hold as many ids, in another order."""
+    with pytest.raises(ConfigurationError, match=r"\(2, 5, 5\) need targets of shape \(2, 5\), not \(5, 2\)"):
+        make(name).nll(torch.randn(2, 5, 5).double(), torch.zeros(5, 2, dtype=torch.long))
+
+
+@every_head
+def test_an_unknown_reduction(name: str, make: Make) -> None:
+    with pytest.raises(ConfigurationError, match="unknown reduction 'average'; known reductions are mean, sum, none"):
+        make(name).nll(torch.randn(2, 5).double(), torch.zeros(2, dtype=torch.long), reduction="average")  # type: ignore[arg-type]
+
+
+def test_an_unknown_head() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown head 'sofmax'; known heads are softmax, moc, mos"):
+        heads.build("sofmax", hidden_size=5, vocab_size=7)

@@ -1,0 +1,139 @@
+"""Pairwise KL divergence against the double sum that defines it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from softmax_bottleneck.divergence import pairwise_kld
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+
+Matrix = NDArray[np.float64]
+
+
+def log_probs(T: int, M: int, *, seed: int = 0, spread: float = 2.0) -> Matrix:
+    logits = spread * np.random.default_rng(seed).standard_normal((T, M))
+    return np.asarray(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
+
+
+def divergence(p: Matrix, q: Matrix) -> float:
+    """Σ P log (P / Q) of two rows of logarithms, one term after another."""
+    return math.fsum(math.exp(a) * (a - b) for a, b in zip(p, q, strict=True))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    T=st.integers(1, 9),
+    M=st.integers(1, 9),
+    spread=st.sampled_from([1e-3, 1.0, 30.0]),
+    rows=st.integers(1, 9),
+)
+@settings(max_examples=60, deadline=None)
+def test_all_pairs(seed: int, T: int, M: int, spread: float, rows: int) -> None:
+    matrix = log_probs(T, M, seed=seed, spread=spread)
+    expected = math.fsum(divergence(p, q) for p in matrix for q in matrix) / T**2
+    for form in (matrix, torch.from_numpy(matrix), lambda: (matrix[s : s + rows] for s in range(0, T, rows))):
+        found = pairwise_kld(form)
+        assert found.kld == pytest.approx(expected, rel=1e-12, abs=1e-13 * max(1, np.abs(matrix).max()))
+        assert found.kld == float(found) >= 0
+        assert (found.pairs, found.standard_error, found.contexts, found.vocab) == ("all", None, T, M)
+
+
+def test_a_context_with_itself_is_in_the_mean() -> None:
+    p, q = log_probs(2, 5)
+    assert pairwise_kld(np.stack([p, q])).kld == pytest.approx((divergence(p, q) + divergence(q, p)) / 4)
+
+
+def test_float32_is_summed_in_float64() -> None:
+    matrix = log_probs(3000, 20).astype(np.float32)
+    assert pairwise_kld(matrix).kld == pytest.approx(pairwise_kld(matrix.astype(np.float64)).kld, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_rows(dtype: type[np.floating]) -> None:
+    rows = np.tile(log_probs(1, 50), (40, 1)).astype(dtype)
+    assert 0 <= pairwise_kld(rows).kld < 1e-14
+    sampled = pairwise_kld(rows, pairs=50)
+    assert (sampled.kld, sampled.standard_error) == (0.0, 0.0)
+
+
+def test_dirichlet_rows() -> None:
+    """E KL = (M − 1)/(Mα) for independent rows of Dir(α): ψ(α + 1) − ψ(α) = 1/α and its like for Mα."""
+    T, M, alpha = 3000, 100, 1.0
+    rows = np.random.default_rng(0).dirichlet(np.full(M, alpha), T)
+    expected = (M - 1) / (M * alpha) * (T - 1) / T  # equal contexts are in the mean
+    assert pairwise_kld(np.log(rows)).kld == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("rows_in_memory", [None, 40], ids=["one pass", "many passes"])
+def test_drawn_pairs_are_averaged(monkeypatch: pytest.MonkeyPatch, rows_in_memory: int | None) -> None:
+    matrix = log_probs(12, 7)
+    if rows_in_memory:
+        monkeypatch.setattr("softmax_bottleneck.divergence.ROWS_IN_MEMORY", rows_in_memory)
+    found = pairwise_kld(lambda: np.array_split(matrix, 5), pairs=31, seed=4)
+    drawn = np.random.default_rng(4).integers(12, size=(31, 2))
+    values = [divergence(matrix[c], matrix[other]) for c, other in drawn]
+    assert found.kld == pytest.approx(math.fsum(values) / 31, rel=1e-12)
+    variance = math.fsum((value - found.kld) ** 2 for value in values) / 30
+    assert found.standard_error == pytest.approx(math.sqrt(variance / 31), rel=1e-10)
+    assert (found.pairs, found.contexts, found.vocab) == (31, 12, 7)
+
+
+def test_the_estimate_is_within_its_standard_error() -> None:
+    matrix = log_probs(60, 30)
+    exact = pairwise_kld(matrix).kld
+    found = [pairwise_kld(matrix, pairs=2000, seed=seed) for seed in range(6)]
+    errors = [(one.kld - exact) / (one.standard_error or 0) for one in found]
+    assert max(map(abs, errors)) < 4
+    assert len(set(errors)) == 6
+    assert 0.3 < np.std(errors) < 2.5
+    assert found[0] == pairwise_kld(matrix, pairs=2000, seed=0)
+
+
+def test_a_known_shape_saves_a_pass() -> None:
+    passes = 0
+    matrix = log_probs(6, 4)
+
+    def blocks() -> list[Matrix]:
+        nonlocal passes
+        passes += 1
+        return [matrix]
+
+    found = pairwise_kld(blocks, pairs=5, shape=(6, 4))
+    assert passes == 1
+    assert found == pairwise_kld(blocks, pairs=5)
+    assert passes == 3
+
+
+@pytest.mark.parametrize("pairs", ["all", 10])
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (np.array([[np.log(0.5)] * 2, [np.nan, 0.0]]), "holds nan at row 1, column 0"),
+        (np.array([[0.0, -np.inf]] * 2), "holds -inf at row 0, column 1"),
+        (np.zeros((0, 4)), "the matrix is empty"),
+        (np.exp(log_probs(4, 2)), r"row \d is not a row of log-probabilities: its probabilities sum to 3\.\d+; take"),
+        (log_probs(4, 5) + 1, r"row \d is not a row of log-probabilities: its probabilities sum to 2\.72"),
+        (np.full((4, 5), 1e4), r"row \d is not a row of log-probabilities: its probabilities sum to inf"),
+        (np.full((4, 5), -1e4), r"row \d is not a row of log-probabilities: its probabilities sum to 0;"),
+    ],
+    ids=["nan", "inf", "empty", "probabilities", "unnormalized", "large", "small"],
+)
+def test_what_cannot_be_measured(matrix: Any, sentence: str, pairs: str | int) -> None:
+    with pytest.raises(MatrixError, match=sentence):
+        pairwise_kld(lambda: iter([matrix[:1], matrix[1:]] if len(matrix) > 1 else []), pairs=pairs)
+    with pytest.raises(MatrixError, match=sentence):
+        pairwise_kld(matrix, pairs=pairs)
+
+
+@pytest.mark.parametrize("pairs", [1, 0, -3, "some", 2.5, None, True])
+def test_numbers_of_pairs(pairs: Any) -> None:
+    with pytest.raises(ConfigurationError, match="pairs must be 'all' or a number of at least 2, not"):
+        pairwise_kld(log_probs(4, 5), pairs=pairs)

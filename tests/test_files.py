@@ -1,0 +1,161 @@
+"""Files are whole or absent, whatever goes wrong on the way."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softmax_bottleneck import files
+from softmax_bottleneck.errors import OutputError
+
+
+def _raise(number: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_write_and_replace(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    for data in (b"first", b"", b"third\n"):
+        files.write_bytes(file, data)
+        assert file.read_bytes() == data
+        assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "the disk is full: free some space or choose another folder"),
+        (errno.EDQUOT, "the disk is full"),
+        (errno.EROFS, "the place is not writable: choose another folder with --out"),
+        (errno.EACCES, "the place is not writable"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("place", ["write", "flush", "rename"])
+def test_a_failed_write_leaves_the_old_file(
+    place: str, number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    files.write_bytes(file, b"old")
+    fail = _raise(number)
+    with monkeypatch.context() as patch:
+        if place == "write":
+            patch.setattr(Path, "write_bytes", fail)
+        elif place == "flush":
+            patch.setattr(os, "fsync", fail)
+        else:
+            patch.setattr(Path, "replace", fail)
+        with pytest.raises(OutputError, match=f"cannot write {file}: {remedy}"):
+            files.write_bytes(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_read_only_disk_is_explained_though_nothing_can_be_tidied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_bytes", _raise(errno.EROFS))
+    monkeypatch.setattr(Path, "unlink", _raise(errno.EROFS))
+    with pytest.raises(OutputError, match="not writable"):
+        files.write_bytes(tmp_path / "file", b"new")
+
+
+def test_a_folder_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "run", tmp_path / "file"):
+        with pytest.raises(OutputError, match=f"cannot write {path}: a file stands where a folder is needed"):
+            files.make_folder(path)
+    with pytest.raises(OutputError, match="a file stands where a folder is needed"):
+        files.write_bytes(tmp_path / "file" / "name", b"new")
+
+
+def test_an_error_inside_the_block_is_passed_on(tmp_path: Path) -> None:
+    def work() -> None:
+        with files.replacing(tmp_path / "file") as temporary:
+            temporary.write_bytes(b"half")
+            raise KeyError("not about files")
+
+    with pytest.raises(KeyError, match="not about files"):
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from softmax_bottleneck import files
+
+with files.replacing(Path(sys.argv[1])) as temporary:
+    temporary.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_leaves_the_old_file_and_a_name_that_says_what_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "file.json"
+    file.write_bytes(b"old")
+    assert subprocess.run([sys.executable, "-c", KILLED, str(file)], timeout=60).returncode == -9
+    assert file.read_bytes() == b"old"
+    (leftover,) = set(tmp_path.iterdir()) - {file}
+    assert leftover.read_bytes() == b"half"
+    assert files.unfinished(tmp_path) == files.unfinished(tmp_path, "file.json") == [leftover]
+    assert files.unfinished(tmp_path, "other") == []
+    assert files.unfinished(tmp_path / "missing") == []
+
+
+def test_the_data_is_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(descriptor: int) -> None:
+        events.append("flush folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "flush file")
+        fsync(descriptor)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        events.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    files.write_bytes(folder / "file", b"data")
+    assert events == ["flush file", "rename", "flush folder"]
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
+def test_sha256(size: int, tmp_path: Path) -> None:
+    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    (tmp_path / "file").write_bytes(data)
+    expected = hashlib.sha256(data).hexdigest()
+    assert files.sha256_file(tmp_path / "file") == files.sha256_bytes(data) == expected
+
+
+def test_json_is_utf8_and_ends_with_a_newline(tmp_path: Path) -> None:
+    value = {"name": "Zoë", "list": [1, 2.5, None, True]}
+    files.write_json(tmp_path / "file", value)
+    text = (tmp_path / "file").read_text(encoding="utf-8")
+    assert json.loads(text) == value
+    assert "Zoë" in text
+    assert text.endswith("}\n")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_json_has_no_nan(value: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "file", {"loss": value})
+    assert list(tmp_path.iterdir()) == []

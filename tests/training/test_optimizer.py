@@ -1,0 +1,86 @@
+"""Schedules by their closed form, and one optimizer step after the other by the papers' update rules."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from softmax_bottleneck import heads
+from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.training import OptimizerConfig
+from softmax_bottleneck.training.optimizer import build, learning_rate
+
+
+def _rates(steps: int, **settings: Any) -> list[float]:
+    config = OptimizerConfig(learning_rate=2.0, **settings)
+    return [learning_rate(config, step=step, steps=steps) for step in range(steps)]
+
+
+def test_warm_up_is_a_straight_line() -> None:
+    assert _rates(8, warmup_steps=4, schedule="constant") == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def test_cosine() -> None:
+    rates = _rates(8, warmup_steps=4)
+    assert rates[:4] == [0.5, 1.0, 1.5, 2.0]
+    assert rates[4:] == pytest.approx([2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)], rel=1e-15)
+
+
+def test_cosine_without_warm_up_falls_all_the_way() -> None:
+    rates = _rates(1000, warmup_steps=0)
+    assert rates[0] == 2.0
+    assert all(a > b > 0 for a, b in pairwise(rates))
+    assert sum(rates) == pytest.approx(1000 + 1)  # the mean of the cosine is 1; the end point is left out
+    assert rates[-1] < 1e-5
+
+
+def test_a_warm_up_longer_than_the_training_still_reaches_the_top() -> None:
+    assert _rates(4, warmup_steps=100) == [0.5, 1.0, 1.5, 2.0]
+    assert _rates(1, warmup_steps=0) == [2.0]
+
+
+@pytest.mark.parametrize("head", heads.REGISTRY)
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_weight_decay_is_for_matrices_only(head: str, name: Any) -> None:
+    config = ModelConfig.model_validate({"head": {"name": head}, "tie_embeddings": False})
+    model = LanguageModel(config, vocab_size=11)
+    optimizer = build(OptimizerConfig(name=name, weight_decay=0.3), model.parameters())
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert len(decay) == len(list(model.parameters()))
+    for key, parameter in model.named_parameters():
+        spared = any(word in key for word in ("bias", "function.v"))
+        assert decay[id(parameter)] == (0.0 if spared else 0.3), key
+
+
+def test_tied_embeddings_are_moved_once() -> None:
+    model = LanguageModel(ModelConfig.model_validate({"head": {"name": "softmax"}}), vocab_size=11)
+    optimizer = build(OptimizerConfig(), model.parameters())
+    everything = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert len(everything) == len(set(everything))
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_updates_by_hand(name: Any) -> None:
+    """Loshchilov and Hutter 2019, algorithm 2 (decoupled decay); SGD with its decay in the gradient."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(3, 2))
+    parameter = nn.Parameter(torch.tensor(x))
+    optimizer = build(OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.2), [parameter])
+    m, v = np.zeros_like(x), np.zeros_like(x)
+    for step in range(1, 5):
+        gradient = generator.normal(size=(3, 2))
+        parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+        if name == "adamw":
+            m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+            update = m / (1 - 0.9**step) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+            x = x - 0.1 * 0.2 * x - 0.1 * update
+        else:
+            x = x - 0.1 * (gradient + 0.2 * x)
+        np.testing.assert_allclose(parameter.detach().numpy(), x, rtol=1e-13)
