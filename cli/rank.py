@@ -16,7 +16,7 @@ INDETERMINATE = 3
 @text_options
 @click.option(
     "--method",
-    type=click.Choice(["auto", "dense", "gram", "factored"]),
+    type=click.Choice(["auto", "dense", "gram", "tsqr", "factored"]),
     default="auto",
     show_default=True,
     help="auto takes thin factors where the head has them, else what fits.",

@@ -13,10 +13,12 @@ from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, Provenance, precision
 from .report import RankReport
 from .rules import RULES, RankEstimate, numerical_rank, tolerance
+from .tsqr import TSQR
 
 __all__ = [
     "EPS",
     "RULES",
+    "TSQR",
     "Dense",
     "Factored",
     "Gram",

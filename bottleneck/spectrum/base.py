@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +21,9 @@ Matrix = NDArray[np.float64]
 LARGEST_RELATIVE_ERROR = 1e-9
 """A certificate off by more is refused: float64 sums of up to 10⁹ squares agree to about 1e-12."""
 
+
+SMALLEST_SQUARE = 1e-280
+"""‖A‖²_F between this and its inverse is a sum of squares that neither underflowed nor overflowed."""
 
 SMALLEST_DRAWN = 1e-20
 """Where zeros are drawn on a logarithmic axis: far below the roundoff of any type."""
@@ -77,6 +82,24 @@ class SpectrumMethod(ABC):
         """Return the spectrum of all rows given, with its certificate."""
 
 
+def check_scale(squared_norm: float) -> None:
+    """Refuse a matrix whose squared entries leave float64's range, before anything is decomposed."""
+    if squared_norm and not SMALLEST_SQUARE < squared_norm < 1 / SMALLEST_SQUARE:
+        raise MatrixError(
+            f"the matrix is too {'small' if squared_norm < 1 else 'large'} for its entries to be squared in float64: "
+            "scale it; no rank depends on the scale"
+        )
+
+
+@contextmanager
+def lapack(method: str) -> Iterator[None]:
+    """Turn a decomposition that fails into a `MatrixError` that says what to do."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise MatrixError(f"the {method} decomposition failed ({error}); try another --method") from error
+
+
 def certified(
     values: Matrix,
     centered: Matrix,
@@ -106,7 +129,9 @@ def certified(
         if not np.isfinite(found).all():
             raise MatrixError(f"the {method} decomposition returned values that are not finite; try --method dense")
         # Relative to the raw norm: a centred matrix may be zero up to roundoff.
-        error = max(error, abs(float((found**2).sum()) - norm) / squared_norm if squared_norm else 0.0)
+        with np.errstate(over="ignore"):
+            energy = float((found**2).sum())
+        error = max(error, abs(energy - norm) / (squared_norm or SMALLEST_SQUARE))
         ordered = np.sort(found)[::-1][:size]
         padded.append(np.pad(ordered, (0, size - ordered.size)))
     if error > LARGEST_RELATIVE_ERROR:

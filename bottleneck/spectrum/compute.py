@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import ConfigurationError, MatrixError
 from .base import Spectrum, SpectrumMethod
 from .dense import Dense
-from .gram import Gram
-from .precision import EPS, Provenance
+from .gram import RESOLUTION, Gram
+from .precision import Provenance
+from .rules import MARGIN, tolerance
+from .tsqr import TSQR
 
-METHODS = ("auto", "dense", "gram", "factored")
+METHODS = ("auto", "dense", "gram", "tsqr", "factored")
 DEFAULT_MEMORY = 8 << 30
 """Bytes a computation may take when nobody says otherwise."""
 DENSE_COPIES = 4
 """Float64 copies of the matrix that the dense method holds at its peak: rows, matrix, LAPACK's copy and workspace."""
-GRAM_COPIES = 3
-"""M × M float64 matrices that the gram method holds at its peak: two Gram matrices and LAPACK's workspace."""
+SQUARE_COPIES = 3
+"""M × M float64 matrices that gram and tsqr hold at their peak: the raw one, the centred one, LAPACK's copy."""
 SMALL = 1 << 24
 """Below so many entries the dense method takes seconds: no reason to give up accuracy."""
 
@@ -29,8 +32,8 @@ def choose(method: str, *, shape: tuple[int, int], eps: float, max_memory: int =
     """Return the method for a T × M matrix.
 
     Args:
-        method: ``"dense"``, ``"gram"``, or ``"auto"``: dense for small matrices and wherever eps is finer than
-            float32's, gram for the rest.
+        method: ``"dense"``, ``"gram"``, ``"tsqr"``, or ``"auto"``: dense for small or wide matrices, tsqr where
+            Press's tolerance lies below what gram resolves, gram for the rest.
         shape: (T, M).
         eps: roundoff of the numbers.
         max_memory: bytes.
@@ -39,25 +42,24 @@ def choose(method: str, *, shape: tuple[int, int], eps: float, max_memory: int =
         ConfigurationError: for an unknown method.
         MatrixError: when no method fits into the memory.
     """
-    if method not in METHODS:
-        raise ConfigurationError(f"unknown method {method!r}; known methods are {', '.join(METHODS)}")
-    if method == "factored":
-        raise ConfigurationError(
-            "the factored method needs a log-linear head (Softmax or MoC) and its hidden states, not a matrix: "
-            "give the run itself as SOURCE, or use --method auto"
-        )
+    _check_name(method)
     T, M = shape
-    dense, gram = DENSE_COPIES * 8 * T * M, GRAM_COPIES * 8 * M * M
     if method == "auto":
-        coarse = eps >= EPS["float32"]
-        method = "gram" if coarse and T >= M and T * M > SMALL else "dense"
-    needed = dense if method == "dense" else gram
+        coarse = tolerance(1.0, shape, eps, "press") / MARGIN >= RESOLUTION
+        streamed = "gram" if coarse else "tsqr"
+        method = streamed if T >= M and T * M > SMALL else "dense"
+    needed = 8 * (DENSE_COPIES * T * M if method == "dense" else SQUARE_COPIES * M * M)
     if needed > max_memory:
         raise MatrixError(
             f"the {method} method needs {needed / 2**30:.1f} GiB for a {T:,} × {M:,} matrix, more than the "
-            f"{max_memory / 2**30:.1f} GiB allowed: raise --max-memory, or measure fewer --contexts"
+            f"{max_memory / 2**30:.1f} GiB allowed: raise --max-memory, or measure fewer contexts"
         )
-    return Dense() if method == "dense" else Gram(M)
+    return _make(method, M)
+
+
+def _make(method: str, columns: int) -> SpectrumMethod:
+    streamed: dict[str, Callable[[int], SpectrumMethod]] = {"gram": Gram, "tsqr": TSQR}
+    return streamed[method](columns) if method in streamed else Dense()
 
 
 def singular_values(
@@ -65,7 +67,7 @@ def singular_values(
 ) -> Spectrum:
     """Return the singular values of a matrix given whole or as consecutive blocks of rows.
 
-    ``method="auto"`` on an iterator of unknown length is dense: say ``"gram"`` to stream it.
+    ``method="auto"`` on an iterator of unknown length is dense: say ``"gram"`` or ``"tsqr"`` to stream it.
 
     Args:
         blocks: (T, M), or an iterable of (n, M) arrays or tensors.
@@ -73,6 +75,7 @@ def singular_values(
         max_memory: bytes, checked where the shape is known beforehand.
 
     Raises:
+        ConfigurationError: for an unknown method.
         MatrixError: empty, not two-dimensional, ragged or not finite.
 
     Example:
@@ -80,6 +83,7 @@ def singular_values(
         >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
         [3.0, 2.0, 1.0]
     """
+    _check_name(method)
     whole = as_array(blocks) if hasattr(blocks, "shape") else None
     if whole is not None:
         check_shape(whole.shape, "the matrix")
@@ -93,8 +97,9 @@ def singular_values(
     first = next(iterator, None)
     if first is None:
         raise MatrixError("the matrix is empty: there are no rows to measure")
-    columns = as_array(first).shape[-1]
-    return measure(_chain(first, iterator), Gram(columns) if method == "gram" else Dense())
+    shape = as_array(first).shape
+    check_shape(shape, "a block of rows")
+    return measure(chain([first], iterator), _make(method, shape[1]))
 
 
 def measure(blocks: Iterable[ArrayLike], method: SpectrumMethod) -> Spectrum:
@@ -104,9 +109,12 @@ def measure(blocks: Iterable[ArrayLike], method: SpectrumMethod) -> Spectrum:
     return method.finish()
 
 
-def checked(blocks: Iterable[Any], *, what: str = "the matrix") -> Iterator[NDArray[Any]]:
-    """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite."""
-    start, columns = 0, None
+def checked(blocks: Iterable[Any], *, what: str = "the matrix", start: int = 0) -> Iterator[NDArray[Any]]:
+    """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite.
+
+    ``start`` is the first block's first row.
+    """
+    columns = None
     for block in blocks:
         rows = as_array(block)
         check_shape(rows.shape, "a block of rows")
@@ -134,18 +142,26 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
 
 
 def as_array(block: Any) -> NDArray[Any]:
-    """Return a NumPy array of a real floating type; tensors are taken off their device."""
+    """Return a NumPy array of float16, float32 or float64; tensors are taken off their device."""
     if hasattr(block, "detach"):
         block = block.detach().cpu()
         block = block.float() if str(block.dtype) == "torch.bfloat16" else block
-    array = np.asarray(block)
-    if array.dtype.kind in "iub":
-        return array.astype(np.float64)
-    if array.dtype.kind != "f":
+    try:
+        array = np.asarray(block)
+    except TypeError as error:  # torch's 8-bit floats
+        raise MatrixError(f"a matrix must hold real numbers of 16 bits or more, not {block.dtype}") from error
+    if array.dtype.kind not in "fiub":
         raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}")
-    return array
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _chain(first: ArrayLike, rest: Iterator[ArrayLike]) -> Iterator[ArrayLike]:
-    yield first
-    yield from rest
+def _check_name(method: str) -> None:
+    if method not in METHODS:
+        raise ConfigurationError(f"unknown method {method!r}; known methods are {', '.join(METHODS)}")
+    if method == "factored":
+        raise ConfigurationError(
+            "the factored method needs a log-linear head (Softmax or MoC) and its hidden states, not a matrix: "
+            "give the run itself as SOURCE, or use --method auto"
+        )

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 import scipy.linalg
 
-from .base import Matrix, Spectrum, SpectrumMethod, certified
+from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
 
 
 @final
@@ -28,11 +28,14 @@ class Dense(SpectrumMethod):
         matrix = np.concatenate(self._rows)
         self._rows = []
         squared_norm = float(np.einsum("ij,ij->", matrix, matrix))
-        values = scipy.linalg.svdvals(matrix, check_finite=False)
+        check_scale(squared_norm)
+        with lapack(self.name):
+            values = scipy.linalg.svdvals(matrix, check_finite=False)
         matrix -= matrix.mean(axis=1, keepdims=True)
         centered_squared_norm = float(np.einsum("ij,ij->", matrix, matrix))
         shape = (matrix.shape[0], matrix.shape[1])
-        centered = scipy.linalg.svdvals(matrix, overwrite_a=True, check_finite=False)
+        with lapack(self.name):
+            centered = scipy.linalg.svdvals(matrix, overwrite_a=True, check_finite=False)
         return certified(
             values,
             centered,

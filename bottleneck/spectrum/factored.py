@@ -7,7 +7,10 @@ from typing import final
 import numpy as np
 import scipy.linalg
 
-from .base import Matrix, Spectrum, SpectrumMethod, certified
+from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
+
+ROWS_AT_ONCE = 8192
+"""Rows that are gathered for one QR: thin blocks one by one cost more in calls than in operations."""
 
 
 @final
@@ -31,30 +34,47 @@ class Factored(SpectrumMethod):
         self._right = right
         size = right.shape[1]
         self._triangle = np.zeros((0, size))
+        self._waiting: list[Matrix] = []
         self._gram = np.zeros((size, size))
         self._rows = 0
 
     def update(self, rows: Matrix) -> None:
         """Take the next rows of X: float64, (n, r)."""
-        self._triangle = _triangle(np.concatenate([self._triangle, rows]))
-        self._gram += rows.T @ rows
+        self._waiting.append(np.array(rows))  # a copy: the caller may reuse its block
         self._rows += len(rows)
+        if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
+            self._eliminate()
 
     def finish(self) -> Spectrum:
         """Return the spectrum of X Yᵀ for all rows of X given."""
+        self._eliminate()
         centered = self._right - self._right.mean(axis=0)
+        squared_norm = self._squared_norm(self._right)
+        check_scale(squared_norm)
         return certified(
             self._singular_values(self._right),
             self._singular_values(centered),
             shape=(self._rows, self._right.shape[0]),
             method=self.name,
-            squared_norm=self._squared_norm(self._right),
+            squared_norm=squared_norm,
             centered_squared_norm=self._squared_norm(centered),
         )
 
+    def _eliminate(self) -> None:
+        """Fold the waiting rows into the triangle, and into XᵀX for the certificate."""
+        rows = np.concatenate([np.zeros((0, self._right.shape[1])), *self._waiting])
+        self._waiting = []
+        self._triangle = _triangle(np.concatenate([self._triangle, rows]))
+        self._gram += rows.T @ rows
+
     def _singular_values(self, right: Matrix) -> Matrix:
-        core = self._triangle @ _triangle(right).T
-        return np.asarray(scipy.linalg.svdvals(core, check_finite=False))
+        # Columns of zeros, as centring makes of the one beside log Z, would add roundoff and nothing else.
+        kept = right.any(axis=0)
+        if not kept.any():
+            return np.zeros(1)
+        core = self._triangle[:, kept] @ _triangle(right[:, kept]).T
+        with lapack(self.name):
+            return np.asarray(scipy.linalg.svdvals(core, check_finite=False))
 
     def _squared_norm(self, right: Matrix) -> float:
         return float(np.einsum("ij,ij->", self._gram, right.T @ right))

@@ -17,6 +17,9 @@ from .base import Spectrum
 
 FORMAT = "softmax-bottleneck spectrum 1"
 
+DAMAGE = (OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, NotImplementedError, zipfile.BadZipFile)
+"""What NumPy and zipfile raise for files that are cut short, changed, or of another kind."""
+
 
 def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any]) -> None:
     """Write the singular values, raw and centred, with what they were measured on."""
@@ -39,10 +42,11 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
         MatrixError: when the file is missing, damaged, or something else.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             if about["format"] != FORMAT:
                 raise ValueError(f"its format is {about['format']!r}")
+            source = dict(about["source"])
             spectrum = Spectrum(
                 file["values"],
                 file["centered"],
@@ -50,6 +54,15 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
                 about["method"],
                 about["frobenius_relative_error"],
             )
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            _check(spectrum)
+    except DAMAGE as error:
         raise MatrixError(f"{path} is no spectrum written by 'bottleneck rank --save-spectrum': {error}") from error
-    return spectrum, about["source"]
+    return spectrum, source
+
+
+def _check(spectrum: Spectrum) -> None:
+    for values in (spectrum.values, spectrum.centered):
+        if values.dtype != np.float64 or values.shape != (min(spectrum.shape),):
+            raise ValueError(f"it does not hold the {min(spectrum.shape)} singular values of its matrix")
+        if not (np.isfinite(values).all() and (values[-1:] >= 0).all() and (np.diff(values) <= 0).all()):
+            raise ValueError("its singular values are not finite and descending")

@@ -10,7 +10,7 @@ import scipy.linalg
 from scipy.linalg.blas import dsyrk
 
 from ..errors import MatrixError
-from .base import Matrix, Spectrum, SpectrumMethod, certified
+from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
 """Smallest σ/σ_1 it tells from zero: eigenvalues of AᵀA carry an error of a few eps · σ_1², so σ one of √eps · σ_1."""
@@ -49,6 +49,7 @@ class Gram(SpectrumMethod):
 
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given."""
+        check_scale(self._squared_norm)
         columns = self._centered.shape[0]
         raw = self._centered.copy(order="F")
         centered_norm = self._squared_norm - columns * self._squared_means
@@ -74,11 +75,12 @@ def check_resolution(limit: float, sigma_1: float) -> None:
     if sigma_1 > 0 and limit < RESOLUTION * sigma_1:
         raise MatrixError(
             f"the gram method resolves σ/σ_1 down to {RESOLUTION:.1e}, but the tolerance asked for is "
-            f"{limit / sigma_1:.1e}: use --method dense, or an --eps that fits how the numbers were made"
+            f"{limit / sigma_1:.1e}: use --method tsqr, or an --eps that fits how the numbers were made"
         )
 
 
 def _roots(gram: Matrix) -> Matrix:
     """Return the singular values: square roots of the eigenvalues, negative roundoff taken as zero."""
-    eigenvalues = scipy.linalg.eigvalsh(gram, lower=True, overwrite_a=True, check_finite=False)
+    with lapack(Gram.name):
+        eigenvalues = scipy.linalg.eigvalsh(gram, lower=True, overwrite_a=True, check_finite=False)
     return np.sqrt(np.maximum(eigenvalues, 0.0))

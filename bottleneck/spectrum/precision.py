@@ -44,7 +44,7 @@ def precision(eps: str | float, *, assumed: bool = False) -> Precision:
         return Precision(EPS[eps], eps, assumed)
     try:
         value = float(eps)
-    except ValueError:
+    except (TypeError, ValueError):
         value = 0.0
     if not 0 < value < 1:
         raise ConfigurationError(f"eps must be one of {', '.join(EPS)} or a number between 0 and 1, not {eps!r}")
@@ -56,17 +56,17 @@ class Provenance:
 
     That is the precision of its dtype, unless every value fits exactly in a narrower floating type: then the
     matrix was upcast, and that type's eps counts. A matrix of integers is exempt: integers are exact in every
-    type, so they tell nothing.
+    type, so they tell nothing. Of blocks of several dtypes the narrowest counts.
     """
 
     def __init__(self) -> None:
-        self._dtype = "float64"
+        self._dtypes: set[str] = set()
         self._fitting = {"float32", "bfloat16", "float16"}
         self._integers = True
 
     def watch(self, block: NDArray[np.floating]) -> None:
         """Take note of one block of rows."""
-        self._dtype = {"float16": "float16", "float32": "float32"}.get(block.dtype.name, "float64")
+        self._dtypes.add({2: "float16", 4: "float32"}.get(block.dtype.itemsize, "float64"))
         self._integers = self._integers and bool(np.all(block == np.rint(block)))
         for name in list(self._fitting):
             if not _fits(block, name):
@@ -75,7 +75,7 @@ class Provenance:
     def precision(self) -> Precision:
         """Return what was found so far."""
         candidates = set() if self._integers else self._fitting
-        return precision(max({self._dtype, *candidates}, key=EPS.__getitem__), assumed=True)
+        return precision(max({"float64", *self._dtypes, *candidates}, key=EPS.__getitem__), assumed=True)
 
 
 def _fits(block: NDArray[np.floating], name: str) -> bool:
@@ -85,4 +85,4 @@ def _fits(block: NDArray[np.floating], name: str) -> bool:
         single = np.ascontiguousarray(block, dtype=np.float32)
     if name == "bfloat16" and np.any(single.view(np.uint32) & 0xFFFF):
         return False
-    return block.dtype != np.float64 or bool(np.all(single == block))
+    return bool(np.all(single == block))

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, MatrixError
 from .precision import precision
 
 Rule = Literal["press", "numpy", "gap"]
@@ -38,7 +38,7 @@ class RankEstimate:
     sigma_next: float | None
     """The largest one not counted; ``None`` at full rank."""
     gap: float | None
-    """``sigma_r / sigma_next``; ``None`` when there is no next one or it is zero."""
+    """``sigma_r / sigma_next``; ``None`` when there is no next one, or it is zero or next to zero."""
 
     def __int__(self) -> int:
         """Return the rank."""
@@ -76,6 +76,7 @@ def numerical_rank(
 
     Raises:
         ConfigurationError: for an unknown rule or eps.
+        MatrixError: for values that no matrix of this shape has.
 
     Example:
         >>> numerical_rank([3.0, 1.0, 1e-9], shape=(5, 3), eps="float32").value
@@ -83,12 +84,12 @@ def numerical_rank(
     """
     if rule not in RULES:
         raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
-    values = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1]
-    sigma_1 = float(values[0]) if values.size else 0.0
+    values = _descending(singular_values, size=min(shape))
+    sigma_1 = float(values[0])
     limit = tolerance(sigma_1, shape, precision(eps).value, rule)
     low, value, high = (_count(values, limit * factor) for factor in (MARGIN, 1.0, 1 / MARGIN))
     if rule == "gap":
-        value = _before_largest_gap(values, low, high)
+        value = _before_largest_gap(values, low, high, least=limit / MARGIN)
     sigma_r = float(values[value - 1]) if value else None
     sigma_next = float(values[value]) if value < values.size else None
     return RankEstimate(
@@ -100,18 +101,33 @@ def numerical_rank(
         sigma_1=sigma_1,
         sigma_r=sigma_r,
         sigma_next=sigma_next,
-        gap=sigma_r / sigma_next if sigma_r and sigma_next else None,
+        gap=_finite(sigma_r / sigma_next) if sigma_r and sigma_next else None,
     )
+
+
+def _descending(singular_values: ArrayLike, *, size: int) -> NDArray[np.float64]:
+    values = np.asarray(singular_values, dtype=np.float64)
+    if values.ndim != 1 or values.size > size or size < 1:
+        raise MatrixError(f"a matrix of this shape has {size} singular values, not an array of shape {values.shape}")
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise MatrixError("singular values must be finite and not negative")
+    return np.sort(np.pad(values, (0, size - values.size)))[::-1]
+
+
+def _finite(ratio: float) -> float | None:
+    return ratio if math.isfinite(ratio) else None
 
 
 def _count(values: NDArray[np.float64], limit: float) -> int:
     return int(np.count_nonzero(values > limit))
 
 
-def _before_largest_gap(values: NDArray[np.float64], low: int, high: int) -> int:
-    if low == high or low == 0:
+def _before_largest_gap(values: NDArray[np.float64], low: int, high: int, *, least: float) -> int:
+    low = max(low, 1)
+    if low >= high:
         return high
-    following = np.append(values, 0.0)[low : high + 1]
-    with np.errstate(divide="ignore"):
+    # A matrix of full rank has no next value: what roundoff could make at least stands in for it.
+    following = np.append(values, least)[low : high + 1]
+    with np.errstate(divide="ignore", over="ignore"):
         ratios = values[low - 1 : high] / following
     return low + int(np.argmax(ratios))

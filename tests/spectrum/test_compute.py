@@ -1,0 +1,141 @@
+"""Which method, what goes in, and how blocks of rows are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.spectrum import TSQR, Dense, Gram, choose, measure, singular_values
+from softmax_bottleneck.spectrum.compute import as_array, checked
+
+FLOAT32 = 2.0**-23
+
+
+@pytest.mark.parametrize(
+    ("method", "shape", "eps", "expected"),
+    [
+        ("dense", (100_000, 1_000), FLOAT32, Dense),
+        ("gram", (10, 5), 2.0**-52, Gram),
+        ("auto", (82_429, 10_000), FLOAT32, Gram),
+        ("auto", (82_429, 10_000), 2.0**-7, Gram),
+        ("auto", (82_429, 10_000), 1e-8, Gram),
+        ("auto", (20_000, 1_000), 2.0**-52, TSQR),
+        ("auto", (20_000, 1_000), 1e-9, TSQR),
+        ("auto", (1_000, 20_000), FLOAT32, Dense),
+        ("auto", (2_000, 1_000), 2.0**-52, Dense),
+        ("tsqr", (10, 5), FLOAT32, TSQR),
+        ("auto", (4_096, 4_096), FLOAT32, Dense),
+        ("auto", (4_097, 4_096), FLOAT32, Gram),
+    ],
+)
+def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type) -> None:
+    assert type(choose(method, shape=shape, eps=eps)) is expected
+
+
+def test_choose_refuses_what_does_not_fit() -> None:
+    sentence = r"the dense method needs 3\.0 GiB for a 10,000 × 10,000 matrix, more than the 2\.0 GiB allowed: raise "
+    with pytest.raises(MatrixError, match=sentence + "--max-memory"):
+        choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=2 << 30)
+    assert isinstance(choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30), Dense)
+    # Rows cost gram nothing.
+    assert isinstance(choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30), Gram)
+    with pytest.raises(MatrixError, match=r"the gram method needs 2\.2 GiB"):
+        choose("auto", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
+
+
+@pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
+def test_unknown_methods(blocks: Any) -> None:
+    with pytest.raises(ConfigurationError, match="unknown method 'qr'; known methods are auto, dense, gram, tsqr"):
+        singular_values(blocks, method="qr")
+    with pytest.raises(ConfigurationError, match="factored method needs a log-linear head"):
+        singular_values(blocks, method="factored")
+
+
+def _blocks(matrix: NDArray[np.floating], rows: int) -> Iterator[NDArray[np.floating]]:
+    for start in range(0, len(matrix), rows):
+        yield matrix[start : start + rows]
+
+
+@pytest.mark.parametrize("method", ["auto", "dense", "gram"])
+def test_arrays_tensors_lists_and_blocks_are_one_matrix(method: str) -> None:
+    matrix = np.random.default_rng(0).integers(-8, 8, (20, 6)) / 8.0
+    expected = np.linalg.svd(matrix, compute_uv=False)
+    forms = [
+        matrix,
+        matrix.astype(">f8"),
+        np.asfortranarray(matrix.astype(np.float16)),
+        torch.tensor(matrix, requires_grad=True),
+        torch.tensor(matrix, dtype=torch.bfloat16),
+        (8 * matrix).astype(np.int8),
+        _blocks(matrix, 3),
+        (torch.from_numpy(block) for block in _blocks(matrix, 7)),
+        [matrix[:4], matrix[4:].astype(np.float32)],
+    ]
+    for form in forms:
+        scale = 8 if getattr(form, "dtype", None) == np.int8 else 1
+        found = singular_values(form, method=method)
+        assert found.shape == (20, 6)
+        assert found.method == ("gram" if method == "gram" else "dense")
+        np.testing.assert_allclose(found.values, scale * expected, rtol=1e-12)
+
+
+def test_memory_is_checked_where_the_shape_is_known() -> None:
+    with pytest.raises(MatrixError, match="--max-memory"):
+        singular_values(np.ones((100, 100)), max_memory=4 * 8 * 100 * 100 - 1)
+    assert singular_values(np.ones((100, 100)), max_memory=4 * 8 * 100 * 100).shape == (100, 100)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_the_first_bad_number_is_named_across_blocks(bad: float) -> None:
+    matrix = np.ones((9, 4), np.float32)
+    matrix[7, 3] = matrix[7, 2] = matrix[8, 0] = bad
+    for blocks in (matrix, _blocks(matrix, 2), [torch.from_numpy(matrix)]):
+        with pytest.raises(MatrixError, match=f"holds {bad} at row 7, column 2: "):
+            singular_values(blocks)
+
+
+def test_rows_before_the_first_block_are_counted() -> None:
+    with pytest.raises(MatrixError, match="A holds nan at row 11, column 1"):
+        list(checked([np.ones((1, 2)), np.array([[1, np.nan]])], what="A", start=10))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "sentence"),
+    [
+        (np.ones(3), r"must have two dimensions \(contexts × tokens\), not shape \(3,\)"),
+        (np.ones((2, 2, 2)), r"not shape \(2, 2, 2\)"),
+        (np.ones((0, 3)), r"the matrix is empty: its shape is \(0, 3\)"),
+        (np.ones((3, 0)), r"the matrix is empty: its shape is \(3, 0\)"),
+        ([], "the matrix is empty: there are no rows"),
+        ([np.ones((2, 3)), np.ones((0, 3))], r"a block of rows is empty: its shape is \(0, 3\)"),
+        ([np.ones((2, 3)), np.ones((1, 4))], "the block at row 2 has 4 columns, the ones before it 3"),
+        ([1.0, 2.0], r"a block of rows must have two dimensions .*, not shape \(\)"),
+        ([[1.0, 2.0], [3.0, 4.0]], r"a block of rows must have two dimensions .*, not shape \(2,\)"),
+        (np.ones((2, 2), complex), "real numbers, not complex128"),
+        (np.array([["a"]]), "real numbers, not <U1"),
+        (np.array([[None]]), "real numbers, not object"),
+        (torch.ones(2, 2).to(torch.float8_e4m3fn), "16 bits or more, not torch.float8_e4m3fn"),
+    ],
+)
+def test_what_is_no_matrix(blocks: Any, sentence: str) -> None:
+    with pytest.raises(MatrixError, match=sentence):
+        singular_values(blocks)
+
+
+def test_measure_needs_rows() -> None:
+    with pytest.raises(MatrixError, match="there are no rows"):
+        measure([], Dense())
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f2", ">f4", ">f8", "i1", "u8", "?", "g"])
+def test_as_array_gives_native_floats(dtype: str) -> None:
+    given = np.array([[1, 0], [1, 1]]).astype(dtype)
+    found = as_array(given)
+    assert found.dtype == (np.dtype(f"f{given.itemsize}") if given.dtype.kind == "f" and dtype != "g" else np.float64)
+    assert found.tolist() == [[1, 0], [1, 1]]

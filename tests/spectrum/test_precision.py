@@ -1,0 +1,97 @@
+"""Names and numbers of eps, and what the numbers of a matrix tell of their origin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from softmax_bottleneck.spectrum import EPS, Precision, Provenance, numerical_rank, precision, singular_values
+from softmax_bottleneck.spectrum.compute import as_array
+
+NOISE = np.random.default_rng(0).standard_normal((40, 9))
+
+
+def found(*blocks: NDArray[np.floating]) -> Precision:
+    provenance = Provenance()
+    for block in blocks:
+        provenance.watch(block)
+    return provenance.precision()
+
+
+def through(name: str) -> NDArray[np.float64]:
+    """Genuine float64 numbers rounded to another type and read back as float64."""
+    dtype = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    values: NDArray[np.float64] = torch.from_numpy(NOISE).to(dtype[name]).double().numpy()
+    return values
+
+
+def test_eps_of_each_type_is_that_of_its_makers() -> None:
+    for name in ("float64", "float32", "float16"):
+        assert EPS[name] == np.finfo(name).eps
+    for name in EPS:
+        assert EPS[name] == torch.finfo(getattr(torch, name)).eps
+
+
+def test_names_and_numbers() -> None:
+    assert precision("float16") == Precision(2.0**-10, "float16", assumed=False)
+    assert precision("1e-5") == precision(1e-5) == Precision(1e-5, None, assumed=False)
+    assert precision("bfloat16", assumed=True).assumed
+
+
+@pytest.mark.parametrize("name", EPS)
+def test_upcast_numbers_are_judged_by_the_type_they_came_from(name: str) -> None:
+    assert found(through(name)) == Precision(EPS[name], name, assumed=True)
+    assert found(*np.array_split(through(name), 7)).dtype == name
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4", ">f8"])
+def test_a_dtype_is_its_own_origin(dtype: str | type) -> None:
+    block = as_array(NOISE.astype(dtype))
+    assert found(block).dtype == block.dtype.name
+
+
+def test_half_precision_in_float32() -> None:
+    assert found(through("float16").astype(np.float32)).dtype == "float16"
+    assert found(through("bfloat16").astype(np.float32)).dtype == "bfloat16"
+
+
+def test_one_genuine_number_is_enough() -> None:
+    block = through("float32")
+    block[-1, -1] += 1e-12
+    assert found(block).dtype == "float64"
+    assert found(through("bfloat16"), through("float32")).dtype == "float32"
+    assert found(through("float32"), NOISE).dtype == "float64"
+    assert found(NOISE, through("float32")).dtype == "float64"
+
+
+def test_of_blocks_of_several_dtypes_the_narrowest_counts() -> None:
+    single = NOISE.astype(np.float32)
+    for blocks in ((single, NOISE), (NOISE, single), (NOISE, single, NOISE)):
+        assert found(*blocks).dtype == "float32"
+    assert found(NOISE.astype(np.float16), single).dtype == "float16"
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=9), st.sampled_from([np.float32, np.float64]))
+def test_integers_are_exempt(integers: list[int], dtype: type[np.floating]) -> None:
+    assert found(np.array([integers], dtype)).dtype == np.dtype(dtype).name
+
+
+def test_numbers_outside_a_narrow_types_range() -> None:
+    assert found(np.array([[0.5, 1e30]])).dtype == "float64"
+    assert found(np.array([[0.5, 2.0**17]])).dtype == "bfloat16"
+    assert found(np.array([[0.5, 2.0**140]])).dtype == "float64"
+
+
+def test_float32_noise_read_as_float64_is_not_full_rank() -> None:
+    """Rule 5.2 of the design: the same numbers, judged by their own roundoff and by that of the array in hand."""
+    rng = np.random.default_rng(3)
+    product = rng.standard_normal((50, 4)) @ rng.standard_normal((4, 30))
+    noisy = product.astype(np.float32).astype(np.float64)
+    values = singular_values(noisy).values
+    eps = found(noisy)
+    assert int(numerical_rank(values, shape=(50, 30), eps=eps.value)) == 4
+    assert int(numerical_rank(values, shape=(50, 30), eps="float64")) == 30

@@ -1,0 +1,152 @@
+"""From singular values to ranks, by formula."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.spectrum import RULES, numerical_rank, tolerance
+
+FLOAT32 = float(np.finfo(np.float32).eps)
+
+
+def test_tolerances_by_formula() -> None:
+    assert tolerance(7.0, (30, 5), 1e-3, "press") == pytest.approx(0.5 * 6.0 * 7.0 * 1e-3, rel=1e-15)
+    assert tolerance(7.0, (30, 5), 1e-3, "numpy") == pytest.approx(30 * 7.0 * 1e-3, rel=1e-15)
+    assert tolerance(7.0, (5, 30), 1e-3, "numpy") == tolerance(7.0, (30, 5), 1e-3, "numpy")
+    assert tolerance(7.0, (30, 5), 1e-3, "gap") == tolerance(7.0, (30, 5), 1e-3, "press")
+
+
+def test_the_two_rules_at_penn_treebanks_shape() -> None:
+    ratio = tolerance(1.0, (82_430, 10_000), FLOAT32, "numpy") / tolerance(1.0, (82_430, 10_000), FLOAT32, "press")
+    assert ratio == pytest.approx(2 * 82_430 / math.sqrt(92_431), rel=1e-12)
+    assert round(ratio) == 542
+
+
+def test_numpy_rule_is_numpys() -> None:
+    rng = np.random.default_rng(0)
+    matrix = (rng.standard_normal((40, 5)) @ rng.standard_normal((5, 12))).astype(np.float32)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    found = int(numerical_rank(values, shape=(40, 12), eps="float32", rule="numpy"))
+    assert found == np.linalg.matrix_rank(matrix) == 5
+
+
+def test_an_estimate_in_full() -> None:
+    # Press's tolerance at (7, 8) and ε = 0.01 is ½ · 4 · 100 · 0.01 = 2: counted between 0.2 and 20.
+    found = numerical_rank([0.1, 100, 30, 5, 1], shape=(7, 8), eps=0.01)
+    assert (found.value, found.low, found.high, found.determinate) == (3, 2, 4, False)
+    assert (found.tolerance, found.sigma_1, found.sigma_r, found.sigma_next, found.gap) == (2.0, 100, 5, 1, 5.0)
+    assert int(found) == 3
+
+
+def test_a_value_at_the_tolerance_is_not_counted() -> None:
+    limit = tolerance(1.0, (3, 3), 2.0**-10, "press")
+    assert int(numerical_rank([1.0, limit], shape=(3, 3), eps=2.0**-10)) == 1
+    assert int(numerical_rank([1.0, np.nextafter(limit, 1)], shape=(3, 3), eps=2.0**-10)) == 2
+
+
+def test_missing_values_count_as_zero() -> None:
+    few, all_of_them = (numerical_rank(values, shape=(5, 4), eps="float32") for values in ([2, 1], [2, 1, 0, 0]))
+    assert few == all_of_them
+    assert (few.value, few.sigma_next, few.gap, few.determinate) == (2, 0.0, None, True)
+
+
+def test_rank_zero_and_full_rank() -> None:
+    zero = numerical_rank([0, 0], shape=(2, 9), eps="float32")
+    assert (zero.value, zero.sigma_1, zero.sigma_r, zero.sigma_next, zero.gap) == (0, 0.0, None, 0.0, None)
+    assert zero.determinate
+    assert numerical_rank([], shape=(2, 9), eps="float32") == zero
+    full = numerical_rank([3, 2], shape=(2, 9), eps="float32")
+    assert (full.value, full.sigma_r, full.sigma_next, full.gap) == (2, 2.0, None, None)
+
+
+def test_a_gap_too_wide_for_a_number_is_none() -> None:
+    assert numerical_rank([1e10, 5e-324], shape=(2, 2), eps="float64").gap is None
+
+
+@pytest.mark.parametrize(
+    ("tail", "rank"),
+    [
+        ([15, 3, 1.5, 0.01], 4),  # 150 after the fourth
+        ([15, 0.3, 0.25, 0.01], 2),  # 50 after the second
+        ([15, 8, 0.9, 0.5], 5),  # 500 at the margin's far end
+        ([50, 25, 0.1, 0.01], 3),  # low == high: no other candidate
+    ],
+)
+def test_the_gap_rule_takes_the_widest_gap_within_the_margin(tail: list[float], rank: int) -> None:
+    # As above the tolerance is 2, and candidates are the ranks from that at 20 to that at 0.2.
+    values = np.array([100, *tail, 0.001])
+    low, high = np.count_nonzero(values > 20), np.count_nonzero(values > 0.2)
+    ratios = {r: values[r - 1] / values[r] for r in range(low, high + 1)}
+    assert max(ratios, key=ratios.__getitem__) == rank
+    found = numerical_rank(values, shape=(7, 8), eps=0.01, rule="gap")
+    assert (found.value, found.low, found.high) == (rank, low, high)
+    assert found.gap == pytest.approx(ratios[rank])
+
+
+def test_the_gap_rule_where_even_the_largest_value_is_within_the_margin() -> None:
+    """Half precision and many rows: ten times the tolerance exceeds σ_1."""
+    found = numerical_rank([1.0, 0.9, 0.09, 0.07], shape=(4, 1000), eps="bfloat16", rule="gap")
+    assert (found.low, found.high) == (0, 4)
+    assert found.value == 2
+
+
+def test_the_gap_rule_sees_no_gap_after_the_last_value() -> None:
+    """At full rank there is no next value, and zero would be an infinite gap in its place."""
+    limit = 2.0
+    values = [100, 50, 40, 10 * limit * 1.1, limit / 9, limit / 10 * 1.05, limit / 10 * 1.01]
+    found = numerical_rank(values, shape=(7, 8), eps=0.01, rule="gap")
+    assert (found.low, found.high) == (4, 7)
+    assert found.value == 4
+    # Missing values are zeros, and those make a gap.
+    assert numerical_rank(values[:6], shape=(7, 8), eps=0.01, rule="gap").value == 6
+
+
+@given(
+    values=st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=12),
+    T=st.integers(12, 10_000),
+    eps=st.sampled_from(["float64", "float32", "float16", "bfloat16"]),
+    rule=st.sampled_from(RULES),
+)
+def test_properties(values: list[float], T: int, eps: str, rule: str) -> None:
+    found = numerical_rank(values, shape=(T, 12), eps=eps, rule=rule)
+    assert 0 <= found.low <= found.value <= found.high <= 12
+    assert found.determinate == (found.low == found.high)
+    assert found == numerical_rank(values[::-1], shape=(T, 12), eps=eps, rule=rule)
+    ordered = sorted(values + [0.0] * (12 - len(values)), reverse=True)
+    assert found.sigma_r == (ordered[found.value - 1] if found.value else None)
+    assert found.sigma_next == (ordered[found.value] if found.value < 12 else None)
+    if rule != "gap":
+        assert found.value == sum(value > found.tolerance for value in values)
+        assert found.value <= numerical_rank(values, shape=(T, 12), eps=eps).value
+
+
+@pytest.mark.parametrize("eps", ["float8", 0.0, 1.0, -1e-3, math.nan, math.inf, None, "", [1e-3]])
+def test_unknown_eps(eps: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"eps must be one of float64, float32, bfloat16, float16 or a number between 0 and 1"
+    ):
+        numerical_rank([1.0], shape=(1, 1), eps=eps)
+
+
+def test_an_unknown_rule() -> None:
+    with pytest.raises(ConfigurationError, match="unknown rule 'scipy'; known rules are press, numpy, gap"):
+        numerical_rank([1.0], shape=(1, 1), eps="float32", rule="scipy")
+
+
+@pytest.mark.parametrize("values", [[1, math.nan], [1, math.inf], [1, -1e-9]])
+def test_values_that_are_no_singular_values(values: list[float]) -> None:
+    with pytest.raises(MatrixError, match="finite and not negative"):
+        numerical_rank(values, shape=(4, 4), eps="float32")
+
+
+@pytest.mark.parametrize(("values", "shape"), [([3, 2, 1], (2, 5)), ([[1.0]], (2, 5)), ([], (0, 5))])
+def test_values_of_another_shape(values: Any, shape: tuple[int, int]) -> None:
+    with pytest.raises(MatrixError, match=f"a matrix of this shape has {min(shape)} singular values, not"):
+        numerical_rank(values, shape=shape, eps="float32")
