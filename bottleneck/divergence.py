@@ -15,6 +15,9 @@ from .spectrum.compute import checked
 
 Blocks = Callable[[], Iterable[Any]]
 
+LARGEST_LOG_SUM = 0.5
+"""Nats by which log Σ P of a row may be off: no rounding comes near it, and probabilities or logits exceed it."""
+
 
 @dataclass(frozen=True)
 class PairwiseKLD:
@@ -36,7 +39,9 @@ class PairwiseKLD:
         return self.kld
 
 
-def pairwise_kld(log_probs: Any, *, pairs: str | int = "all", seed: int = 0) -> PairwiseKLD:
+def pairwise_kld(
+    log_probs: Any, *, pairs: str | int = "all", seed: int = 0, shape: tuple[int, int] | None = None
+) -> PairwiseKLD:
     r"""Return the expected pairwise KL divergence of the rows of a log-probability matrix (MoS paper, appendix C.1).
 
     Over all T² ordered pairs it needs one pass and no pair is formed:
@@ -51,9 +56,11 @@ def pairwise_kld(log_probs: Any, *, pairs: str | int = "all", seed: int = 0) -> 
             blocks, called once a pass.
         pairs: ``"all"`` or a number of at least 2.
         seed: of the draw.
+        shape: (T, M) of the blocks, where it is known: it saves drawn pairs a pass.
 
     Raises:
-        MatrixError: for a matrix that is empty or not finite.
+        ConfigurationError: for another number of pairs.
+        MatrixError: for a matrix that is empty, not finite, or not of log-probabilities.
 
     Example:
         >>> import numpy as np
@@ -67,7 +74,7 @@ def pairwise_kld(log_probs: Any, *, pairs: str | int = "all", seed: int = 0) -> 
         return _exact(blocks)
     if not isinstance(pairs, int) or pairs < 2:
         raise ConfigurationError(f"pairs must be 'all' or a number of at least 2, not {pairs!r}")
-    return _sampled(blocks, pairs, seed)
+    return _sampled(blocks, shape or _shape(blocks), pairs, seed)
 
 
 def _exact(blocks: Blocks) -> PairwiseKLD:
@@ -77,7 +84,7 @@ def _exact(blocks: Blocks) -> PairwiseKLD:
     log_probability: NDArray[np.float64] | float = 0.0
     for block in checked(blocks()):
         log_p = block.astype(np.float64)
-        p = np.exp(log_p)
+        p = _probabilities(log_p, contexts)
         negative_entropy += float(np.einsum("ij,ij->", p, log_p))
         probability = probability + p.sum(0)
         log_probability = log_probability + log_p.sum(0)
@@ -85,15 +92,31 @@ def _exact(blocks: Blocks) -> PairwiseKLD:
     assert isinstance(probability, np.ndarray)
     assert isinstance(log_probability, np.ndarray)
     cross = float((probability / contexts) @ (log_probability / contexts))
-    return PairwiseKLD(negative_entropy / contexts - cross, "all", None, contexts, probability.size)
+    # Never negative: of equal rows roundoff is left.
+    exact = max(negative_entropy / contexts - cross, 0.0)
+    return PairwiseKLD(exact, "all", None, contexts, probability.size)
+
+
+def _probabilities(log_p: NDArray[np.float64], start: int) -> NDArray[np.float64]:
+    """Return P of rows numbered from ``start``, each of which sums to about one."""
+    with np.errstate(over="ignore"):
+        p = np.exp(log_p)
+        sums = p.sum(1)
+    wrong = np.flatnonzero(~((sums < math.exp(LARGEST_LOG_SUM)) & (sums > math.exp(-LARGEST_LOG_SUM))))
+    if wrong.size:
+        raise MatrixError(
+            f"row {start + wrong[0]} is not a row of log-probabilities: its probabilities sum to {sums[wrong[0]]:.3g}; "
+            "take the logarithm of probabilities, or the log-softmax of logits"
+        )
+    return p
 
 
 ROWS_IN_MEMORY = 1 << 27
 """Entries (1 GiB of float64) that one pass over the matrix may collect for drawn pairs."""
 
 
-def _sampled(blocks: Blocks, pairs: int, seed: int) -> PairwiseKLD:
-    contexts, vocab = _shape(blocks)
+def _sampled(blocks: Blocks, shape: tuple[int, int], pairs: int, seed: int) -> PairwiseKLD:
+    contexts, vocab = shape
     drawn = np.random.default_rng(seed).integers(contexts, size=(pairs, 2))
     at_once = max(1, ROWS_IN_MEMORY // (2 * vocab))
     values = np.empty(pairs)
@@ -102,7 +125,8 @@ def _sampled(blocks: Blocks, pairs: int, seed: int) -> PairwiseKLD:
         needed, places = np.unique(some, return_inverse=True)
         rows = _collect(blocks, needed, vocab)
         for index, (c, other) in enumerate(places.reshape(some.shape)):
-            values[start + index] = float(np.exp(rows[c]) @ (rows[c] - rows[other]))
+            p = _probabilities(rows[c : c + 1], int(some[index, 0]))[0]
+            values[start + index] = float(p @ (rows[c] - rows[other]))
     error = float(values.std(ddof=1)) / math.sqrt(pairs)
     return PairwiseKLD(float(values.mean()), pairs, error, contexts, vocab)
 

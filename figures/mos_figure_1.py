@@ -25,10 +25,12 @@ def save(result: Mapping[str, Spectrum], *paths: Path) -> None:
     """Write the figure to every path, and the numbers in it as a CSV file beside the first."""
     with mpl.rc_context(PAPER):
         figure, ax = plt.subplots()
-        draw(ax, result)
-        for path in paths:
-            save_figure(figure, path)
-        plt.close(figure)
+        try:
+            draw(ax, result)
+            for path in paths:
+                save_figure(figure, path)
+        finally:
+            plt.close(figure)
     write_bytes(paths[0].with_suffix(".csv"), table(result).encode())
 
 

@@ -26,14 +26,13 @@ def full_precision() -> Iterator[None]:
 
 def _switches() -> list[tuple[Callable[[Any], None], Any, Any]]:
     """Return all that lowers float32 products: how to set it, what it is now, and what leaves them whole."""
-    backends = torch.backends
-    try:
-        return [
-            (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision(), "highest"),
-            (partial(setattr, backends.cudnn, "allow_tf32"), backends.cudnn.allow_tf32, False),
-        ]
-    except RuntimeError:
-        # Since torch 2.9 there is a setting for each operator, and once one was used the older names are refused.
+    backends: Any = torch.backends
+    if hasattr(backends, "fp32_precision"):
+        # Since torch 2.9 each operator has its own setting; once one was used, torch refuses the older names.
         cuda, cudnn, mkldnn = backends.cuda, backends.cudnn, backends.mkldnn
-        operators: tuple[Any, ...] = (cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn)
+        operators = (cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn)
         return [(partial(setattr, each, "fp32_precision"), each.fp32_precision, "ieee") for each in operators]
+    return [
+        (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision(), "highest"),
+        (partial(setattr, backends.cudnn, "allow_tf32"), backends.cudnn.allow_tf32, False),
+    ]

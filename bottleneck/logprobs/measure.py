@@ -17,7 +17,7 @@ from ..progress import SILENT, Progress
 from ..spectrum import Factored, RankReport, Spectrum, choose, measure, numerical_rank, precision
 from ..spectrum.compute import DEFAULT_MEMORY
 from ..spectrum.gram import check_resolution
-from ..spectrum.rules import MARGIN
+from ..spectrum.rules import MARGIN, tolerance
 from .base import Source
 from .sources import open_source
 
@@ -68,14 +68,14 @@ def rank(
     started = time.monotonic()
     opened = open_source(source, data=data, split=split, contexts=contexts, kind=kind, dtype=dtype, device=device)
     eps_used = opened.precision if eps is None else precision(eps)
+    if method == "gram":
+        # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
+        check_resolution(tolerance(1.0, opened.shape, eps_used.value, "press") / MARGIN, 1.0)
     spectrum = _spectrum(opened, method, eps_used.value, max_memory, progress)
     raw, centered = (
         numerical_rank(values, shape=spectrum.shape, eps=eps_used.value, rule=rule)
         for values in (spectrum.values, spectrum.centered)
     )
-    if spectrum.method == "gram":
-        for estimate in (raw, centered):
-            check_resolution(estimate.tolerance / MARGIN, estimate.sigma_1)
     return RankReport(
         source=opened.description,
         spectrum=spectrum,
@@ -110,7 +110,7 @@ def kld(
                 yield block.log_probs
                 bar.advance(len(block.log_probs))
 
-    return divergence.pairwise_kld(blocks, pairs=pairs, seed=seed)
+    return divergence.pairwise_kld(blocks, pairs=pairs, seed=seed, shape=opened.shape)
 
 
 def peak_memory_bytes() -> int:
@@ -143,5 +143,5 @@ def _spectrum(source: Source, method: str, eps: float, max_memory: int, progress
 
 
 def _what(source: Source) -> str:
-    head = source.description.get("head")
-    return f"a {source.description['kind']}" + (f" with a {head} head" if head else "")
+    kind, head = source.description["kind"], source.description.get("head")
+    return f"a {kind if kind in ('run', 'store') else 'matrix'}" + (f" with a {head} head" if head else "")

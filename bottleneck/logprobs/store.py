@@ -54,6 +54,8 @@ def dump(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Pa
     path = Path(path)
     attributes = _attributes(source)
     done = _begin(path, source, attributes)
+    if sum(chunk.rows for chunk in done) == source.shape[0]:
+        return path
     array = _open(path)[LOG_PROBS]
     rows = attributes["chunk_rows"]
     finished = {chunk.start for chunk in done}
@@ -64,6 +66,7 @@ def dump(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Pa
             array[block.start : block.start + len(values)] = values
             _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
             bar.advance(len(values))
+    _write_manifest(path, _manifest(path))
     return path
 
 
@@ -83,9 +86,11 @@ def read_attributes(path: Path) -> dict[str, Any]:
     try:
         attributes = dict(_open(path).attrs)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is not a Zarr group: {error}") from error
+        raise StoreError(f"{path} is not a Zarr group of 'bottleneck dump': {error}") from error
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r})")
+    if not (path / MANIFEST).exists():
+        raise StoreError(f"the store {path} was only begun; run the same 'bottleneck dump' again to finish it")
     return attributes
 
 
@@ -137,14 +142,14 @@ def _attributes(source: Source) -> dict[str, Any]:
 
 def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk]:
     """Create the store, or check one that was begun; return its finished chunks that still hold their bytes."""
-    if not (path / "zarr.json").exists() or not (path / TARGETS / "zarr.json").exists():
-        if path.exists() and not path.is_dir():
-            raise OutputError(f"{path} is a file; give another --out")
-        foreign = {item.name for item in path.iterdir()} if path.exists() else set()
-        if foreign - {"zarr.json", LOG_PROBS, TARGETS}:
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file; give another --out")
+    if not (path / MANIFEST).exists():
+        if not _is_only_begun(path):
             raise StoreError(f"{path} is not empty and holds no store; give another --out")
         with explain_output_errors(make_folder(path)):
             _create(path, source, attributes)
+        _write_manifest(path, [])
         return []
     old = read_attributes(path)
     if different := sorted(key for key in {*old, *attributes} if old.get(key) != attributes.get(key)):
@@ -152,18 +157,45 @@ def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk
             f"{path} holds another dump: its {different[0]} is {old.get(different[0])!r}, not "
             f"{attributes.get(different[0])!r}; give another --out"
         )
+    _sweep(path)
     array = _open(path)[LOG_PROBS]
     whole = []
     for chunk in _manifest(path):
         values = np.ascontiguousarray(array[chunk.start : chunk.start + chunk.rows])
         if sha256_bytes(values.data.cast("B")) == chunk.sha256:
             whole.append(chunk)
-    write_bytes(path / MANIFEST, b"".join(_line(chunk) for chunk in whole))
+    _write_manifest(path, whole)
     return whole
 
 
+def _is_only_begun(path: Path) -> bool:
+    """Return whether a folder without a manifest is absent, empty, or what a kill left of `_create`."""
+    if not path.exists():
+        return True
+    there = {item.name for item in path.iterdir() if not _is_left_over(item)}
+    if not there:
+        return True
+    if not there <= {"zarr.json", LOG_PROBS, TARGETS}:
+        return False
+    try:
+        return bool(json.loads((path / "zarr.json").read_bytes())["attributes"]["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _is_left_over(file: Path) -> bool:
+    """Return whether a kill left this file behind: Zarr and `write_bytes` write beside a name, then rename."""
+    return file.suffix == ".partial" or (file.name.startswith(f".{MANIFEST}.") and file.suffix == ".part")
+
+
+def _sweep(path: Path) -> None:
+    for file in path.rglob("*"):
+        if _is_left_over(file):
+            file.unlink()
+
+
 def _create(path: Path, source: Source, attributes: dict[str, Any]) -> None:
-    """Lay out an empty store; ``targets`` comes last, so a store that has it has everything."""
+    """Lay out an empty store; what an earlier try left is overwritten."""
     group = zarr.create_group(store=path, overwrite=True, attributes=attributes, zarr_format=3)
     group.create_array(
         LOG_PROBS,
@@ -174,7 +206,7 @@ def _create(path: Path, source: Source, attributes: dict[str, Any]) -> None:
         compressors=None,
     )
     targets = np.full(source.shape[0], UNKNOWN_TARGET) if source.targets is None else source.targets
-    group.create_array(TARGETS, data=targets, chunks=(source.shape[0],), compressors=None)
+    group.create_array(TARGETS, data=targets, chunks=(source.shape[0],), fill_value=UNKNOWN_TARGET, compressors=None)
 
 
 def _open(path: Path) -> Any:
@@ -183,6 +215,11 @@ def _open(path: Path) -> Any:
 
 def _line(chunk: Chunk) -> bytes:
     return (json.dumps(asdict(chunk)) + "\n").encode()
+
+
+def _write_manifest(path: Path, chunks: list[Chunk]) -> None:
+    ordered = sorted(chunks, key=lambda chunk: chunk.start)
+    write_bytes(path / MANIFEST, b"".join(_line(chunk) for chunk in ordered))
 
 
 def _append(path: Path, chunk: Chunk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
@@ -38,5 +39,6 @@ def save_figure(figure: Figure, path: Path) -> None:
     """
     suffix = check_format(path)
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[suffix]
-    with replacing(path) as temporary:
+    # Without a salt of its own an SVG names its parts at random.
+    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": "softmax-bottleneck"}):
         figure.savefig(temporary, format=suffix, metadata=undated)

@@ -95,3 +95,12 @@ def test_float32_noise_read_as_float64_is_not_full_rank() -> None:
     eps = found(noisy)
     assert int(numerical_rank(values, shape=(50, 30), eps=eps.value)) == 4
     assert int(numerical_rank(values, shape=(50, 30), eps="float64")) == 30
+
+
+def test_the_last_bit_decides() -> None:
+    """bfloat16 keeps 8 significant bits and float16 11: one more is another type's."""
+    assert found(np.array([[1 + 2.0**-7]])).dtype == "bfloat16"
+    assert found(np.array([[1 + 2.0**-8]])).dtype == "float16"
+    assert found(np.array([[1 + 2.0**-10]])).dtype == "float16"
+    assert found(np.array([[1 + 2.0**-11]])).dtype == "float32"
+    assert found(np.array([[1 + 2.0**-24]])).dtype == "float64"

@@ -41,15 +41,17 @@ def open_source(
     Raises:
         SourceError: when it is none of these.
     """
+    opened: Source
     if isinstance(source, Source):
-        return source
-    if isinstance(source, str | Path):
+        opened = source
+    elif isinstance(source, str | Path):
         opened = _open_path(Path(source), kind, data=data, split=split, contexts=contexts, dtype=dtype, device=device)
     elif hasattr(source, "shape"):
         opened = MatrixSource(source, kind=kind)
     else:
         opened = from_blocks(source, kind=kind)
-    if not isinstance(opened, RunSource) and (data is not None or contexts is not None):
+    chosen = isinstance(opened, RunSource) and opened is not source
+    if not chosen and (data is not None or contexts is not None):
         raise ConfigurationError("--data and --contexts choose the text a run is evaluated on; a matrix has its own")
     return opened
 

@@ -33,19 +33,23 @@ class MatrixSource(Source):
         kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row) or
             ``"matrix"`` (taken as it is).
         path: what to call it.
+        made_in: the precision of its numbers, where it is known better than from the numbers.
     """
 
     embedding_size = None
     bound = UNKNOWN
     targets = None
 
-    def __init__(self, matrix: Any, *, kind: str = "log-probs", path: str = "array") -> None:
+    def __init__(
+        self, matrix: Any, *, kind: str = "log-probs", path: str = "array", made_in: Precision | None = None
+    ) -> None:
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
         check_shape(tuple(matrix.shape), path)
         self._matrix, self._kind, self._path = matrix, kind, path
+        self._made_in = made_in
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        self.dtype = "float64" if "float64" in str(matrix.dtype) else "float32"
+        self.dtype = "float32" if as_array(matrix[:1]).dtype.itemsize <= 4 else "float64"
         self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
 
     @cached_property
@@ -58,7 +62,9 @@ class MatrixSource(Source):
 
     @cached_property
     def precision(self) -> Precision:
-        """Inferred from the numbers, in a pass of its own."""
+        """Inferred from the numbers, in a pass of its own, when it was not given."""
+        if self._made_in is not None:
+            return self._made_in
         provenance = Provenance()
         for rows in self._raw(self.rows_at_once()):
             provenance.watch(rows)
@@ -70,6 +76,7 @@ class MatrixSource(Source):
         for start, block in zip(range(0, self.shape[0], at_once), self._raw(at_once), strict=True):
             if not wanted(start):
                 continue
+            block = block.astype(self.dtype, copy=False)
             if self._kind == "logits":
                 block = _log_softmax(block)
             elif self._kind == "log-probs":
@@ -81,7 +88,8 @@ class MatrixSource(Source):
         return checked(pieces, what=self._path)
 
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
-        sums = np.log(np.exp(block.astype(np.float64)).sum(1))
+        with np.errstate(over="ignore", divide="ignore"):
+            sums = np.log(np.exp(block.astype(np.float64)).sum(1))
         allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if wrong.size:
@@ -103,7 +111,7 @@ def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
     if path.suffix == ".safetensors":
         return MatrixSource(_safetensors(path, tensor), kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
     try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+        matrix = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, OSError, EOFError) as error:
         raise SourceError(f"{path} cannot be read as a NumPy array: {error}") from error
     return MatrixSource(matrix, kind=kind, path=str(path))
@@ -111,10 +119,11 @@ def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
-    pieces = list(checked(blocks))
-    if not pieces:
-        raise MatrixError("the matrix is empty: there are no rows to measure")
-    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks")
+    pieces, provenance = [], Provenance()
+    for rows in checked(blocks):
+        pieces.append(rows)
+        provenance.watch(rows)
+    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", made_in=provenance.precision())
 
 
 class _SafetensorsMatrix:
@@ -123,7 +132,6 @@ class _SafetensorsMatrix:
     def __init__(self, path: Path, tensor: str) -> None:
         self._slice = safe_open(path, framework="pt").get_slice(tensor)
         self.shape = tuple(self._slice.get_shape())
-        self.dtype = {"F64": "float64"}.get(self._slice.get_dtype(), "float32")
 
     def __getitem__(self, rows: slice) -> Any:
         return self._slice[rows]

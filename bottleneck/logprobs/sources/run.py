@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,9 @@ class RunSource(Source):
         self.targets = self._ids[1:].numpy()
         self._device, self.dtype = torch.device(device), dtype
         self._precision = precision(dtype)
-        self._model = self.run.model.to(self._device, DTYPES[dtype])
+        # A copy of a run that is not this source's own: others may want its model in another dtype.
+        model = copy.deepcopy(run.model) if isinstance(run, Run) else self.run.model
+        self._model = model.to(self._device, DTYPES[dtype])
         head = self._model.head
         self.shape = (len(self._ids) - 1, head.vocab_size)
         self.embedding_size = head.embedding_size

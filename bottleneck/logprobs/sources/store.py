@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import StoreError
 from ...spectrum import Precision
 from ...spectrum.compute import checked
 from .. import store
@@ -19,21 +23,40 @@ class StoreSource(Source):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._attributes = store.read_attributes(path)
+        try:
+            self._read()
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"the store {path} is damaged ({error!r}): dump into another one") from error
+
+    def _read(self) -> None:
+        """Take everything but the rows."""
         self.shape = (self._attributes["contexts"], self._attributes["vocab"])
-        self.description = {**self._attributes["source"], "path": str(path), "kind": "store"}
+        self.description = {**self._attributes["source"], "path": str(self._path), "kind": "store"}
         self.bound = Bound(**self._attributes["bound"])
         self.embedding_size = self._attributes["embedding_size"]
         self.dtype = self._attributes["dtype"]
-        self.targets = store.read_targets(path)
+        self.targets = store.read_targets(self._path)
         self.identity = self._attributes["identity"]
+        self._precision = Precision(**self._attributes["eps"])
 
     @property
     def precision(self) -> Precision:
         """As recorded when the store was written."""
-        return Precision(**self._attributes["eps"])
+        return self._precision
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield the rows chunk by chunk; ``rows`` is the store's own choice."""
-        for start, values in store.read_blocks(self._path, self._attributes):
+        """Yield the rows, read and checked chunk by chunk."""
+        for start, values in self._regrouped(rows or self.rows_at_once()):
             if wanted(start):
-                yield Block(start, next(checked([values], what=str(self._path))))
+                yield Block(start, next(checked([values], what=str(self._path), start=start)))
+
+    def _regrouped(self, rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield ``rows`` rows at once, whatever the chunks hold."""
+        held, first = np.empty((0, self.shape[1]), self.dtype), 0
+        for _, values in store.read_blocks(self._path, self._attributes):
+            held = np.concatenate([held, values]) if len(held) else values
+            while len(held) >= rows:
+                yield first, held[:rows]
+                held, first = held[rows:], first + rows
+        if len(held):
+            yield first, held

@@ -1,0 +1,98 @@
+"""A tiny corpus, one trained run for each head, and matrices of log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from softmax_bottleneck.training import fit
+from softmax_bottleneck.training.config import parse
+
+TOKENS = 40
+HEADS: Mapping[str, dict[str, Any]] = {
+    "softmax": {},
+    "moc": {"components": 3},
+    "mos": {"components": 3},
+    "sigsoftmax": {},
+    "lms-plif": {"knots": 60, "interval": 4.0},
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny products gain nothing from threads, and on a busy machine they wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _write_corpus(folder: Path) -> None:
+    """Write a Markov chain: each token has three successors, so that a model has something to learn."""
+    rng = np.random.default_rng(5)
+    followers = rng.integers(0, TOKENS, (TOKENS, 3))
+    folder.mkdir()
+    word = 0
+    for split, lines in (("train", 120), ("valid", 8), ("test", 42)):
+        text = ""
+        for _ in range(lines * 9):
+            word = followers[word, rng.integers(3)]
+            text += f"w{word} "
+        words = text.split()
+        (folder / f"{split}.txt").write_text("".join(" ".join(words[9 * n : 9 * n + 9]) + "\n" for n in range(lines)))
+
+
+@pytest.fixture(scope="session")
+def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``train.txt``, ``valid.txt`` and ``test.txt`` of a Markov chain's tokens."""
+    folder = tmp_path_factory.mktemp("text") / "corpus"
+    _write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def train(corpus_folder: Path) -> Callable[..., Path]:
+    """Train a tiny LSTM under a head: d = 5 against forty tokens."""
+
+    def train(head: str, out: Path, *, corpus: Path = corpus_folder, tie: bool = True, **settings: Any) -> Path:
+        config = {
+            "corpus": str(corpus),
+            "model": {
+                "backbone": {"name": "lstm", "embedding_size": 5, "hidden_size": 7, "layers": 2, "dropout": 0.0},
+                "head": {"name": head, "embedding_size": 5, **HEADS[head], **settings},
+                "tie_embeddings": tie,
+            },
+            "training": {
+                "epochs": 3,
+                "batch_size": 4,
+                "bptt": 12,
+                "optimizer": {"learning_rate": 0.03, "schedule": "constant", "warmup_steps": 2},
+            },
+        }
+        return fit(parse(config, where="test"), out, device="cpu").path
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def runs(train: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A finished run for each head; read only."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {head: train(head, folder / head) for head in HEADS}
+
+
+@pytest.fixture(scope="session")
+def log_probs() -> Callable[..., NDArray[np.float64]]:
+    """Make a T × M matrix of random log-probabilities."""
+
+    def make(T: int = 20, M: int = 8, *, seed: int = 0) -> NDArray[np.float64]:
+        logits = np.random.default_rng(seed).standard_normal((T, M))
+        return np.asarray(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
+
+    return make
