@@ -6,6 +6,7 @@ import resource
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from .. import divergence
 from ..divergence import PairwiseKLD
 from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
-from ..spectrum import Factored, RankReport, Spectrum, choose, measure, numerical_rank, precision
+from ..spectrum import Factored, RankReport, Spectrum, choose, entry_roundoff, measure, numerical_rank, precision
 from ..spectrum.compute import DEFAULT_MEMORY
 from ..spectrum.gram import check_resolution
 from ..spectrum.rules import MARGIN, tolerance
@@ -72,10 +73,10 @@ def rank(
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
         check_resolution(tolerance(1.0, opened.shape, eps_used.value, "press") / MARGIN, 1.0)
     spectrum = _spectrum(opened, method, eps_used.value, max_memory, progress)
-    raw, centered = (
-        numerical_rank(values, shape=spectrum.shape, eps=eps_used.value, rule=rule)
-        for values in (spectrum.values, spectrum.centered)
-    )
+    judged: dict[str, Any] = {"shape": spectrum.shape, "eps": eps_used.value, "rule": rule}
+    raw = numerical_rank(spectrum.values, **judged)
+    roundoff = entry_roundoff(float((spectrum.values**2).sum()), eps_used.value)
+    centered = numerical_rank(spectrum.centered, **judged, floor=roundoff)
     return RankReport(
         source=opened.description,
         spectrum=spectrum,
@@ -115,8 +116,13 @@ def kld(
 
 def peak_memory_bytes() -> int:
     """Return the largest resident size of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    try:
+        # Linux: getrusage would count what the parent held when it started this process.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _spectrum(source: Source, method: str, eps: float, max_memory: int, progress: Progress) -> Spectrum:

@@ -12,7 +12,7 @@ from .gram import Gram
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, Provenance, precision
 from .report import RankReport
-from .rules import RULES, RankEstimate, numerical_rank, tolerance
+from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .tsqr import TSQR
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "choose",
     "effective_rank",
     "entropy_rank",
+    "entry_roundoff",
     "load_spectrum",
     "measure",
     "numerical_rank",

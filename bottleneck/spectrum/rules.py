@@ -62,8 +62,22 @@ def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> 
     return 0.5 * math.sqrt(T + M + 1) * sigma_1 * eps
 
 
+def entry_roundoff(squared_norm: float, eps: float) -> float:
+    r"""Return :math:`\tfrac12 ε \|A\|_F`, the most that rounding A's entries can add to any singular value.
+
+    The row-centred matrix is made from A's entries as they were rounded, so however small it is, nothing below this
+    is more than roundoff (Weyl: each σ_i moves by at most the norm of the perturbation).
+    """
+    return 0.5 * eps * math.sqrt(squared_norm)
+
+
 def numerical_rank(
-    singular_values: ArrayLike, *, shape: tuple[int, int], eps: str | float, rule: str = "press"
+    singular_values: ArrayLike,
+    *,
+    shape: tuple[int, int],
+    eps: str | float,
+    rule: str = "press",
+    floor: float = 0.0,
 ) -> RankEstimate:
     """Count the singular values above roundoff.
 
@@ -73,6 +87,7 @@ def numerical_rank(
         eps: roundoff of the least precise step that made the matrix: a type's name or a number.
         rule: ``"press"``, ``"numpy"`` (see `tolerance`) or ``"gap"``: of all ranks that Press's tolerance
             allows within its margin, the one before the largest ratio of neighbours.
+        floor: least tolerance: for a row-centred matrix, the `entry_roundoff` of what it was made from.
 
     Raises:
         ConfigurationError: for an unknown rule or eps.
@@ -86,7 +101,7 @@ def numerical_rank(
         raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
     values = _descending(singular_values, size=min(shape))
     sigma_1 = float(values[0])
-    limit = tolerance(sigma_1, shape, precision(eps).value, rule)
+    limit = max(tolerance(sigma_1, shape, precision(eps).value, rule), floor)
     low, value, high = (_count(values, limit * factor) for factor in (MARGIN, 1.0, 1 / MARGIN))
     if rule == "gap":
         value = _before_largest_gap(values, low, high, least=limit / MARGIN)

@@ -14,6 +14,9 @@ from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapa
 PANEL = 64
 """Columns that LAPACK eliminates at once inside one update."""
 
+ROWS_AT_ONCE = 512
+"""Rows that are gathered for one update: it touches the whole triangle, however few they are."""
+
 
 @final
 class TSQR(SpectrumMethod):
@@ -31,6 +34,7 @@ class TSQR(SpectrumMethod):
 
     def __init__(self, columns: int) -> None:
         self._triangle = np.zeros((columns, columns), order="F")
+        self._waiting: list[Matrix] = []
         self._squared_norm = 0.0
         self._squared_means = 0.0
         self._rows = 0
@@ -41,10 +45,13 @@ class TSQR(SpectrumMethod):
         self._squared_norm += float(np.einsum("ij,ij->", rows, rows))
         self._squared_means += float(means @ means)
         self._rows += len(rows)
-        self._eliminate(np.array(rows, order="F"))
+        self._waiting.append(np.array(rows))  # a copy: the caller may reuse its block
+        if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
+            self._eliminate()
 
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given."""
+        self._eliminate()
         check_scale(self._squared_norm)
         columns = self._triangle.shape[0]
         centered = self._triangle - self._triangle.mean(axis=1, keepdims=True)
@@ -60,7 +67,12 @@ class TSQR(SpectrumMethod):
             centered_squared_norm=self._squared_norm - columns * self._squared_means,
         )
 
-    def _eliminate(self, block: Matrix) -> None:
+    def _eliminate(self) -> None:
+        """Fold the waiting rows into the triangle."""
+        block = np.asfortranarray(np.concatenate([np.zeros((0, self._triangle.shape[1])), *self._waiting]))
+        self._waiting = []
+        if not len(block):
+            return
         panel = min(PANEL, self._triangle.shape[0])
         self._triangle, _, _, info = dtpqrt(0, panel, self._triangle, block, overwrite_a=1, overwrite_b=1)
         if info != 0:

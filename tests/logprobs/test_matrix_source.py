@@ -259,14 +259,26 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         open_source(np.zeros((2, 2)), kind="probs")
 
 
-@pytest.mark.parametrize("option", [{"data": "ptb"}, {"contexts": 5}])
-def test_options_of_runs_are_refused_for_matrices(
-    log_probs: Make, npy: Callable[[Matrix], Path], option: dict[str, Any]
-) -> None:
+def test_data_is_refused_for_matrices(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
     matrix = log_probs()
     for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
-        with pytest.raises(ConfigurationError, match="--data and --contexts choose the text a run is evaluated on"):
-            open_source(source, **option)
+        with pytest.raises(ConfigurationError, match="--data chooses the text a run is evaluated on"):
+            open_source(source, data="ptb")
+
+
+@pytest.mark.parametrize("rows", [None, 1, 4])
+def test_the_first_contexts_of_a_matrix(log_probs: Make, npy: Callable[[Matrix], Path], rows: int | None) -> None:
+    matrix = log_probs()
+    for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
+        opened = open_source(source, contexts=5)
+        assert opened.shape == (5, matrix.shape[1])
+        blocks = list(opened.blocks(rows))
+        assert [block.start for block in blocks] == list(range(0, 5, rows or 5))
+        np.testing.assert_array_equal(np.concatenate([block.log_probs for block in blocks]), matrix[:5])
+        assert opened.identity != open_source(source, contexts=6).identity
+    for contexts in (0, len(matrix) + 1):
+        with pytest.raises(SourceError, match=f"--contexts must be between 1 and .*, not {contexts}"):
+            open_source(matrix, contexts=contexts)
     assert open_source(given := open_source(matrix)) is given
 
 

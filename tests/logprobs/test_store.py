@@ -332,10 +332,18 @@ def test_places_for_a_store(log_probs: Make, tmp_path: Path) -> None:
 
 
 def test_options_of_runs_are_refused_for_stores(stored: Path) -> None:
-    with pytest.raises(ConfigurationError, match="--data and --contexts"):
-        open_source(stored, contexts=3)
+    with pytest.raises(ConfigurationError, match="--data chooses"):
+        open_source(stored, data="ptb")
     with pytest.raises(ConfigurationError, match=r"needs a run with a log-linear head .*, not a store"):
         rank(stored, method="factored")
+
+
+def test_the_first_contexts_of_a_store(stored: Path) -> None:
+    whole, few = open_source(stored), open_source(stored, contexts=3)
+    assert few.shape == (3, whole.shape[1])
+    [block] = few.blocks()
+    np.testing.assert_array_equal(block.log_probs, next(whole.blocks()).log_probs[:3])
+    assert few.precision == whole.precision
 
 
 def test_provenance_is_written_out(stored: Path) -> None:

@@ -10,6 +10,7 @@ from ...checkpoint import is_run
 from ...errors import ConfigurationError, RunError, SourceError
 from ..base import Source
 from ..store import is_store
+from .first import FirstContexts
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .run import RunSource
 from .store import StoreSource
@@ -33,7 +34,7 @@ def open_source(
         source: a path, a (T, M) array or tensor, an iterable of (n, M) blocks, or a `Source`.
         data: corpus for a run, when not the one it was trained on.
         split: of the corpus.
-        contexts: only the first so many, of a run.
+        contexts: only the first so many.
         kind: what a matrix holds: ``"log-probs"``, ``"logits"`` or ``"matrix"``.
         dtype: what a run is evaluated in.
         device: where a run is evaluated.
@@ -50,10 +51,9 @@ def open_source(
         opened = MatrixSource(source, kind=kind)
     else:
         opened = from_blocks(source, kind=kind)
-    chosen = isinstance(opened, RunSource) and opened is not source
-    if not chosen and (data is not None or contexts is not None):
-        raise ConfigurationError("--data and --contexts choose the text a run is evaluated on; a matrix has its own")
-    return opened
+    if data is not None and (opened is source or not isinstance(opened, RunSource)):
+        raise ConfigurationError("--data chooses the text a run is evaluated on; a matrix has its own")
+    return opened if contexts in (None, opened.shape[0]) else FirstContexts(opened, contexts)
 
 
 def _open_path(path: Path, kind: str, **run_options: Any) -> Source:
@@ -75,4 +75,4 @@ def _open_path(path: Path, kind: str, **run_options: Any) -> Source:
     raise SourceError(f"{path} is no SOURCE; it must be a run folder, a .zarr store, a .npy or a .safetensors file")
 
 
-__all__ = ["MatrixSource", "RunSource", "StoreSource", "from_blocks", "open_matrix", "open_source"]
+__all__ = ["FirstContexts", "MatrixSource", "RunSource", "StoreSource", "from_blocks", "open_matrix", "open_source"]

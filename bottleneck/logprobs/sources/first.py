@@ -1,0 +1,37 @@
+"""The first rows of another source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import final
+
+from ...errors import SourceError
+from ...spectrum import Precision
+from ..base import Block, Source
+
+
+@final
+class FirstContexts(Source):
+    """The first ``contexts`` rows of a store or a matrix; a `RunSource` takes them itself, as it encodes no more."""
+
+    def __init__(self, source: Source, contexts: int) -> None:
+        if not 1 <= contexts <= source.shape[0]:
+            raise SourceError(f"--contexts must be between 1 and the {source.shape[0]:,} there are, not {contexts:,}")
+        self._source = source
+        self.shape = (contexts, source.shape[1])
+        self.description, self.bound, self.embedding_size = source.description, source.bound, source.embedding_size
+        self.dtype = source.dtype
+        self.targets = None if source.targets is None else source.targets[:contexts]
+        self.identity = {**source.identity, "contexts": str(contexts)}
+
+    @property
+    def precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.precision
+
+    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
+        """Yield the rows in order; see `Source.blocks`."""
+        for block in self._source.blocks(rows or self.rows_at_once(), wanted=wanted):
+            if block.start >= self.shape[0]:
+                return
+            yield Block(block.start, block.log_probs[: self.shape[0] - block.start])
