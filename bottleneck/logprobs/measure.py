@@ -129,11 +129,13 @@ def _spectrum(source: Source, method: str, eps: float, max_memory: int, progress
     factors = source.factors() if method in ("auto", "factored") else None
     with progress.bar("reading log-probabilities", source.shape[0], "contexts") as bar:
         if factors is not None:
-            factored = Factored(factors.right)
-            for left in factors.left():
-                factored.update(left)
-                bar.advance(len(left))
-            return factored.finish()
+
+            def thin_rows() -> Any:
+                for left in factors.left():
+                    yield left
+                    bar.advance(len(left))
+
+            return measure(thin_rows(), Factored(factors.right))
         if method == "factored":
             raise ConfigurationError(
                 f"the factored method needs a run with a log-linear head (softmax or moc), not {_what(source)}; "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,14 +72,52 @@ class SpectrumMethod(ABC):
     """
 
     name: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]]
+    """Attributes that hold, as arrays, all that the rows given so far amount to: what is saved and combined."""
+    rows_at_once: ClassVar[int] = 1
+    """Rows that make one update worth its fixed cost; `measure` gathers them."""
 
     @abstractmethod
     def update(self, rows: Matrix) -> None:
         """Take the next rows: float64, (n, columns)."""
 
     @abstractmethod
+    def merge(self, state: Mapping[str, Matrix]) -> None:
+        """Take in what the same method made of other rows of the same matrix: its `state`."""
+
+    @abstractmethod
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given, with its certificate."""
+
+    def state(self) -> dict[str, Matrix]:
+        """Return what the rows so far amount to, by field."""
+        return {name: getattr(self, name) for name in self.fields}
+
+    def restore(self, state: Mapping[str, Matrix]) -> None:
+        """Go back to a `state` saved before."""
+        for name in self.fields:
+            setattr(self, name, state[name])
+
+
+class Totals(NamedTuple):
+    """What every method sums beside its decomposition, read from an array of three."""
+
+    rows: int
+    squared_norm: float
+    """‖A‖²_F."""
+    squared_means: float
+    """Σ of the squares of the rows' means."""
+
+    @classmethod
+    def of(cls, rows: Matrix) -> Matrix:
+        """Return the totals of a block, as an array that adds up."""
+        means = rows.mean(axis=1)
+        return np.array([len(rows), np.einsum("ij,ij->", rows, rows), means @ means])
+
+    @classmethod
+    def read(cls, sums: Matrix) -> Totals:
+        """Return the totals that an array of sums holds."""
+        return cls(int(sums[0]), float(sums[1]), float(sums[2]))
 
 
 def check_scale(squared_norm: float) -> None:

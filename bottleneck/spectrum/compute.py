@@ -58,8 +58,8 @@ def choose(method: str, *, shape: tuple[int, int], eps: float, max_memory: int =
 
 
 def _make(method: str, columns: int) -> SpectrumMethod:
-    streamed: dict[str, Callable[[int], SpectrumMethod]] = {"gram": Gram, "tsqr": TSQR}
-    return streamed[method](columns) if method in streamed else Dense()
+    made: dict[str, Callable[[int], SpectrumMethod]] = {"dense": Dense, "gram": Gram, "tsqr": TSQR}
+    return made["dense" if method == "auto" else method](columns)
 
 
 def singular_values(
@@ -104,9 +104,22 @@ def singular_values(
 
 def measure(blocks: Iterable[ArrayLike], method: SpectrumMethod) -> Spectrum:
     """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum."""
-    for rows in checked(blocks):
+    for rows in gathered(checked(blocks), method.rows_at_once):
         method.update(np.asarray(rows, dtype=np.float64))
     return method.finish()
+
+
+def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
+    """Yield the blocks joined until each but the last has ``rows`` rows or more."""
+    waiting: list[NDArray[Any]] = []
+    for block in blocks:
+        # A block that waits is copied: its maker may use the memory again.
+        waiting.append(block if len(block) >= rows else np.array(block))
+        if sum(map(len, waiting)) >= rows:
+            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def checked(blocks: Iterable[Any], *, what: str = "the matrix", start: int = 0) -> Iterator[NDArray[Any]]:

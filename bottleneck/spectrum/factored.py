@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 import numpy as np
 import scipy.linalg
 
-from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
-
-ROWS_AT_ONCE = 8192
-"""Rows that are gathered for one QR: thin blocks one by one cost more in calls than in operations."""
+from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
 
 
 @final
@@ -29,43 +27,41 @@ class Factored(SpectrumMethod):
     """
 
     name = "factored"
+    fields = ("_triangle", "_gram", "_totals")
+    rows_at_once = 8192  # thin blocks one by one cost more in calls than in operations
 
     def __init__(self, right: Matrix) -> None:
         self._right = right
         size = right.shape[1]
         self._triangle = np.zeros((0, size))
-        self._waiting: list[Matrix] = []
         self._gram = np.zeros((size, size))
-        self._rows = 0
+        self._totals = np.zeros(3)
 
     def update(self, rows: Matrix) -> None:
         """Take the next rows of X: float64, (n, r)."""
-        self._waiting.append(np.array(rows))  # a copy: the caller may reuse its block
-        self._rows += len(rows)
-        if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
-            self._eliminate()
+        self._triangle = _triangle(np.concatenate([self._triangle, rows]))
+        self._gram = self._gram + rows.T @ rows
+        self._totals = self._totals + Totals.of(rows)
+
+    def merge(self, state: Mapping[str, Matrix]) -> None:
+        """Take in the triangle and XᵀX of other rows."""
+        self._triangle = _triangle(np.concatenate([self._triangle, state["_triangle"]]))
+        self._gram = self._gram + state["_gram"]
+        self._totals = self._totals + state["_totals"]
 
     def finish(self) -> Spectrum:
         """Return the spectrum of X Yᵀ for all rows of X given."""
-        self._eliminate()
         centered = self._right - self._right.mean(axis=0)
         squared_norm = self._squared_norm(self._right)
         check_scale(squared_norm)
         return certified(
             self._singular_values(self._right),
             self._singular_values(centered),
-            shape=(self._rows, self._right.shape[0]),
+            shape=(Totals.read(self._totals).rows, self._right.shape[0]),
             method=self.name,
             squared_norm=squared_norm,
             centered_squared_norm=self._squared_norm(centered),
         )
-
-    def _eliminate(self) -> None:
-        """Fold the waiting rows into the triangle, and into XᵀX for the certificate."""
-        rows = np.concatenate([np.zeros((0, self._right.shape[1])), *self._waiting])
-        self._waiting = []
-        self._triangle = _triangle(np.concatenate([self._triangle, rows]))
-        self._gram += rows.T @ rows
 
     def _singular_values(self, right: Matrix) -> Matrix:
         # Columns of zeros, as centring makes of the one beside log Z, would add roundoff and nothing else.

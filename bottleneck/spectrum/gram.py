@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import final
 
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.linalg
 from scipy.linalg.blas import dsyrk
 
 from ..errors import MatrixError
-from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
+from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
 """Smallest σ/σ_1 it tells from zero: eigenvalues of AᵀA carry an error of a few eps · σ_1², so σ one of √eps · σ_1."""
@@ -29,40 +30,43 @@ class Gram(SpectrumMethod):
     """
 
     name = "gram"
+    fields = ("_centered", "_mixed", "_totals")
 
     def __init__(self, columns: int) -> None:
         self._centered = np.zeros((columns, columns), order="F")
         self._mixed = np.zeros(columns)
-        self._squared_means = 0.0
-        self._squared_norm = 0.0
-        self._rows = 0
+        self._totals = np.zeros(3)
 
     def update(self, rows: Matrix) -> None:
         """Add the next rows: float64, (n, M)."""
         means = rows.mean(axis=1)
         centered = rows - means[:, None]
-        self._squared_norm += float(np.einsum("ij,ij->", rows, rows))
-        self._squared_means += float(means @ means)
-        self._mixed += centered.T @ means
+        self._totals = self._totals + Totals.of(rows)
+        self._mixed = self._mixed + centered.T @ means
         self._centered = dsyrk(1.0, centered.T, beta=1.0, c=self._centered, lower=1, overwrite_c=1)
-        self._rows += len(rows)
+
+    def merge(self, state: Mapping[str, Matrix]) -> None:
+        """Add the sums over other rows."""
+        self._centered += state["_centered"]
+        self._mixed = self._mixed + state["_mixed"]
+        self._totals = self._totals + state["_totals"]
 
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given."""
-        check_scale(self._squared_norm)
+        totals = Totals.read(self._totals)
+        check_scale(totals.squared_norm)
         columns = self._centered.shape[0]
         raw = self._centered.copy(order="F")
-        centered_norm = self._squared_norm - columns * self._squared_means
         raw += self._mixed[:, None]
         raw += self._mixed[None, :]
-        raw += self._squared_means
+        raw += totals.squared_means
         return certified(
             _roots(raw),
             _roots(self._centered),
-            shape=(self._rows, columns),
+            shape=(totals.rows, columns),
             method=self.name,
-            squared_norm=self._squared_norm,
-            centered_squared_norm=centered_norm,
+            squared_norm=totals.squared_norm,
+            centered_squared_norm=totals.squared_norm - columns * totals.squared_means,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 import numpy as np
@@ -9,13 +10,10 @@ import scipy.linalg
 from scipy.linalg.lapack import dtpqrt
 
 from ..errors import MatrixError
-from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
+from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
 
 PANEL = 64
 """Columns that LAPACK eliminates at once inside one update."""
-
-ROWS_AT_ONCE = 512
-"""Rows that are gathered for one update: it touches the whole triangle, however few they are."""
 
 
 @final
@@ -31,28 +29,27 @@ class TSQR(SpectrumMethod):
     """
 
     name = "tsqr"
+    fields = ("_triangle", "_totals")
+    rows_at_once = 512
 
     def __init__(self, columns: int) -> None:
         self._triangle = np.zeros((columns, columns), order="F")
-        self._waiting: list[Matrix] = []
-        self._squared_norm = 0.0
-        self._squared_means = 0.0
-        self._rows = 0
+        self._totals = np.zeros(3)
 
     def update(self, rows: Matrix) -> None:
         """Eliminate the next rows: float64, (n, M)."""
-        means = rows.mean(axis=1)
-        self._squared_norm += float(np.einsum("ij,ij->", rows, rows))
-        self._squared_means += float(means @ means)
-        self._rows += len(rows)
-        self._waiting.append(np.array(rows))  # a copy: the caller may reuse its block
-        if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
-            self._eliminate()
+        self._totals = self._totals + Totals.of(rows)
+        self._eliminate(np.array(rows, order="F"), zeros_below_diagonal=False)
+
+    def merge(self, state: Mapping[str, Matrix]) -> None:
+        """Eliminate the triangle of other rows."""
+        self._totals = self._totals + state["_totals"]
+        self._eliminate(np.array(state["_triangle"], order="F"), zeros_below_diagonal=True)
 
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given."""
-        self._eliminate()
-        check_scale(self._squared_norm)
+        totals = Totals.read(self._totals)
+        check_scale(totals.squared_norm)
         columns = self._triangle.shape[0]
         centered = self._triangle - self._triangle.mean(axis=1, keepdims=True)
         with lapack(self.name):
@@ -61,19 +58,15 @@ class TSQR(SpectrumMethod):
         return certified(
             values,
             centered_values,
-            shape=(self._rows, columns),
+            shape=(totals.rows, columns),
             method=self.name,
-            squared_norm=self._squared_norm,
-            centered_squared_norm=self._squared_norm - columns * self._squared_means,
+            squared_norm=totals.squared_norm,
+            centered_squared_norm=totals.squared_norm - columns * totals.squared_means,
         )
 
-    def _eliminate(self) -> None:
-        """Fold the waiting rows into the triangle."""
-        block = np.asfortranarray(np.concatenate([np.zeros((0, self._triangle.shape[1])), *self._waiting]))
-        self._waiting = []
-        if not len(block):
-            return
+    def _eliminate(self, block: Matrix, *, zeros_below_diagonal: bool) -> None:
         panel = min(PANEL, self._triangle.shape[0])
-        self._triangle, _, _, info = dtpqrt(0, panel, self._triangle, block, overwrite_a=1, overwrite_b=1)
+        known_zeros = len(block) if zeros_below_diagonal else 0
+        self._triangle, _, _, info = dtpqrt(known_zeros, panel, self._triangle, block, overwrite_a=1, overwrite_b=1)
         if info != 0:
             raise MatrixError(f"LAPACK's tpqrt refused its argument {-info}; try --method dense")

@@ -16,7 +16,7 @@ from softmax_bottleneck.spectrum import TSQR, Dense, Factored, Gram, SpectrumMet
 Matrix = NDArray[np.float64]
 
 METHODS: dict[str, tuple[Callable[[int], SpectrumMethod], str]] = {
-    "dense": (lambda columns: Dense(), "svdvals"),
+    "dense": (Dense, "svdvals"),
     "gram": (Gram, "eigvalsh"),
     "tsqr": (TSQR, "svdvals"),
     "factored": (lambda columns: Factored(np.eye(columns)), "svdvals"),

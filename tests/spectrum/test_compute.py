@@ -130,7 +130,7 @@ def test_what_is_no_matrix(blocks: Any, sentence: str) -> None:
 
 def test_measure_needs_rows() -> None:
     with pytest.raises(MatrixError, match="there are no rows"):
-        measure([], Dense())
+        measure([], Dense(3))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f2", ">f4", ">f8", "i1", "u8", "?", "g"])

@@ -30,7 +30,7 @@ Build = Callable[..., Matrix]
 
 EPS = float(np.finfo(np.float64).eps)
 METHODS: dict[str, Callable[[int], SpectrumMethod]] = {
-    "dense": lambda columns: Dense(),
+    "dense": Dense,
     "gram": Gram,
     "tsqr": TSQR,
     "factored": lambda columns: Factored(np.eye(columns)),  # A = A Iᵀ: the trivial factors of any matrix
