@@ -11,9 +11,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_path
+
 from .errors import OutputError
 
 _READ_BYTES = 1 << 20
+
+CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
+
+
+def cache_folder() -> Path:
+    """Return where corpora and unfinished computations are kept: ``$SOFTMAX_BOTTLENECK_CACHE`` or the user's cache."""
+    return Path(os.environ.get(CACHE_VARIABLE) or user_cache_path("softmax-bottleneck"))
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:

@@ -58,22 +58,27 @@ def command(
     """
     from softmax_bottleneck import spectrum
     from softmax_bottleneck.logprobs import rank
+    from softmax_bottleneck.progress import SILENT
     from softmax_bottleneck.training.fit import resolve_device
 
-    report = rank(
-        source,
-        data=data,
-        split=split,
-        contexts=contexts,
-        kind=kind,
-        method=method,
-        rule=rule,
-        eps=eps,
-        dtype=dtype,
-        max_memory=max_memory,
-        device=resolve_device(device),
-        progress=progress(),
-    )
+    with spectrum.launched() as processes:
+        report = rank(
+            source,
+            data=data,
+            split=split,
+            contexts=contexts,
+            kind=kind,
+            method=method,
+            rule=rule,
+            eps=eps,
+            dtype=dtype,
+            max_memory=max_memory,
+            device=resolve_device(device),
+            progress=progress() if processes.first else SILENT,
+            processes=processes,
+        )
+    if not processes.first:
+        return
     if save_spectrum is not None:
         spectrum.save_spectrum(save_spectrum, report.spectrum, report.source)
     emit(report.to_dict(), str(report), json_to)

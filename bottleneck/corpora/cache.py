@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from ..errors import CorpusError, OutputError
-from ..files import make_folder, sha256_bytes, write_bytes
+from ..files import CACHE_VARIABLE, cache_folder, make_folder, sha256_bytes, write_bytes
 from . import python_docs
 from .corpus import Text
 from .download import Progress, download
 from .pinned import PINNED, PinnedCorpus, PinnedFile
 from .sources import find_in_bytes, find_in_path, size_limit
 
-CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
-
 
 def corpus_folder(corpus: PinnedCorpus, *, cache: Path | None = None) -> Path:
     """Return where ``corpus`` is kept: in ``cache``, ``$SOFTMAX_BOTTLENECK_CACHE``, or the user's cache."""
-    root = cache or os.environ.get(CACHE_VARIABLE) or user_cache_path("softmax-bottleneck")
-    return Path(root) / "corpora" / corpus.name
+    return (cache or cache_folder()) / "corpora" / corpus.name
 
 
 def is_present(corpus: PinnedCorpus, *, cache: Path | None = None) -> bool:

@@ -40,8 +40,8 @@ UNKNOWN = Bound(None, None, "nothing is known of what made the matrix")
 class FactorRows(NamedTuple):
     """A = X Yᵀ, with the rows of X in blocks."""
 
-    left: Callable[[], Iterator[NDArray[np.float64]]]
-    """Yields (n, r) blocks."""
+    left: Callable[[Callable[[int], bool]], Iterator[NDArray[np.float64]]]
+    """Takes which blocks are wanted, by their first row, and yields (n, r) blocks."""
     right: NDArray[np.float64]
     """Y, (M, r)."""
 

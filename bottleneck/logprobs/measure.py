@@ -5,22 +5,28 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import divergence
+from .._version import __version__
 from ..divergence import PairwiseKLD
 from ..errors import ConfigurationError
+from ..files import cache_folder
 from ..progress import SILENT, Progress
 from ..spectrum import Factored, RankReport, Spectrum, choose, entry_roundoff, measure, numerical_rank, precision
 from ..spectrum.compute import DEFAULT_MEMORY
 from ..spectrum.gram import check_resolution
+from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
+from ..spectrum.saved import SavedState
 from .base import Source
 from .sources import open_source
+
+LONG = 10**12
+"""T · M² above which a computation takes minutes, and its state is kept on disk."""
 
 
 def rank(
@@ -37,6 +43,7 @@ def rank(
     max_memory: int = DEFAULT_MEMORY,
     device: str = "cpu",
     progress: Progress = SILENT,
+    processes: Processes = ALONE,
 ) -> RankReport:
     """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
 
@@ -54,6 +61,8 @@ def rank(
         max_memory: bytes for the decomposition.
         device: where a run is evaluated.
         progress: where to report.
+        processes: this process and its partners under PyTorch's launcher (`launched`): contexts are sharded over
+            them, and all return the report.
 
     Raises:
         BottleneckError: a source that cannot be read, numbers that are not finite or not log-probabilities, or a
@@ -72,7 +81,7 @@ def rank(
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
         check_resolution(tolerance(1.0, opened.shape, eps_used.value, "press") / MARGIN, 1.0)
-    spectrum = _spectrum(opened, method, eps_used.value, max_memory, progress)
+    spectrum = _spectrum(opened, method, eps_used.value, max_memory, progress, processes)
     judged: dict[str, Any] = {"shape": spectrum.shape, "eps": eps_used.value, "rule": rule}
     raw = numerical_rank(spectrum.values, **judged)
     roundoff = entry_roundoff(float((spectrum.values**2).sum()), eps_used.value)
@@ -125,29 +134,53 @@ def peak_memory_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _spectrum(source: Source, method: str, eps: float, max_memory: int, progress: Progress) -> Spectrum:
+def _spectrum(
+    source: Source, method: str, eps: float, max_memory: int, progress: Progress, processes: Processes
+) -> Spectrum:
     factors = source.factors() if method in ("auto", "factored") else None
+    if factors is None and method == "factored":
+        raise ConfigurationError(
+            f"the factored method needs a run with a log-linear head (softmax or moc), not {_what(source)}; "
+            "use --method auto"
+        )
+    block_rows = source.rows_at_once()
     with progress.bar("reading log-probabilities", source.shape[0], "contexts") as bar:
+
+        def share(done: int) -> Callable[[int], bool]:
+            """Want this process's blocks, but for those that make up the first ``done`` rows of them."""
+            seen = 0
+
+            def wanted(start: int) -> bool:
+                nonlocal seen
+                rows = min(block_rows, source.shape[0] - start)
+                bar.advance(rows)
+                if not processes.takes(start // block_rows):
+                    return False
+                seen += rows
+                return seen > done
+
+            return wanted
+
         if factors is not None:
-
-            def thin_rows() -> Any:
-                for left in factors.left():
-                    yield left
-                    bar.advance(len(left))
-
-            return measure(thin_rows(), Factored(factors.right))
-        if method == "factored":
-            raise ConfigurationError(
-                f"the factored method needs a run with a log-linear head (softmax or moc), not {_what(source)}; "
-                "use --method auto"
-            )
-
-        def rows() -> Any:
-            for block in source.blocks():
-                yield np.asarray(block.log_probs)
-                bar.advance(len(block.log_probs))
-
-        return measure(rows(), choose(method, shape=source.shape, eps=eps, max_memory=max_memory))
+            return measure(lambda done: factors.left(share(done)), Factored(factors.right), processes=processes)
+        chosen = choose(method, shape=source.shape, eps=eps, max_memory=max_memory)
+        saved = None
+        if source.shape[0] * source.shape[1] ** 2 > LONG:
+            about = {
+                "identity": dict(source.identity),
+                "shape": source.shape,
+                "method": chosen.name,
+                "block_rows": block_rows,
+                "process": [processes.index, processes.count],
+                "version": __version__,
+            }
+            saved = SavedState(cache_folder() / "unfinished", about)
+        return measure(
+            lambda done: (block.log_probs for block in source.blocks(block_rows, wanted=share(done))),
+            chosen,
+            saved=saved,
+            processes=processes,
+        )
 
 
 def _what(source: Source) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._version import __version__
 from ..errors import OutputError, StoreError
-from ..files import explain_output_errors, make_folder, sha256_bytes, write_bytes
+from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes
 from ..progress import SILENT, Progress
 from .base import Source
 
@@ -94,8 +94,12 @@ def read_attributes(path: Path) -> dict[str, Any]:
     return attributes
 
 
-def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+def read_blocks(
+    path: Path, attributes: dict[str, Any], *, wanted: Callable[[int], bool] = lambda start: True
+) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield first row and log-probabilities, chunk by chunk, each checked against the manifest.
+
+    Chunks whose first row is not ``wanted`` are not read.
 
     Raises:
         StoreError: naming the first chunk that is missing or does not hold what was written.
@@ -108,6 +112,8 @@ def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, N
                 f"the store {path} is not complete: rows from {start} on are missing; run the same 'bottleneck dump' "
                 "again to finish it"
             )
+        if not wanted(start):
+            continue
         stop = start + chunks[start].rows
         values = np.ascontiguousarray(group[LOG_PROBS][start:stop])
         if sha256_bytes(values.data.cast("B")) != chunks[start].sha256:
@@ -116,6 +122,11 @@ def read_blocks(path: Path, attributes: dict[str, Any]) -> Iterator[tuple[int, N
                 "was written; run the same 'bottleneck dump' again to write it anew"
             )
         yield start, values
+
+
+def manifest_sha256(path: Path) -> str:
+    """Return the hash of a store's manifest, and with it of every row that was written."""
+    return sha256_file(path / MANIFEST)
 
 
 def read_targets(path: Path) -> NDArray[np.int64] | None:

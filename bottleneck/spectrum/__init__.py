@@ -11,11 +11,13 @@ from .files import load_spectrum, save_spectrum
 from .gram import Gram
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, Provenance, precision
+from .processes import ALONE, Processes, launched
 from .report import RankReport
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .tsqr import TSQR
 
 __all__ = [
+    "ALONE",
     "EPS",
     "RULES",
     "TSQR",
@@ -23,6 +25,7 @@ __all__ = [
     "Factored",
     "Gram",
     "Precision",
+    "Processes",
     "Provenance",
     "RankEstimate",
     "RankReport",
@@ -32,6 +35,7 @@ __all__ = [
     "effective_rank",
     "entropy_rank",
     "entry_roundoff",
+    "launched",
     "load_spectrum",
     "measure",
     "numerical_rank",

@@ -14,7 +14,9 @@ from .base import Spectrum, SpectrumMethod
 from .dense import Dense
 from .gram import RESOLUTION, Gram
 from .precision import Provenance
+from .processes import ALONE, Processes
 from .rules import MARGIN, tolerance
+from .saved import SavedState
 from .tsqr import TSQR
 
 METHODS = ("auto", "dense", "gram", "tsqr", "factored")
@@ -102,11 +104,33 @@ def singular_values(
     return measure(chain([first], iterator), _make(method, shape[1]))
 
 
-def measure(blocks: Iterable[ArrayLike], method: SpectrumMethod) -> Spectrum:
-    """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum."""
-    for rows in gathered(checked(blocks), method.rows_at_once):
+def measure(
+    blocks: Iterable[ArrayLike] | Callable[[int], Iterable[ArrayLike]],
+    method: SpectrumMethod,
+    *,
+    saved: SavedState | None = None,
+    processes: Processes = ALONE,
+) -> Spectrum:
+    """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum.
+
+    Args:
+        blocks: (n, M) arrays or tensors; or a function that takes a number of rows and returns the blocks behind them.
+        method: what to compute it with.
+        saved: where to keep the state of a long computation; needs the function.
+        processes: this process's partners, each of which is given other blocks.
+    """
+    done = saved.restore(method) if saved else 0
+    remaining = blocks(done) if callable(blocks) else blocks
+    finite = checked(remaining, start=done, may_be_empty=done > 0 or not processes.first)
+    for rows in gathered(finite, method.rows_at_once):
         method.update(np.asarray(rows, dtype=np.float64))
-    return method.finish()
+        done += len(rows)
+        if saved:
+            saved.offer(method, done)
+    spectrum = processes.finish(method)
+    if saved:
+        saved.forget()
+    return spectrum
 
 
 def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
@@ -122,7 +146,9 @@ def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]
         yield np.concatenate(waiting)
 
 
-def checked(blocks: Iterable[Any], *, what: str = "the matrix", start: int = 0) -> Iterator[NDArray[Any]]:
+def checked(
+    blocks: Iterable[Any], *, what: str = "the matrix", start: int = 0, may_be_empty: bool = False
+) -> Iterator[NDArray[Any]]:
     """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite.
 
     ``start`` is the first block's first row.
@@ -142,7 +168,7 @@ def checked(blocks: Iterable[Any], *, what: str = "the matrix", start: int = 0) 
             )
         yield rows
         start += len(rows)
-    if columns is None:
+    if columns is None and not may_be_empty:
         raise MatrixError(f"{what} is empty: there are no rows to measure")
 
 

@@ -33,7 +33,8 @@ class Large(Source):
 
     def factors(self):
         right = np.cos(np.outer(np.arange(M), 1 + np.arange(r)))
-        return FactorRows(lambda: (np.sin(np.outer(n, 1 + np.arange(r))) for n in np.arange(T).reshape(-1, 500)), right)
+        numbers = np.arange(T).reshape(-1, 500)
+        return FactorRows(lambda wanted: (np.sin(np.outer(n, 1 + np.arange(r))) for n in numbers), right)
 
 
 def peak():

@@ -195,7 +195,7 @@ def test_factors_and_bound(train: Callable[..., Path], tmp_path: Path, head: str
     assert (source.bound.raw, source.bound.centered) == ((7, 6) if bias else (6, 5))
     factors = source.factors()
     assert factors is not None
-    left = np.concatenate(list(factors.left()))
+    left = np.concatenate(list(factors.left(lambda start: True)))
     assert left.shape == (419, 7 if bias else 6)
     eps = np.finfo(dtype).eps
     np.testing.assert_allclose(left @ factors.right.T, rows_of(source), rtol=0, atol=64 * eps)

@@ -112,10 +112,12 @@ class RunSource(Source):
         ones = head.weight.new_ones(head.vocab_size, 1)
         columns = [head.weight, *([] if head.bias is None else [head.bias.unsqueeze(1)]), ones]
         right = torch.cat(columns, 1).detach().cpu().double().numpy()
-        return FactorRows(lambda: self._left(head), right)
+        return FactorRows(lambda wanted: self._left(head, wanted), right)
 
-    def _left(self, head: LogLinear) -> Iterator[NDArray[np.float64]]:
+    def _left(self, head: LogLinear, wanted: Callable[[int], bool]) -> Iterator[NDArray[np.float64]]:
         for contexts in self._encode(self.rows_at_once()):
+            if not wanted(contexts.start):
+                continue
             with full_precision():
                 factors = head.factors(contexts.hidden)
                 logits = torch.nn.functional.linear(factors.contexts, factors.weight, factors.bias)

@@ -36,7 +36,7 @@ class StoreSource(Source):
         self.embedding_size = self._attributes["embedding_size"]
         self.dtype = self._attributes["dtype"]
         self.targets = store.read_targets(self._path)
-        self.identity = self._attributes["identity"]
+        self.identity = {**self._attributes["identity"], "manifest": store.manifest_sha256(self._path)}
         self._precision = Precision(**self._attributes["eps"])
 
     @property
@@ -46,9 +46,13 @@ class StoreSource(Source):
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows, read and checked chunk by chunk."""
-        for start, values in self._regrouped(rows or self.rows_at_once()):
-            if wanted(start):
-                yield Block(start, next(checked([values], what=str(self._path), start=start)))
+        chunk_rows = self._attributes["chunk_rows"]
+        if rows in (None, chunk_rows):
+            pieces = store.read_blocks(self._path, self._attributes, wanted=wanted)
+        else:
+            pieces = (piece for piece in self._regrouped(rows) if wanted(piece[0]))
+        for start, values in pieces:
+            yield Block(start, next(checked([values], what=str(self._path), start=start)))
 
     def _regrouped(self, rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield ``rows`` rows at once, whatever the chunks hold."""

@@ -1,0 +1,153 @@
+"""Several processes, one matrix: contexts are sharded, states are combined, process 0 reports."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from ..errors import MatrixError
+from .base import Matrix, Spectrum, SpectrumMethod
+from .gram import Gram
+
+SECONDS_TO_WAIT = 600
+"""How long a process waits for another's state before it gives up."""
+
+HOURS_TO_DECOMPOSE = 24
+"""How long the others wait for the first to turn the combined state into a spectrum."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that PyTorch's launcher started, or this one alone."""
+
+    index: int = 0
+    count: int = 1
+    patient: Any = None
+    """The process group that waits for `HOURS_TO_DECOMPOSE`."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that reports."""
+        return self.index == 0
+
+    def takes(self, block: int) -> bool:
+        """Return whether a block, by its number, is this process's share: they go round."""
+        return block % self.count == self.index
+
+    def finish(self, method: SpectrumMethod) -> Spectrum:
+        """Combine the states of all processes, decompose in the first, and return the spectrum in all of them."""
+        if self.count == 1:
+            return method.finish()
+        self.combine(method)
+        import torch.distributed as dist
+
+        outcome: list[Any] = [None]
+        if self.first:
+            try:
+                outcome = [method.finish()]
+            except MatrixError as error:
+                outcome = [error]
+        with _partners():
+            dist.broadcast_object_list(outcome, src=0, group=self.patient)
+        if isinstance(outcome[0], MatrixError):
+            raise outcome[0]
+        spectrum: Spectrum = outcome[0]
+        return spectrum
+
+    def combine(self, method: SpectrumMethod) -> None:
+        """Bring the states of all processes together in the first; the others' are left as they are.
+
+        Gram matrices are summed by all-reduce; triangles are merged pairwise, in ⌈log₂ P⌉ rounds.
+        """
+        with _partners():
+            if isinstance(method, Gram):
+                method.restore({name: _all_reduce(array) for name, array in method.state().items()})
+            else:
+                self._merge_pairwise(method)
+
+    def _merge_pairwise(self, method: SpectrumMethod) -> None:
+        distance = 1
+        while distance < self.count:
+            if self.index % (2 * distance) == distance:
+                for array in method.state().values():
+                    _send(array, self.index - distance)
+                return
+            if self.index % (2 * distance) == 0 and self.index + distance < self.count:
+                method.merge({name: _receive(self.index + distance) for name in method.fields})
+            distance *= 2
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
+    """Join the processes of ``torchrun`` while the block runs; without a launcher this process is alone.
+
+    A process that fails ends the others: they wait for it no longer than ``seconds``.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield ALONE
+        return
+    import torch.distributed as dist
+
+    # The launcher ends the others with SIGTERM; a Python handler would not run while they wait inside gloo.
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    try:
+        patient = dist.new_group(timeout=timedelta(hours=HOURS_TO_DECOMPOSE))
+        yield Processes(dist.get_rank(), dist.get_world_size(), patient)
+    finally:
+        dist.destroy_process_group()
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _all_reduce(array: Matrix) -> Matrix:
+    import torch
+    import torch.distributed as dist
+
+    # Fortran order is the transposed tensor's own: a view, no copy of an M × M matrix.
+    tensor = torch.from_numpy(array.T if array.flags.f_contiguous else array)
+    dist.all_reduce(tensor)
+    summed: Matrix = tensor.numpy()
+    return summed.T if array.flags.f_contiguous else summed
+
+
+def _send(array: Matrix, to: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    contiguous = np.ascontiguousarray(array)
+    shape = torch.tensor([contiguous.ndim, *contiguous.shape, *[0] * (2 - contiguous.ndim)])
+    dist.send(shape, to)
+    dist.send(torch.from_numpy(contiguous), to)
+
+
+def _receive(origin: int) -> Matrix:
+    import torch
+    import torch.distributed as dist
+
+    shape = torch.zeros(3, dtype=torch.int64)
+    dist.recv(shape, origin)
+    dimensions, *sizes = shape.tolist()
+    tensor = torch.zeros(sizes[:dimensions], dtype=torch.float64)
+    dist.recv(tensor, origin)
+    received: Matrix = tensor.numpy()
+    return received
+
+
+@contextmanager
+def _partners() -> Iterator[None]:
+    """Turn a partner's silence into a sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        cause = str(error).splitlines()[0]
+        raise MatrixError(f"another process of this computation is gone ({cause}); start it again") from error

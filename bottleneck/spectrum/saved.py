@@ -1,0 +1,65 @@
+"""A long computation on disk: a killed one continues at the block it had reached, to the same result."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import make_folder, sha256_bytes, write_bytes
+from .base import SpectrumMethod
+
+SECONDS_BETWEEN_SAVES = 60.0
+SHARE_OF_TIME = 0.05
+"""Saving may take at most so much of the computation."""
+
+
+class SavedState:
+    """The state of a method after so many rows, in one file.
+
+    Args:
+        folder: where such files live.
+        about: everything that decides the result: what is measured, how, in which blocks. Another computation has
+            another file.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        self._about = json.dumps(about, sort_keys=True)
+        self.path = folder / f"{sha256_bytes(self._about.encode())[:32]}.npz"
+        self._interval = SECONDS_BETWEEN_SAVES
+        self._last = time.monotonic()
+
+    def restore(self, method: SpectrumMethod) -> int:
+        """Put a method back to where it was; return how many rows it has had, 0 when nothing was saved."""
+        try:
+            with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as file:
+                if str(file["about"]) != self._about:
+                    return 0
+                rows = int(file["rows"])
+                method.restore({name: file[name] for name in method.fields})
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return 0  # none, or a damaged one: the computation starts anew
+        return rows
+
+    def offer(self, method: SpectrumMethod, rows: int) -> None:
+        """Save the state after ``rows`` rows, when it is time to."""
+        started = time.monotonic()
+        if started - self._last < self._interval:
+            return
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {"about": np.array(self._about), "rows": np.array(rows), **method.state()}
+        np.savez(buffer, **arrays)
+        make_folder(self.path.parent)
+        write_bytes(self.path, buffer.getvalue())
+        self._last = time.monotonic()
+        self._interval = max(SECONDS_BETWEEN_SAVES, (self._last - started) / SHARE_OF_TIME)
+
+    def forget(self) -> None:
+        """Remove the file: the computation is done."""
+        self.path.unlink(missing_ok=True)
