@@ -16,7 +16,7 @@ INDETERMINATE = 3
 @text_options
 @click.option(
     "--method",
-    type=click.Choice(["auto", "dense", "gram", "tsqr", "factored"]),
+    type=click.Choice(["auto", "dense", "gram", "tsqr", "sketch", "factored"]),
     default="auto",
     show_default=True,
     help="auto takes thin factors where the head has them, else what fits.",
@@ -32,6 +32,7 @@ INDETERMINATE = 3
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Of the model."
 )
 @click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
+@click.option("--width", type=click.IntRange(min=1), default=1024, show_default=True, help="Of a sketch.")
 @device_option
 @click.option("--save-spectrum", type=click.Path(path_type=Path), metavar="FILE.npz", help="Keep the spectrum.")
 @json_option
@@ -47,6 +48,7 @@ def command(
     kind: str,
     dtype: str,
     max_memory: int,
+    width: int,
     device: str,
     save_spectrum: Path | None,
     json_to: str | None,
@@ -73,6 +75,7 @@ def command(
             eps=eps,
             dtype=dtype,
             max_memory=max_memory,
+            width=width,
             device=resolve_device(device),
             progress=progress() if processes.first else SILENT,
             processes=processes,

@@ -16,8 +16,18 @@ from ..divergence import PairwiseKLD
 from ..errors import ConfigurationError
 from ..files import cache_folder
 from ..progress import SILENT, Progress
-from ..spectrum import Factored, RankReport, Spectrum, choose, entry_roundoff, measure, numerical_rank, precision
-from ..spectrum.compute import DEFAULT_MEMORY
+from ..spectrum import (
+    Factored,
+    RankReport,
+    Spectrum,
+    SpectrumMethod,
+    choose,
+    entry_roundoff,
+    measure,
+    numerical_rank,
+    precision,
+)
+from ..spectrum.compute import DEFAULT_MEMORY, DEFAULT_WIDTH
 from ..spectrum.gram import check_resolution
 from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
@@ -41,6 +51,7 @@ def rank(
     eps: str | float | None = None,
     dtype: str = "float32",
     max_memory: int = DEFAULT_MEMORY,
+    width: int = DEFAULT_WIDTH,
     device: str = "cpu",
     progress: Progress = SILENT,
     processes: Processes = ALONE,
@@ -54,11 +65,12 @@ def rank(
         contexts: only the first so many, of a run.
         kind: what a matrix holds: ``"log-probs"``, ``"logits"`` (normalized first) or ``"matrix"`` (as it is).
         method: ``"auto"`` takes thin factors where the head has them, else what fits; or ``"dense"``, ``"gram"``,
-            ``"factored"``.
+            ``"tsqr"``, ``"sketch"``, ``"factored"``.
         rule: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
         eps: roundoff of the numbers, a type's name or a number; by default what is recorded, or what they show.
         dtype: what a run is evaluated in, ``"float32"`` or ``"float64"``.
         max_memory: bytes for the decomposition.
+        width: dimensions that a sketch looks at.
         device: where a run is evaluated.
         progress: where to report.
         processes: this process and its partners under PyTorch's launcher (`launched`): contexts are sharded over
@@ -81,10 +93,15 @@ def rank(
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
         check_resolution(tolerance(1.0, opened.shape, eps_used.value, "press") / MARGIN, 1.0)
-    spectrum = _spectrum(opened, method, eps_used.value, max_memory, progress, processes)
-    judged: dict[str, Any] = {"shape": spectrum.shape, "eps": eps_used.value, "rule": rule}
+    spectrum = _spectrum(opened, method, eps_used.value, max_memory, width, progress, processes)
+    judged: dict[str, Any] = {
+        "shape": spectrum.shape,
+        "eps": eps_used.value,
+        "rule": rule,
+        "residual": spectrum.residual,
+    }
     raw = numerical_rank(spectrum.values, **judged)
-    roundoff = entry_roundoff(float((spectrum.values**2).sum()), eps_used.value)
+    roundoff = entry_roundoff(float((spectrum.values**2).sum()) + spectrum.residual**2, eps_used.value)
     centered = numerical_rank(spectrum.centered, **judged, floor=roundoff)
     return RankReport(
         source=opened.description,
@@ -135,7 +152,7 @@ def peak_memory_bytes() -> int:
 
 
 def _spectrum(
-    source: Source, method: str, eps: float, max_memory: int, progress: Progress, processes: Processes
+    source: Source, method: str, eps: float, max_memory: int, width: int, progress: Progress, processes: Processes
 ) -> Spectrum:
     factors = source.factors() if method in ("auto", "factored") else None
     if factors is None and method == "factored":
@@ -144,7 +161,13 @@ def _spectrum(
             "use --method auto"
         )
     block_rows = source.rows_at_once()
-    with progress.bar("reading log-probabilities", source.shape[0], "contexts") as bar:
+    chosen: SpectrumMethod
+    if factors is not None:
+        chosen = Factored(factors.right)
+    else:
+        seed = (0, processes.index)
+        chosen = choose(method, shape=source.shape, eps=eps, max_memory=max_memory, width=width, seed=seed)
+    with progress.bar("reading log-probabilities", chosen.passes * source.shape[0], "contexts") as bar:
 
         def share(done: int) -> Callable[[int], bool]:
             """Want this process's blocks, but for those that make up the first ``done`` rows of them."""
@@ -162,10 +185,9 @@ def _spectrum(
             return wanted
 
         if factors is not None:
-            return measure(lambda done: factors.left(share(done)), Factored(factors.right), processes=processes)
-        chosen = choose(method, shape=source.shape, eps=eps, max_memory=max_memory)
+            return measure(lambda done: factors.left(share(done)), chosen, processes=processes)
         saved = None
-        if source.shape[0] * source.shape[1] ** 2 > LONG:
+        if chosen.passes == 1 and source.shape[0] * source.shape[1] ** 2 > LONG:
             about = {
                 "identity": dict(source.identity),
                 "shape": source.shape,

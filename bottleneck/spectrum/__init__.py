@@ -14,6 +14,7 @@ from .precision import EPS, Precision, Provenance, precision
 from .processes import ALONE, Processes, launched
 from .report import RankReport
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
+from .sketch import Sketch
 from .tsqr import TSQR
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Provenance",
     "RankEstimate",
     "RankReport",
+    "Sketch",
     "Spectrum",
     "SpectrumMethod",
     "choose",

@@ -34,7 +34,7 @@ class Spectrum:
     """The singular values of a T × M matrix, as it is and with each row's mean subtracted."""
 
     values: Matrix
-    """(min(T, M),), descending, float64."""
+    """(min(T, M),), descending, float64; from a sketch only the largest."""
     centered: Matrix
     """The same of the row-centred matrix."""
     shape: tuple[int, int]
@@ -42,13 +42,19 @@ class Spectrum:
     method: str
     """The `SpectrumMethod` that computed it."""
     frobenius_relative_error: float
-    """The certificate: how far Σσ² is from ‖A‖²_F (computed apart), raw or centred, whichever is worse."""
+    """The certificate: how far Σσ² + ρ² is from ‖A‖²_F (computed apart), raw or centred, whichever is worse."""
+    residual: float = 0.0
+    """ρ, the Frobenius norm of what ``values`` do not account for: zero unless the method is a sketch."""
 
     def cdf(self) -> tuple[Matrix, Matrix]:
-        """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each."""
+        """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each.
+
+        Of a sketch only the values that were seen.
+        """
         ascending = self.values[::-1]
         largest = ascending[-1] or 1.0
-        return ascending / largest, 100 * np.arange(1, ascending.size + 1) / ascending.size
+        size = min(self.shape)
+        return ascending / largest, 100 * np.arange(size - ascending.size + 1, size + 1) / size
 
     def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
         """Draw the cumulative percentage of normalized singular values (MoS paper, figure 1) into ``ax``.
@@ -76,6 +82,10 @@ class SpectrumMethod(ABC):
     """Attributes that hold, as arrays, all that the rows given so far amount to: what is saved and combined."""
     rows_at_once: ClassVar[int] = 1
     """Rows that make one update worth its fixed cost; `measure` gathers them."""
+    passes: ClassVar[int] = 1
+    """How often the rows must come."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are summed over all processes before `end_pass`."""
 
     @abstractmethod
     def update(self, rows: Matrix) -> None:
@@ -88,6 +98,9 @@ class SpectrumMethod(ABC):
     @abstractmethod
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given, with its certificate."""
+
+    def end_pass(self) -> None:  # noqa: B027 (methods of one pass have nothing to do)
+        """Get ready for the next pass; not called after the last."""
 
     def state(self) -> dict[str, Matrix]:
         """Return what the rows so far amount to, by field."""
@@ -146,6 +159,7 @@ def certified(
     method: str,
     squared_norm: float,
     centered_squared_norm: float,
+    residual: float = 0.0,
 ) -> Spectrum:
     """Return the spectrum, padded with zeros to min(T, M) values, when it passes its certificate.
 
@@ -156,6 +170,7 @@ def certified(
         method: name of the method that computed them.
         squared_norm: ‖A‖²_F, computed without the decomposition.
         centered_squared_norm: the same of the row-centred matrix.
+        residual: Frobenius norm of what the values do not account for; values are padded only when it is zero.
 
     Raises:
         MatrixError: when values are not finite or Σσ² differs from ‖A‖²_F.
@@ -168,13 +183,13 @@ def certified(
             raise MatrixError(f"the {method} decomposition returned values that are not finite; try --method dense")
         # Relative to the raw norm: a centred matrix may be zero up to roundoff.
         with np.errstate(over="ignore"):
-            energy = float((found**2).sum())
+            energy = float((found**2).sum()) + residual**2
         error = max(error, abs(energy - norm) / (squared_norm or SMALLEST_SQUARE))
         ordered = np.sort(found)[::-1][:size]
-        padded.append(np.pad(ordered, (0, size - ordered.size)))
+        padded.append(ordered if residual else np.pad(ordered, (0, size - ordered.size)))
     if error > LARGEST_RELATIVE_ERROR:
         raise MatrixError(
             f"the {method} decomposition broke its certificate: Σσ² differs from ‖A‖²_F by a factor of {error:.1e}; "
             "try another --method"
         )
-    return Spectrum(padded[0], padded[1], shape, method, error)
+    return Spectrum(padded[0], padded[1], shape, method, error, residual)

@@ -17,11 +17,15 @@ from .precision import Provenance
 from .processes import ALONE, Processes
 from .rules import MARGIN, tolerance
 from .saved import SavedState
+from .sketch import COPIES as SKETCH_COPIES
+from .sketch import Sketch
 from .tsqr import TSQR
 
-METHODS = ("auto", "dense", "gram", "tsqr", "factored")
+METHODS = ("auto", "dense", "gram", "tsqr", "sketch", "factored")
 DEFAULT_MEMORY = 8 << 30
 """Bytes a computation may take when nobody says otherwise."""
+DEFAULT_WIDTH = 1024
+"""Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 DENSE_COPIES = 4
 """Float64 copies of the matrix that the dense method holds at its peak: rows, matrix, LAPACK's copy and workspace."""
 SQUARE_COPIES = 3
@@ -30,15 +34,25 @@ SMALL = 1 << 24
 """Below so many entries the dense method takes seconds: no reason to give up accuracy."""
 
 
-def choose(method: str, *, shape: tuple[int, int], eps: float, max_memory: int = DEFAULT_MEMORY) -> SpectrumMethod:
+def choose(
+    method: str,
+    *,
+    shape: tuple[int, int],
+    eps: float,
+    max_memory: int = DEFAULT_MEMORY,
+    width: int = DEFAULT_WIDTH,
+    seed: int | tuple[int, ...] = 0,
+) -> SpectrumMethod:
     """Return the method for a T × M matrix.
 
     Args:
-        method: ``"dense"``, ``"gram"``, ``"tsqr"``, or ``"auto"``: dense for small or wide matrices, tsqr where
-            Press's tolerance lies below what gram resolves, gram for the rest.
+        method: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"``, or ``"auto"``: dense for small or wide matrices, tsqr
+            where Press's tolerance lies below what gram resolves, gram for the rest, and a sketch where none fits.
         shape: (T, M).
         eps: roundoff of the numbers.
         max_memory: bytes.
+        width: k of a sketch.
+        seed: of a sketch.
 
     Raises:
         ConfigurationError: for an unknown method.
@@ -46,20 +60,29 @@ def choose(method: str, *, shape: tuple[int, int], eps: float, max_memory: int =
     """
     _check_name(method)
     T, M = shape
+    needed = {
+        "dense": DENSE_COPIES * 8 * T * M,
+        "gram": SQUARE_COPIES * 8 * M * M,
+        "tsqr": SQUARE_COPIES * 8 * M * M,
+        "sketch": SKETCH_COPIES * 8 * M * width,
+    }
     if method == "auto":
         coarse = tolerance(1.0, shape, eps, "press") / MARGIN >= RESOLUTION
         streamed = "gram" if coarse else "tsqr"
         method = streamed if T >= M and T * M > SMALL else "dense"
-    needed = 8 * (DENSE_COPIES * T * M if method == "dense" else SQUARE_COPIES * M * M)
-    if needed > max_memory:
+        if needed[method] > max_memory >= needed["sketch"]:
+            method = "sketch"
+    if needed[method] > max_memory:
         raise MatrixError(
-            f"the {method} method needs {needed / 2**30:.1f} GiB for a {T:,} × {M:,} matrix, more than the "
+            f"the {method} method needs {needed[method] / 2**30:.1f} GiB for a {T:,} × {M:,} matrix, more than the "
             f"{max_memory / 2**30:.1f} GiB allowed: raise --max-memory, or measure fewer contexts"
         )
-    return _make(method, M)
+    return _make(method, M, width, seed)
 
 
-def _make(method: str, columns: int) -> SpectrumMethod:
+def _make(method: str, columns: int, width: int, seed: int | tuple[int, ...] = 0) -> SpectrumMethod:
+    if method == "sketch":
+        return Sketch(columns, width=width, seed=seed)
     made: dict[str, Callable[[int], SpectrumMethod]] = {"dense": Dense, "gram": Gram, "tsqr": TSQR}
     return made["dense" if method == "auto" else method](columns)
 
@@ -93,15 +116,18 @@ def singular_values(
         provenance.watch(whole)
         chosen = choose(method, shape=whole.shape, eps=provenance.precision().value, max_memory=max_memory)
         rows_at_once = max(1, (64 << 20) // (8 * whole.shape[1]))
-        blocks = (whole[start : start + rows_at_once] for start in range(0, len(whole), rows_at_once))
-        return measure(blocks, chosen)
+        return measure(
+            lambda done: (whole[start : start + rows_at_once] for start in range(done, len(whole), rows_at_once)),
+            chosen,
+        )
     iterator = iter(blocks)
     first = next(iterator, None)
     if first is None:
         raise MatrixError("the matrix is empty: there are no rows to measure")
     shape = as_array(first).shape
     check_shape(shape, "a block of rows")
-    return measure(chain([first], iterator), _make(method, shape[1]))
+    again = chain([first], iterator) if iterator is blocks else blocks
+    return measure(again, _make(method, shape[1], DEFAULT_WIDTH))
 
 
 def measure(
@@ -116,17 +142,23 @@ def measure(
     Args:
         blocks: (n, M) arrays or tensors; or a function that takes a number of rows and returns the blocks behind them.
         method: what to compute it with.
-        saved: where to keep the state of a long computation; needs the function.
+        saved: where to keep the state of a long computation of one pass; needs the function.
         processes: this process's partners, each of which is given other blocks.
     """
-    done = saved.restore(method) if saved else 0
-    remaining = blocks(done) if callable(blocks) else blocks
-    finite = checked(remaining, start=done, may_be_empty=done > 0 or not processes.first)
-    for rows in gathered(finite, method.rows_at_once):
-        method.update(np.asarray(rows, dtype=np.float64))
-        done += len(rows)
-        if saved:
-            saved.offer(method, done)
+    if method.passes > 1 and isinstance(blocks, Iterator):
+        raise MatrixError(f"the {method.name} method needs the rows {method.passes} times: give an array or a store")
+    for passed in range(method.passes):
+        if passed:
+            processes.sum_up(method)
+            method.end_pass()
+        done = saved.restore(method) if saved else 0
+        remaining = blocks(done) if callable(blocks) else blocks
+        finite = checked(remaining, start=done, may_be_empty=done > 0 or not processes.first)
+        for rows in gathered(finite, method.rows_at_once):
+            method.update(np.asarray(rows, dtype=np.float64))
+            done += len(rows)
+            if saved:
+                saved.offer(method, done)
     spectrum = processes.finish(method)
     if saved:
         saved.forget()

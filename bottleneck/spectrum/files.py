@@ -29,6 +29,7 @@ def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any]) -> 
         "shape": spectrum.shape,
         "method": spectrum.method,
         "frobenius_relative_error": spectrum.frobenius_relative_error,
+        "residual": spectrum.residual,
     }
     buffer = io.BytesIO()
     np.savez(buffer, values=spectrum.values, centered=spectrum.centered, about=np.array(json.dumps(about)))
@@ -53,6 +54,7 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
                 (about["shape"][0], about["shape"][1]),
                 about["method"],
                 about["frobenius_relative_error"],
+                about.get("residual", 0.0),
             )
             _check(spectrum)
     except DAMAGE as error:

@@ -9,20 +9,24 @@ ENERGY_LEFT_OUT = (1e-3, 1e-4, 1e-5)
 """The ε of the ε-effective ranks that Parthiban, Mao and Inkpen (AAAI 2021) report."""
 
 
-def effective_rank(singular_values: ArrayLike, *, epsilon: float) -> int:
+def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: float = 0.0) -> int | None:
     r"""Return the smallest k with :math:`\sum_{i≤k} σ_i^2 ≥ (1 - ε) \sum_i σ_i^2` (Parthiban et al. 2021).
+
+    ``residual`` is the Frobenius norm of what the values do not account for (`Spectrum.residual`); ``None`` when it
+    holds more than the share ε.
 
     Example:
         >>> effective_rank([10.0, 1.0, 0.1], epsilon=1e-3)
         2
     """
     energy = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1] ** 2
-    total = energy.sum()
+    total = energy.sum() + residual**2
     if total == 0:
         return 0
     # Summed from the small end, so that what is left out is exact however small ε is.
-    left_out = np.append(np.cumsum(energy[::-1])[::-1], 0.0)
-    return int(np.argmax(left_out <= epsilon * total))
+    left_out = np.append(np.cumsum(energy[::-1])[::-1], 0.0) + residual**2
+    enough = left_out <= epsilon * total
+    return int(np.argmax(enough)) if enough.any() else None
 
 
 def entropy_rank(singular_values: ArrayLike) -> float:
@@ -40,8 +44,8 @@ def entropy_rank(singular_values: ArrayLike) -> float:
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-def stable_rank(singular_values: ArrayLike) -> float:
-    r"""Return :math:`\|A\|_F^2 / σ_1^2`.
+def stable_rank(singular_values: ArrayLike, *, residual: float = 0.0) -> float:
+    r"""Return :math:`\|A\|_F^2 / σ_1^2`; ``residual`` as in `effective_rank`.
 
     Example:
         >>> stable_rank([2.0, 2.0, 1.0])
@@ -49,4 +53,4 @@ def stable_rank(singular_values: ArrayLike) -> float:
     """
     values = np.asarray(singular_values, dtype=np.float64)
     largest = values.max(initial=0.0)
-    return float(((values / largest) ** 2).sum()) if largest > 0 else 0.0
+    return float(((values / largest) ** 2).sum() + (residual / largest) ** 2) if largest > 0 else 0.0

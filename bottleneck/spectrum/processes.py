@@ -61,6 +61,13 @@ class Processes:
         spectrum: Spectrum = outcome[0]
         return spectrum
 
+    def sum_up(self, method: SpectrumMethod) -> None:
+        """Give every process the sum of what a method shares between its passes."""
+        if self.count > 1:
+            with _partners():
+                for name in method.shared:
+                    setattr(method, name, _all_reduce(getattr(method, name)))
+
     def combine(self, method: SpectrumMethod) -> None:
         """Bring the states of all processes together in the first; the others' are left as they are.
 

@@ -40,7 +40,8 @@ class RankReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, ready for JSON."""
         values = self.spectrum.values
-        shape, eps = self.spectrum.shape, self.eps.value
+        shape, eps, residual = self.spectrum.shape, self.eps.value, self.spectrum.residual
+        by_rule = {rule: numerical_rank(values, shape=shape, eps=eps, rule=rule, residual=residual) for rule in RULES}
         return {
             "source": dict(self.source),
             "contexts": shape[0],
@@ -52,11 +53,18 @@ class RankReport:
             "rule": self.rule,
             "rank": asdict(self.rank),
             "rank_centered": asdict(self.rank_centered),
-            "rank_by_rule": {rule: int(numerical_rank(values, shape=shape, eps=eps, rule=rule)) for rule in RULES},
-            "effective_rank": {_power(epsilon): effective_rank(values, epsilon=epsilon) for epsilon in ENERGY_LEFT_OUT},
-            "entropy_rank": entropy_rank(values),
-            "stable_rank": stable_rank(values),
-            "certificate": {"frobenius_relative_error": self.spectrum.frobenius_relative_error, "finite": True},
+            "rank_by_rule": {rule: int(estimate) for rule, estimate in by_rule.items()},
+            "effective_rank": {
+                _power(epsilon): effective_rank(values, epsilon=epsilon, residual=residual)
+                for epsilon in ENERGY_LEFT_OUT
+            },
+            "entropy_rank": None if residual else entropy_rank(values),
+            "stable_rank": stable_rank(values, residual=residual),
+            "certificate": {
+                "frobenius_relative_error": self.spectrum.frobenius_relative_error,
+                "finite": True,
+                "residual": residual,
+            },
             "seconds": self.seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
             "version": __version__,
@@ -68,7 +76,12 @@ class RankReport:
         source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
         by_rule = ", ".join(f"{rule} {value:,}" for rule, value in d["rank_by_rule"].items())
-        effective = ", ".join(f"{value:,} at {epsilon}" for epsilon, value in d["effective_rank"].items())
+        effective = ", ".join(
+            f"{'unknown' if value is None else format(value, ',')} at {epsilon}"
+            for epsilon, value in d["effective_rank"].items()
+        )
+        entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
+        outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
         bound = self.bound
         raw, centered = bound["raw"], bound["centered"]
         limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
@@ -81,9 +94,9 @@ class RankReport:
             ("row-centred rank", _verdict(self.rank_centered)),
             ("by rule", by_rule),
             ("effective rank", effective),
-            ("entropy, stable rank", f"{d['entropy_rank']:.1f}, {d['stable_rank']:.2f}"),
+            ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
-            ("method", f"{d['method']}, Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²"),
+            ("method", f"{d['method']}, Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
             ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
         ]
 
@@ -107,7 +120,8 @@ class RankReport:
 def _verdict(rank: RankEstimate) -> str:
     tail = "determinate" if rank.determinate else f"indeterminate: {rank.low:,} to {rank.high:,}"
     gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
-    return f"{rank.value:,} ({tail}; tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap})"
+    least = "≥ " if rank.at_least else ""
+    return f"{least}{rank.value:,} ({tail}; tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap})"
 
 
 def _power(epsilon: float) -> str:

@@ -39,6 +39,8 @@ class RankEstimate:
     """The largest one not counted; ``None`` at full rank."""
     gap: float | None
     """``sigma_r / sigma_next``; ``None`` when there is no next one, or it is zero or next to zero."""
+    at_least: bool
+    """Whether only "rank ≥ value" is proved, because a sketch left too much unseen."""
 
     def __int__(self) -> int:
         """Return the rank."""
@@ -78,6 +80,7 @@ def numerical_rank(
     eps: str | float,
     rule: str = "press",
     floor: float = 0.0,
+    residual: float = 0.0,
 ) -> RankEstimate:
     """Count the singular values above roundoff.
 
@@ -87,6 +90,8 @@ def numerical_rank(
         eps: roundoff of the least precise step that made the matrix: a type's name or a number.
         rule: ``"press"``, ``"numpy"`` (see `tolerance`) or ``"gap"``: of all ranks that Press's tolerance
             allows within its margin, the one before the largest ratio of neighbours.
+        residual: Frobenius norm of what the values do not account for (`Spectrum.residual`): each singular value
+            lies between σ and √(σ² + ρ²), and the rank is stated so that it holds for all of them.
         floor: least tolerance: for a row-centred matrix, the `entry_roundoff` of what it was made from.
 
     Raises:
@@ -101,9 +106,12 @@ def numerical_rank(
         raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
     values = _descending(singular_values, size=min(shape))
     sigma_1 = float(values[0])
-    limit = max(tolerance(sigma_1, shape, precision(eps).value, rule), floor)
-    low, value, high = (_count(values, limit * factor) for factor in (MARGIN, 1.0, 1 / MARGIN))
-    if rule == "gap":
+    roundoff = precision(eps).value
+    at_most = np.sqrt(values**2 + residual**2) if residual else values
+    limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), floor)
+    low, value, high = _count(values, limit * MARGIN), _count(values, limit), _count(at_most, limit / MARGIN)
+    at_least = value < _count(at_most, max(tolerance(sigma_1, shape, roundoff, rule), floor))
+    if rule == "gap" and not at_least:
         value = _before_largest_gap(values, low, high, least=limit / MARGIN)
     sigma_r = float(values[value - 1]) if value else None
     sigma_next = float(values[value]) if value < values.size else None
@@ -116,6 +124,7 @@ def numerical_rank(
         sigma_1=sigma_1,
         sigma_r=sigma_r,
         sigma_next=sigma_next,
+        at_least=at_least,
         gap=_finite(sigma_r / sigma_next) if sigma_r and sigma_next else None,
     )
 

@@ -29,6 +29,7 @@ RANK_KEYS = {
     "sigma_r",
     "sigma_next",
     "gap",
+    "at_least",
 }
 
 

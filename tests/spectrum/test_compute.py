@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
-from softmax_bottleneck.spectrum import TSQR, Dense, Gram, choose, measure, singular_values
+from softmax_bottleneck.spectrum import TSQR, Dense, Gram, Sketch, choose, measure, singular_values
 from softmax_bottleneck.spectrum.compute import as_array, checked
 
 FLOAT32 = 2.0**-23
@@ -46,7 +46,11 @@ def test_choose_refuses_what_does_not_fit() -> None:
     # Rows cost gram nothing.
     assert isinstance(choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30), Gram)
     with pytest.raises(MatrixError, match=r"the gram method needs 2\.2 GiB"):
-        choose("auto", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
+        choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
+    # Where no exact method fits, a sketch does; where that does not either, the exact one is named.
+    assert isinstance(choose("auto", shape=(10**6, 200_000), eps=FLOAT32), Sketch)
+    with pytest.raises(MatrixError, match=r"the gram method needs 894\.1 GiB"):
+        choose("auto", shape=(10**6, 200_000), eps=FLOAT32, max_memory=2 << 30)
 
 
 @pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
