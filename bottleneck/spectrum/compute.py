@@ -28,8 +28,10 @@ DEFAULT_WIDTH = 1024
 """Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 DENSE_COPIES = 4
 """Float64 copies of the matrix that the dense method holds at its peak: rows, matrix, LAPACK's copy and workspace."""
-SQUARE_COPIES = 3
-"""M × M float64 matrices that gram and tsqr hold at their peak: the raw one, the centred one, LAPACK's copy."""
+GRAM_COPIES = 1
+"""M × M float64 matrices that gram holds at its peak: everything happens in place."""
+TSQR_COPIES = 3
+"""M × M float64 matrices that tsqr holds at its peak: the triangle, the centred one, LAPACK's copy."""
 SMALL = 1 << 24
 """Below so many entries the dense method takes seconds: no reason to give up accuracy."""
 
@@ -62,8 +64,8 @@ def choose(
     T, M = shape
     needed = {
         "dense": DENSE_COPIES * 8 * T * M,
-        "gram": SQUARE_COPIES * 8 * M * M,
-        "tsqr": SQUARE_COPIES * 8 * M * M,
+        "gram": GRAM_COPIES * 8 * M * M,
+        "tsqr": TSQR_COPIES * 8 * M * M,
         "sketch": SKETCH_COPIES * 8 * M * width,
     }
     if method == "auto":

@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dsymv, dsyr2, dsyrk
+from scipy.linalg.lapack import dsytrd, dsytrd_lwork
 
 from ..errors import MatrixError
 from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
@@ -25,8 +26,8 @@ class Gram(SpectrumMethod):
     is far better conditioned: A's largest singular value lies along all-ones. The raw one follows from the same
     pass, :math:`A^⊤A = C^⊤C + v1^⊤ + 1v^⊤ + (m^⊤m) 11^⊤` with v = Cᵀm.
 
-    Costs T·M² operations (BLAS ``syrk``, half a matrix product) plus 4/3 M³ for each of the two spectra, and two
-    M × M matrices of float64.
+    Costs T·M² operations (BLAS ``syrk``, half a matrix product) plus 4/3 M³ for both spectra, and one M × M matrix of
+    float64.
     """
 
     name = "gram"
@@ -52,17 +53,15 @@ class Gram(SpectrumMethod):
         self._totals = self._totals + state["_totals"]
 
     def finish(self) -> Spectrum:
-        """Return the spectrum of all rows given."""
+        """Return the spectrum of all rows given; the sums are used up."""
         totals = Totals.read(self._totals)
         check_scale(totals.squared_norm)
         columns = self._centered.shape[0]
-        raw = self._centered.copy(order="F")
-        raw += self._mixed[:, None]
-        raw += self._mixed[None, :]
-        raw += totals.squared_means
+        with lapack(self.name):
+            raw, centered = _eigenvalues(self._centered, self._mixed, totals.squared_means)
         return certified(
-            _roots(raw),
-            _roots(self._centered),
+            np.sqrt(np.maximum(raw, 0.0)),  # what roundoff left of zero may be negative
+            np.sqrt(np.maximum(centered, 0.0)),
             shape=(totals.rows, columns),
             method=self.name,
             squared_norm=totals.squared_norm,
@@ -83,8 +82,39 @@ def check_resolution(limit: float, sigma_1: float) -> None:
         )
 
 
-def _roots(gram: Matrix) -> Matrix:
-    """Return the singular values: square roots of the eigenvalues, negative roundoff taken as zero."""
-    with lapack(Gram.name):
-        eigenvalues = scipy.linalg.eigvalsh(gram, lower=True, overwrite_a=True, check_finite=False)
-    return np.sqrt(np.maximum(eigenvalues, 0.0))
+def _eigenvalues(centered: Matrix, mixed: Matrix, squared_means: float) -> tuple[Matrix, Matrix]:
+    r"""Return the eigenvalues of AᵀA and of CᵀC from one tridiagonalization; ``centered`` is overwritten.
+
+    A reflection P takes the direction of all-ones to the first axis, where CᵀC has a row and column of zeros:
+
+    .. math:: P A^⊤A P = \begin{pmatrix} M\, m^⊤m & w^⊤ \\ w & B \end{pmatrix}, \quad
+       P C^⊤C P = \begin{pmatrix} 0 & 0 \\ 0 & B \end{pmatrix}
+
+    LAPACK's ``sytrd`` (lower) never touches the first axis again, so the tridiagonal matrix of AᵀA without its first
+    row and column is that of B, as accurate as if B had been reduced alone.
+
+    Args:
+        centered: CᵀC, its lower triangle, Fortran order.
+        mixed: v = Cᵀm.
+        squared_means: mᵀm.
+    """
+    columns = len(mixed)
+    reflector = np.full(columns, columns**-0.5)
+    reflector[0] += 1.0
+    reflector /= np.linalg.norm(reflector)
+    product = dsymv(2.0, centered, reflector, lower=1)
+    product -= (product @ reflector) * reflector
+    matrix = dsyr2(-1.0, reflector, product, lower=1, a=centered, overwrite_a=1)
+    # P 1 = −√M e₁, and CᵀC 1 = 0 exactly: what roundoff left in the first column is replaced.
+    matrix[:, 0] = -(columns**0.5) * (mixed - 2 * (reflector @ mixed) * reflector)
+    matrix[0, 0] = columns * squared_means
+    work = int(dsytrd_lwork(columns, lower=1)[0])
+    _, diagonal, below, _, _ = dsytrd(matrix, lower=1, lwork=work, overwrite_a=1)
+    raw = _of_tridiagonal(diagonal, below)
+    return raw, np.append(_of_tridiagonal(diagonal[1:], below[1:]), 0.0)
+
+
+def _of_tridiagonal(diagonal: Matrix, below: Matrix) -> Matrix:
+    if diagonal.size == 0:
+        return diagonal
+    return scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
