@@ -25,6 +25,7 @@ COMMANDS = {
     "rank": "rank",
     "spectrum": "spectrum",
     "kld": "kld",
+    "bench": "bench",
     "doctor": "doctor",
 }
 """Command name → module of this package that holds it as ``command``."""

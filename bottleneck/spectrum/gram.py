@@ -117,4 +117,5 @@ def _eigenvalues(centered: Matrix, mixed: Matrix, squared_means: float) -> tuple
 def _of_tridiagonal(diagonal: Matrix, below: Matrix) -> Matrix:
     if diagonal.size == 0:
         return diagonal
-    return scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
+    found = scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
+    return np.asarray(found, dtype=np.float64)

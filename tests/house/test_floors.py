@@ -26,6 +26,7 @@ FLOORS = {
     "plotting": 5,
     "figures": 6,
     "demo": 6,
+    "bench": 6,
     "doctor": 6,
     "cli": 7,
     "__main__": 8,

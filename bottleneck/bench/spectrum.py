@@ -1,0 +1,118 @@
+"""``bottleneck bench spectrum``: streamed spectra against LAPACK on the whole matrix."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+
+from .._version import __version__
+from ..progress import SILENT, Progress
+from ..spectrum import TSQR, Factored, Gram, SpectrumMethod, measure
+from .process import in_its_own_process, machine, report
+
+ROWS = 1024
+"""Rows of a block."""
+PTB = (82_429, 10_000)
+"""Contexts and tokens of Penn Treebank's test split."""
+PTB_RANK = 402
+"""Columns of [H, 1, −log Z] for the papers' Softmax with d = 400 and a bias."""
+
+
+def bench_spectrum(*, shape: tuple[int, int] = (20_000, 5_000), progress: Progress = SILENT) -> dict[str, Any]:
+    """Time each method on one full-rank random matrix, and the machine's own product rates beside it.
+
+    Both spectra, raw and row-centred, are in our times; NumPy and torch compute the raw one alone.
+
+    Args:
+        shape: (T, M).
+        progress: where to report.
+
+    Returns:
+        ``machine``, ``shape``, ``cases`` (seconds, bytes above the input), ``rates`` (float64 GFLOP/s) and ``ratios``.
+    """
+    T, M = shape
+    cases = {}
+    for name, arguments in {
+        "numpy float64 svd": ("numpy", T, M),
+        "torch float32 svdvals": ("torch", T, M),
+        "gram float32": ("gram", T, M),
+        "gram float32, half the contexts": ("gram", T // 2, M),
+        "tsqr float64": ("tsqr", T, M),
+        "factored, PTB shape, d = 400": ("factored", *PTB),
+        "syrk rate": ("syrk", T, M),
+        "gemm rate": ("gemm", T, M),
+    }.items():
+        cases[name] = in_its_own_process("softmax_bottleneck.bench.spectrum", *map(str, arguments))
+        progress.line(f"{name}: {cases[name].seconds:.2f} s, {cases[name].memory_bytes / 2**20:,.0f} MiB")
+    seconds = {name: case.seconds for name, case in cases.items()}
+    gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
+    stream = gram.result["stream_seconds"]
+    return {
+        "machine": machine(),
+        "shape": [T, M],
+        "cases": {name: asdict(case) for name, case in cases.items()},
+        "rates": {"syrk": T * M**2 / seconds["syrk rate"] / 1e9, "gemm": 2 * T * M**2 / seconds["gemm rate"] / 1e9},
+        "ratios": {
+            "gram / numpy": gram.seconds / seconds["numpy float64 svd"],
+            "gram / torch float32": gram.seconds / seconds["torch float32 svdvals"],
+            "gram's streaming rate / syrk rate": seconds["syrk rate"] / stream,
+            "gram memory / float64 matrix": gram.memory_bytes / (8 * T * M),
+            "tsqr / numpy": seconds["tsqr float64"] / seconds["numpy float64 svd"],
+            "streaming time, contexts doubled": stream / half.result["stream_seconds"],
+            "memory, contexts doubled": gram.memory_bytes / half.memory_bytes,
+        },
+        "version": __version__,
+    }
+
+
+def _case(name: str, T: int, M: int) -> Callable[[], Any]:
+    """Make a case's input, and return its work."""
+    random = np.random.default_rng(0)
+    if name == "factored":
+        right = random.standard_normal((M, PTB_RANK))
+        thin = random.standard_normal((T, PTB_RANK))
+        return lambda: _streamed(Factored(right), thin)
+    matrix = random.standard_normal((T, M), dtype=np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32)
+    if name == "numpy":
+        return lambda: float(np.linalg.svd(matrix.astype(np.float64), compute_uv=False)[0])
+    if name == "torch":
+        import torch
+
+        return lambda: float(torch.linalg.svdvals(torch.from_numpy(matrix))[0])
+    if name == "syrk":
+        square = np.zeros((M, M), order="F")
+        return lambda: float(dsyrk(1.0, matrix.T, beta=1.0, c=square, lower=1, overwrite_c=1)[0, 0])
+    if name == "gemm":
+        return lambda: float((matrix.T @ matrix)[0, 0])
+    method = Gram(M) if name == "gram" else TSQR(M)
+    return lambda: _streamed(method, matrix)
+
+
+def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
+    """Measure block by block; tell the time of the stream from that of the decomposition."""
+    started = time.perf_counter()
+    stream = 0.0
+
+    def blocks() -> Any:
+        nonlocal stream
+        for start in range(0, len(matrix), ROWS):
+            yield matrix[start : start + ROWS]
+        stream = time.perf_counter() - started
+
+    spectrum = measure(blocks(), method)
+    return {
+        "stream_seconds": stream,
+        "sigma_1": float(spectrum.values[0]),
+        "certificate": spectrum.frobenius_relative_error,
+    }
+
+
+if __name__ == "__main__":
+    case, rows, columns = sys.argv[1:]
+    report(_case(case, int(rows), int(columns)))

@@ -1,0 +1,32 @@
+"""The benchmark runs, and its times are of work that was done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from softmax_bottleneck.bench import bench_spectrum
+from softmax_bottleneck.bench.process import in_its_own_process
+from softmax_bottleneck.errors import BottleneckError
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux's /proc")
+def test_every_case_agrees_on_the_matrix() -> None:
+    found = bench_spectrum(shape=(600, 150))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    cases = found["cases"]
+    largest = cases["numpy float64 svd"]["result"]
+    assert cases["torch float32 svdvals"]["result"] == pytest.approx(largest, rel=1e-5)
+    assert cases["gram float32"]["result"]["sigma_1"] == pytest.approx(largest, rel=1e-10)
+    assert all(case["seconds"] > 0 for case in cases.values())
+    assert cases["gram float32"]["result"]["certificate"] < 1e-10
+    assert found["ratios"]["gram / numpy"] == pytest.approx(
+        cases["gram float32"]["seconds"] / cases["numpy float64 svd"]["seconds"]
+    )
+
+
+def test_a_case_that_fails_says_why() -> None:
+    with pytest.raises(BottleneckError, match=r"the benchmark gram x 5 failed: .*invalid literal"):
+        in_its_own_process("softmax_bottleneck.bench.spectrum", "gram", "x", "5")
