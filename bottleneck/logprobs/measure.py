@@ -190,6 +190,8 @@ def _spectrum(
         if chosen.passes == 1 and source.shape[0] * source.shape[1] ** 2 > LONG:
             about = {
                 "identity": dict(source.identity),
+                "source": dict(source.description),
+                "dtype": source.dtype,
                 "shape": source.shape,
                 "method": chosen.name,
                 "block_rows": block_rows,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 import zipfile
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import make_folder, sha256_bytes, write_bytes
+from ..files import make_folder, replacing, sha256_bytes
 from .base import SpectrumMethod
 
 SECONDS_BETWEEN_SAVES = 60.0
@@ -38,7 +37,7 @@ class SavedState:
     def restore(self, method: SpectrumMethod) -> int:
         """Put a method back to where it was; return how many rows it has had, 0 when nothing was saved."""
         try:
-            with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as file:
+            with self.path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 if str(file["about"]) != self._about:
                     return 0
                 rows = int(file["rows"])
@@ -52,11 +51,10 @@ class SavedState:
         started = time.monotonic()
         if started - self._last < self._interval:
             return
-        buffer = io.BytesIO()
         arrays: dict[str, Any] = {"about": np.array(self._about), "rows": np.array(rows), **method.state()}
-        np.savez(buffer, **arrays)
         make_folder(self.path.parent)
-        write_bytes(self.path, buffer.getvalue())
+        with replacing(self.path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)
         self._last = time.monotonic()
         self._interval = max(SECONDS_BETWEEN_SAVES, (self._last - started) / SHARE_OF_TIME)
 

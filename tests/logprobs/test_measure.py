@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
+from softmax_bottleneck.logprobs import measure
 from softmax_bottleneck.spectrum import tolerance
 
 
@@ -32,3 +36,24 @@ def test_centred_tolerance_is_its_own_unless_the_raw_entries_are_coarser() -> No
     assert flat.rank_centered.tolerance == pytest.approx(0.5 * 2.0**-23 * norm, rel=1e-6)
     assert flat.rank_centered.tolerance > press[0]
     assert steep.rank_centered.tolerance == pytest.approx(press[1], rel=1e-12)
+
+
+def test_computations_that_differ_are_saved_apart(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same model, same corpus, same shape: the split, the precision and the method must still tell them apart."""
+    seen: list[dict[str, Any]] = []
+
+    class Recorder(measure.SavedState):
+        def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+            seen.append(about)
+            super().__init__(tmp_path, about)
+
+    monkeypatch.setattr(measure, "LONG", 0)
+    monkeypatch.setattr(measure, "SavedState", Recorder)
+    options: list[dict[str, Any]] = [{}, {"split": "valid"}, {"dtype": "float64"}, {"method": "tsqr"}, {"contexts": 41}]
+    for option in options:
+        rank(runs["mos"], **{"contexts": 40, "method": "gram", "eps": 1e-3, **option})
+    rank(runs["mos"], contexts=40, method="gram", eps=1e-3)
+    assert seen[-1] == seen[0]
+    assert all(one != other for index, one in enumerate(seen[:-1]) for other in seen[:index])
