@@ -28,6 +28,8 @@ DEFAULT_WIDTH = 1024
 """Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 DENSE_COPIES = 4
 """Float64 copies of the matrix that the dense method holds at its peak: rows, matrix, LAPACK's copy and workspace."""
+LARGEST_INDEX = 2**31 - 1
+"""LAPACK is built with 32-bit integers: what lies beyond crashes it, or returns garbage."""
 GRAM_COPIES = 1
 """M × M float64 matrices that gram holds at its peak: everything happens in place."""
 TSQR_COPIES = 3
@@ -68,12 +70,18 @@ def choose(
         "tsqr": TSQR_COPIES * 8 * M * M,
         "sketch": SKETCH_COPIES * 8 * M * width,
     }
+    entries = {"dense": T * M, "gram": M * M, "tsqr": M * M, "sketch": M * width}
     if method == "auto":
         coarse = tolerance(1.0, shape, eps, "press") / MARGIN >= RESOLUTION
         streamed = "gram" if coarse else "tsqr"
         method = streamed if T >= M and T * M > SMALL else "dense"
-        if needed[method] > max_memory >= needed["sketch"]:
+        if (needed[method] > max_memory or entries[method] > LARGEST_INDEX) and needed["sketch"] <= max_memory:
             method = "sketch"
+    if entries[method] > LARGEST_INDEX:
+        raise MatrixError(
+            f"the {method} method would hand LAPACK an array of {entries[method]:,} numbers, and it counts to "
+            f"{LARGEST_INDEX:,}: use --method sketch, or the run itself as SOURCE when its head is log-linear"
+        )
     if needed[method] > max_memory:
         raise MatrixError(
             f"the {method} method needs {needed[method] / 2**30:.1f} GiB for a {T:,} × {M:,} matrix, more than the "

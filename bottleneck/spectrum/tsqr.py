@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import final
 
 import numpy as np
-import scipy.linalg
 from scipy.linalg.lapack import dtpqrt
 
 from ..errors import MatrixError
 from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
+from .bidiagonal import singular_values_and_centered
 
 PANEL = 64
 """Columns that LAPACK eliminates at once inside one update."""
@@ -25,7 +25,8 @@ class TSQR(SpectrumMethod):
     acts on R alone, :math:`A (I - 11^⊤/M) = Q (R - \bar r 1^⊤)` with r̄ the rows' means of R, so one pass serves both
     spectra.
 
-    Costs 2 T·M² operations and three M × M matrices of float64 at the end; resolves σ down to eps · σ_1.
+    Costs 2 T·M² operations for the stream, 8/3 M³ for both spectra, and three M × M matrices of float64 at the end;
+    resolves σ down to eps · σ_1.
     """
 
     name = "tsqr"
@@ -51,13 +52,11 @@ class TSQR(SpectrumMethod):
         totals = Totals.read(self._totals)
         check_scale(totals.squared_norm)
         columns = self._triangle.shape[0]
-        centered = self._triangle - self._triangle.mean(axis=1, keepdims=True)
         with lapack(self.name):
-            values = scipy.linalg.svdvals(self._triangle, check_finite=False)
-            centered_values = scipy.linalg.svdvals(centered, overwrite_a=True, check_finite=False)
+            values, centered = singular_values_and_centered(self._triangle)
         return certified(
             values,
-            centered_values,
+            centered,
             shape=(totals.rows, columns),
             method=self.name,
             squared_norm=totals.squared_norm,

@@ -18,7 +18,7 @@ Matrix = NDArray[np.float64]
 METHODS: dict[str, tuple[Callable[[int], SpectrumMethod], str]] = {
     "dense": (Dense, "svdvals"),
     "gram": (Gram, "eigvalsh_tridiagonal"),
-    "tsqr": (TSQR, "svdvals"),
+    "tsqr": (TSQR, "eigvalsh_tridiagonal"),
     "factored": (lambda columns: Factored(np.eye(columns)), "svdvals"),
 }
 

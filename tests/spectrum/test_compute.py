@@ -53,6 +53,15 @@ def test_choose_refuses_what_does_not_fit() -> None:
         choose("auto", shape=(10**6, 200_000), eps=FLOAT32, max_memory=2 << 30)
 
 
+@pytest.mark.parametrize(
+    ("method", "shape"), [("gram", (10**6, 46_341)), ("tsqr", (10**6, 46_341)), ("dense", (10**6, 2_148))]
+)
+def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(method: str, shape: tuple[int, int]) -> None:
+    with pytest.raises(MatrixError, match=r"counts to 2,147,483,647: use --method sketch"):
+        choose(method, shape=shape, eps=FLOAT32, max_memory=1 << 50)
+    assert isinstance(choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50), Sketch)
+
+
 @pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
 def test_unknown_methods(blocks: Any) -> None:
     with pytest.raises(ConfigurationError, match="unknown method 'qr'; known methods are auto, dense, gram, tsqr"):
