@@ -19,7 +19,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from .corpora import Vocabulary
+from . import corpora
+from .corpora import Corpus, Vocabulary
 from .errors import BottleneckError, RunError
 from .files import sha256_file, write_bytes, write_json
 from .language_model import LanguageModel, ModelConfig
@@ -45,6 +46,22 @@ class Run:
     def corpus(self) -> str:
         """Name or path of the corpus it was trained on."""
         return str(self.config["corpus"]["name"])
+
+
+def corpus_of(run: Run, data: str | None = None) -> Corpus:
+    """Return the corpus a run was trained on, or ``data``, encoded with the run's vocabulary.
+
+    Raises:
+        CorpusError: when it is not there, or has a token outside the vocabulary.
+        RunError: when the run's own corpus has changed since.
+    """
+    corpus = corpora.load(data or run.corpus, vocabulary=run.vocabulary)
+    if data is None and corpus.sha256 != run.config["corpus"]["sha256"]:
+        raise RunError(
+            f"the corpus {corpus.name} is not the one {run.path} was trained on (its text has changed); "
+            f"bring the old one back, or name this one with --data {corpus.name} to measure on it all the same"
+        )
+    return corpus
 
 
 def is_run(path: Path) -> bool:

@@ -11,7 +11,7 @@ from .figures import mos_figure_1
 from .files import make_folder, write_json
 from .logprobs import kld, open_source, rank
 from .progress import SILENT, Progress
-from .spectrum import RankReport
+from .spectrum import RankEstimate, RankReport
 from .training import PRESETS, FitResult, Preset, fit
 
 
@@ -69,6 +69,11 @@ def _measure(out: Path, preset: Preset, device: str, progress: Progress) -> Row:
     return Row(preset.head, done, report, kld(source, progress=progress).kld)
 
 
+def _with_interval(rank: RankEstimate) -> str:
+    """A determinate rank is one number; the others say what tolerances ten times either way would give."""
+    return f"{rank.value:,}" if rank.determinate else f"{rank.value:,} ({rank.low:,} to {rank.high:,})"
+
+
 def table(rows: list[Row]) -> str:
     """Return the rows as a Markdown table."""
     measures = ["d", "bound", "rank", "row-centred rank", "pairwise KL"]
@@ -80,8 +85,8 @@ def table(rows: list[Row]) -> str:
             f"{row.run.test.perplexity:.2f}",
             str(row.report.embedding_size),
             "none" if row.report.bound["raw"] is None else f"{row.report.bound['raw']}, {row.report.bound['centered']}",
-            f"{row.report.rank.value:,}",
-            f"{row.report.rank_centered.value:,}",
+            _with_interval(row.report.rank),
+            _with_interval(row.report.rank_centered),
             f"{row.kld:.3f}",
             f"{row.run.seconds:.0f}",
         ]

@@ -48,7 +48,7 @@ def explain_output_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = "the disk is full: free some space or choose another folder, then run the same command again"
         elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            remedy = "the place is not writable: choose another folder with --out"
+            remedy = "the place is not writable: name another one"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
             remedy = "a file stands where a folder is needed: choose another folder with --out"
         else:

@@ -6,7 +6,7 @@ import re
 
 import rich_click as click
 
-from .options import emit, example, json_option, progress
+from .options import check_outputs, emit, example, json_option, progress
 
 
 @click.group("bench", epilog=example("bottleneck bench spectrum --shape 2000x500"))
@@ -24,6 +24,7 @@ def spectrum(shape: str, json_to: str | None) -> None:
         raise click.BadParameter(f"{shape!r} is no shape; write it as 20000x5000", param_hint="--shape")
     from softmax_bottleneck.bench import bench_spectrum
 
+    check_outputs(json_to)
     values = bench_spectrum(shape=(int(found[1]), int(found[2])), progress=progress())
     lines = [
         *(f"{name:>34}  {case['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import device_option, emit, example, json_option, progress
+from .options import check_outputs, device_option, emit, example, json_option, progress
 
 
 @click.command("eval", epilog=example("bottleneck eval demo/runs/mos --split valid"))
@@ -17,13 +17,13 @@ from .options import device_option, emit, example, json_option, progress
 @json_option
 def command(run: Path, data: str | None, split: str, device: str, json_to: str | None) -> None:
     """Compute the exact perplexity of a run: every token but the first, in one sequence."""
-    from softmax_bottleneck import corpora
-    from softmax_bottleneck.checkpoint import load
+    from softmax_bottleneck.checkpoint import corpus_of, load
     from softmax_bottleneck.training import evaluate
     from softmax_bottleneck.training.fit import resolve_device
 
+    check_outputs(json_to)
     loaded = load(run)
-    corpus = corpora.load(data or loaded.corpus, vocabulary=loaded.vocabulary)
+    corpus = corpus_of(loaded, data)
     model = loaded.model.to(resolve_device(device))
     scores = evaluate(model, corpus.split(split), progress=progress())
     values = {

@@ -8,7 +8,7 @@ import rich_click as click
 
 from softmax_bottleneck._version import __version__
 
-from .options import device_option, emit, example, json_option, kind_option, progress, text_options
+from .options import check_outputs, device_option, emit, example, json_option, kind_option, progress, text_options
 
 
 @click.command("kld", epilog=example("bottleneck kld demo/runs/mos"))
@@ -39,6 +39,7 @@ def command(
     from softmax_bottleneck.logprobs import kld, open_source
     from softmax_bottleneck.training.fit import resolve_device
 
+    check_outputs(json_to)
     started = time.monotonic()
     opened = open_source(source, data=data, split=split, contexts=contexts, kind=kind, device=resolve_device(device))
     found = kld(opened, pairs=pairs if pairs == "all" else int(pairs), seed=seed, progress=progress())

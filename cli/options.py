@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -80,11 +81,25 @@ def emit(values: Any, text: str, json_to: str | None) -> None:
     if json_to == "-":
         click.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
+    click.echo(text)
     if json_to is not None:
         from softmax_bottleneck.files import write_json
 
         write_json(Path(json_to), values)
-    click.echo(text)
+
+
+def check_outputs(*paths: str | Path | None) -> None:
+    """Refuse, before any work is done, files whose folder is not there or cannot be written."""
+    from softmax_bottleneck.errors import OutputError
+
+    for path in paths:
+        if path is None or str(path) == "-":
+            continue
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise OutputError(f"cannot write {path}: there is no folder {folder}; make it, or name another file")
+        if not os.access(folder, os.W_OK):
+            raise OutputError(f"cannot write {path}: the folder {folder} is not writable; name another file")
 
 
 def progress() -> Progress:

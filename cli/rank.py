@@ -6,7 +6,17 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import Memory, device_option, emit, example, json_option, kind_option, progress, text_options
+from .options import (
+    Memory,
+    check_outputs,
+    device_option,
+    emit,
+    example,
+    json_option,
+    kind_option,
+    progress,
+    text_options,
+)
 
 INDETERMINATE = 3
 
@@ -63,6 +73,7 @@ def command(
     from softmax_bottleneck.progress import SILENT
     from softmax_bottleneck.training.fit import resolve_device
 
+    check_outputs(json_to, save_spectrum)
     with spectrum.launched() as processes:
         report = rank(
             source,

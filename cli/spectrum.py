@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import Memory, device_option, example, kind_option, progress, text_options
+from .options import Memory, check_outputs, device_option, example, kind_option, progress, text_options
 
 
 @click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out demo/two.png"))
@@ -37,6 +37,7 @@ def command(
     from softmax_bottleneck.training.fit import resolve_device
 
     check_format(out)
+    check_outputs(out)
     spectra = {}
     for source in sources:
         if source.endswith(".npz"):

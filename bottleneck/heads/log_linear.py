@@ -40,7 +40,7 @@ class LogLinear(Head):
 
     @property
     def rank_bound(self) -> RankBound:
-        """d + 1 for the logits' d directions and the log-partition; a bias adds one (DESIGN rule 5.5)."""
+        """d + 1 for the logits' d directions and the log-partition; a bias adds one."""
         d, bias = self.embedding_size, int(self.config.bias)
         return RankBound(
             raw=d + 1 + bias,

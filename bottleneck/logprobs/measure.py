@@ -190,7 +190,7 @@ def _spectrum(
         if chosen.passes == 1 and source.shape[0] * source.shape[1] ** 2 > LONG:
             about = {
                 "identity": dict(source.identity),
-                "source": dict(source.description),
+                "source": {key: value for key, value in source.description.items() if key != "path"},
                 "dtype": source.dtype,
                 "shape": source.shape,
                 "method": chosen.name,
@@ -198,7 +198,7 @@ def _spectrum(
                 "process": [processes.index, processes.count],
                 "version": __version__,
             }
-            saved = SavedState(cache_folder() / "unfinished", about)
+            saved = SavedState(cache_folder() / "unfinished", about, warn=progress.line)
         return measure(
             lambda done: (block.log_probs for block in source.blocks(block_rows, wanted=share(done))),
             chosen,

@@ -104,7 +104,6 @@ def read_blocks(
     Raises:
         StoreError: naming the first chunk that is missing or does not hold what was written.
     """
-    group = _open(path)
     chunks = {chunk.start: chunk for chunk in _manifest(path)}
     for start in range(0, attributes["contexts"], attributes["chunk_rows"]):
         if start not in chunks:
@@ -114,14 +113,23 @@ def read_blocks(
             )
         if not wanted(start):
             continue
-        stop = start + chunks[start].rows
-        values = np.ascontiguousarray(group[LOG_PROBS][start:stop])
-        if sha256_bytes(values.data.cast("B")) != chunks[start].sha256:
+        values = _read(path, chunks[start])
+        if values is None:
             raise StoreError(
-                f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to {stop - 1}) does not hold what "
-                "was written; run the same 'bottleneck dump' again to write it anew"
+                f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to "
+                f"{start + chunks[start].rows - 1}) is missing or does not hold what was written; repeat the "
+                "'bottleneck dump' that made the store to write it anew"
             )
         yield start, values
+
+
+def _read(path: Path, chunk: Chunk) -> NDArray[Any] | None:
+    """Return a chunk's rows, or ``None`` when they are not there as they were written."""
+    try:
+        values = np.ascontiguousarray(_open(path)[LOG_PROBS][chunk.start : chunk.start + chunk.rows])
+    except (OSError, KeyError, ValueError):
+        return None
+    return values if sha256_bytes(values.data.cast("B")) == chunk.sha256 else None
 
 
 def manifest_sha256(path: Path) -> str:
@@ -131,7 +139,15 @@ def manifest_sha256(path: Path) -> str:
 
 def read_targets(path: Path) -> NDArray[np.int64] | None:
     """Return the token that came after each context, (T,), or ``None`` when the source did not know it."""
-    targets = np.asarray(_open(path)[TARGETS][:])
+    try:
+        targets = np.asarray(_open(path)[TARGETS][:])
+    except (OSError, KeyError, ValueError):
+        targets = np.zeros(0, np.int64)
+    if sha256_bytes(targets.tobytes()) != read_attributes(path).get("targets_sha256"):
+        raise StoreError(
+            f"the targets of {path} are missing or do not hold what was written; repeat the 'bottleneck dump' that "
+            "made the store to write them anew"
+        )
     return None if (targets == UNKNOWN_TARGET).all() else targets
 
 
@@ -140,6 +156,7 @@ def _attributes(source: Source) -> dict[str, Any]:
         "format": FORMAT,
         "source": dict(source.description),
         "identity": dict(source.identity),
+        "targets_sha256": sha256_bytes(_targets(source).tobytes()),
         "contexts": source.shape[0],
         "vocab": source.shape[1],
         "chunk_rows": source.rows_at_once(),
@@ -163,20 +180,40 @@ def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk
         _write_manifest(path, [])
         return []
     old = read_attributes(path)
-    if different := sorted(key for key in {*old, *attributes} if old.get(key) != attributes.get(key)):
-        raise StoreError(
-            f"{path} holds another dump: its {different[0]} is {old.get(different[0])!r}, not "
-            f"{attributes.get(different[0])!r}; give another --out"
-        )
+    if different := _differences(old, attributes):
+        raise StoreError(f"{path} holds another dump: {different[0]}; give another --out")
     _sweep(path)
-    array = _open(path)[LOG_PROBS]
-    whole = []
-    for chunk in _manifest(path):
-        values = np.ascontiguousarray(array[chunk.start : chunk.start + chunk.rows])
-        if sha256_bytes(values.data.cast("B")) == chunk.sha256:
-            whole.append(chunk)
+    whole = [chunk for chunk in _manifest(path) if _read(path, chunk) is not None]
+    if not _has_arrays(path):
+        with explain_output_errors(path):
+            _create(path, source, attributes)
+        whole = []
     _write_manifest(path, whole)
     return whole
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Say in what two dumps differ, what a reader knows best first; the spelling of the source's path is none."""
+    told = ["head", "corpus", "split", "kind"]
+    rows = [
+        f"its {key} is {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
+        for key in told
+        if old["source"].get(key) != new["source"].get(key)
+    ]
+    keys = ["contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]
+    return rows + [
+        f"its {key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys if old.get(key) != new.get(key)
+    ]
+
+
+def _has_arrays(path: Path) -> bool:
+    """Return whether both arrays can be opened and the targets are whole."""
+    try:
+        _ = _open(path)[LOG_PROBS].shape
+        read_targets(path)
+    except (OSError, KeyError, ValueError, StoreError):
+        return False
+    return True
 
 
 def _is_only_begun(path: Path) -> bool:
@@ -216,8 +253,14 @@ def _create(path: Path, source: Source, attributes: dict[str, Any]) -> None:
         fill_value=float("nan"),
         compressors=None,
     )
-    targets = np.full(source.shape[0], UNKNOWN_TARGET) if source.targets is None else source.targets
-    group.create_array(TARGETS, data=targets, chunks=(source.shape[0],), fill_value=UNKNOWN_TARGET, compressors=None)
+    group.create_array(
+        TARGETS, data=_targets(source), chunks=(source.shape[0],), fill_value=UNKNOWN_TARGET, compressors=None
+    )
+
+
+def _targets(source: Source) -> NDArray[np.int64]:
+    unknown = np.full(source.shape[0], UNKNOWN_TARGET)
+    return unknown if source.targets is None else np.ascontiguousarray(source.targets, dtype=np.int64)
 
 
 def _open(path: Path) -> Any:

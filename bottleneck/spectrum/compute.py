@@ -205,8 +205,8 @@ def checked(
         if not np.isfinite(rows).all():
             row, column = np.argwhere(~np.isfinite(rows))[0]
             raise MatrixError(
-                f"{what} holds {rows[row, column]} at row {start + row}, column {column}: a rank needs finite "
-                "numbers; mask such tokens out or fix what made them"
+                f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
+                "numbers can be measured; mask such tokens out or fix what made them"
             )
         yield rows
         start += len(rows)

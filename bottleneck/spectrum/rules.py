@@ -16,7 +16,7 @@ Rule = Literal["press", "numpy", "gap"]
 RULES: tuple[str, ...] = get_args(Rule)
 
 MARGIN = 10.0
-"""A rank is determinate when tolerances a factor of ten either way give the same one (DESIGN rule 5.7)."""
+"""A rank is determinate when tolerances a factor of ten either way give the same one."""
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..errors import OutputError
 from ..files import make_folder, replacing, sha256_bytes
 from .base import SpectrumMethod
 
@@ -26,11 +28,15 @@ class SavedState:
         folder: where such files live.
         about: everything that decides the result: what is measured, how, in which blocks. Another computation has
             another file.
+        warn: told once, in a sentence, when the state cannot be saved; the computation goes on.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any], *, warn: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._about = json.dumps(about, sort_keys=True)
         self.path = folder / f"{sha256_bytes(self._about.encode())[:32]}.npz"
+        self._warn = warn
         self._interval = SECONDS_BETWEEN_SAVES
         self._last = time.monotonic()
 
@@ -52,12 +58,18 @@ class SavedState:
         if started - self._last < self._interval:
             return
         arrays: dict[str, Any] = {"about": np.array(self._about), "rows": np.array(rows), **method.state()}
-        make_folder(self.path.parent)
-        with replacing(self.path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)
+        try:
+            make_folder(self.path.parent)
+            with replacing(self.path) as temporary, temporary.open("wb") as file:
+                np.savez(file, **arrays)
+        except OutputError as error:
+            self._interval = float("inf")
+            self._warn(f"warning: a kill would lose this computation's progress; its state cannot be kept: {error}")
+            return
         self._last = time.monotonic()
         self._interval = max(SECONDS_BETWEEN_SAVES, (self._last - started) / SHARE_OF_TIME)
 
     def forget(self) -> None:
         """Remove the file: the computation is done."""
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # it was never there, or its folder was never writable
+            self.path.unlink()

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import TrainingError
+from ..full_precision import full_precision
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
 
@@ -64,7 +65,7 @@ def evaluate(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress
     training, total, state = model.training, 0.0, None
     model.eval()
     try:
-        with progress.bar("evaluating", len(ids) - 1, "tokens") as bar:
+        with full_precision(), progress.bar("evaluating", len(ids) - 1, "tokens") as bar:
             for start in range(0, len(ids) - 1, STRETCH):
                 inputs = text[start : min(start + STRETCH, len(ids) - 1)]
                 hidden, state = model.hidden(inputs, state)

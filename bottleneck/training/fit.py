@@ -50,7 +50,7 @@ class FitResult:
     parameters: int
     test: Evaluation
     seconds: float
-    """Training time of the steps that count, over all sessions."""
+    """Training time of the steps that count, over all restarts."""
 
 
 def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress: Progress = SILENT) -> FitResult:

@@ -93,10 +93,13 @@ def _ptb_small(head: str, settings: dict[str, Any]) -> Preset:
 DEMO_HEADS = ("softmax", "moc", "mos", "lms-plif")
 """The heads of the demo."""
 
+DEMO_SETTINGS: dict[str, dict[str, Any]] = {"lms-plif": {"knots": 10_000}}
+"""What keeps the demo's models about equal in size: 100,000 knots would be two thirds of one."""
+
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
-        *(_demo(head, LAPTOP_HEADS[head]) for head in DEMO_HEADS),
+        *(_demo(head, LAPTOP_HEADS[head] | DEMO_SETTINGS.get(head, {})) for head in DEMO_HEADS),
         *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
     )
 }

@@ -102,6 +102,21 @@ def test_eval_agrees_with_training(world: Path, bottleneck: Bottleneck) -> None:
     assert values["perplexity"] == pytest.approx(json.loads(last)["test_perplexity"], rel=1e-6)
 
 
+def test_eval_refuses_a_corpus_that_changed(world: Path, tmp_path: Path, bottleneck: Bottleneck) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for split in ("train", "valid", "test"):
+        (text / f"{split}.txt").write_text("w1 w2 w3\n" * 9, encoding="utf-8")
+    few = ["--set", "training.epochs=1", "--set", "training.batch_size=2", "--set", f"corpus={text}"]
+    assert bottleneck("train", "--preset", "demo-softmax", "--out", "run", *few).exit_code == 0
+    (text / "test.txt").write_text("w3 w2 w1\n" * 9, encoding="utf-8")
+    for command in ("eval", "rank", "kld"):
+        done = bottleneck(command, "run")
+        assert done.exit_code == 1
+        assert "its text has changed" in done.stderr
+        assert bottleneck(command, "run", "--data", str(text)).exit_code == 0
+
+
 def test_train_by_file_and_set(world: Path, folder_corpus: Path, bottleneck: Bottleneck) -> None:
     Path("c.json").write_text(json.dumps({"corpus": str(folder_corpus)}), encoding="utf-8")
     sizes = ["--set", "model.backbone.embedding_size=4", "--set", "model.head.embedding_size=4"]
@@ -120,9 +135,10 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
     assert rows[0][0] == "model"
     assert [row[0] for row in rows[2:]] == ["softmax", "moc", "mos", "lms-plif"]
-    assert rows[2][4:7] == rows[3][4:7] == ["6, 5", "6", "5"]
+    # Two epochs on random words leave singular values near the tolerance: the interval may be shown.
+    assert [[cell.split(" (")[0] for cell in row[4:7]] for row in rows[2:4]] == [["6, 5", "6", "5"]] * 2
     assert rows[4][4] == "none"
-    assert int(rows[4][5]) > 6
+    assert int(rows[4][5].split()[0]) > 6
     for name in ("cdf.png", "cdf.pdf", "cdf.csv", "reports/mos.json", "runs/lms-plif/COMPLETE"):
         assert (Path("new") / name).stat().st_size > 0
     assert bottleneck("demo", "--out", "new").stdout == done.stdout
@@ -181,6 +197,9 @@ def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None
         (["train", "--preset", "demo-mos", "--out", "ptb.zip/x"], "cannot write"),
         (["train", "--config", "nothing.json", "--out", "x"], "cannot read the configuration"),
         (["data", "get", "everything"], "is no corpus that can be downloaded"),
+        (["rank", "demo/runs/mos", "--json", "nowhere/r.json"], "there is no folder nowhere"),
+        (["rank", "demo/runs/mos", "--save-spectrum", "nowhere/s.npz"], "there is no folder nowhere"),
+        (["spectrum", "demo/runs/mos", "--out", "nowhere/f.png"], "there is no folder nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -16,6 +16,7 @@ FLOORS = {
     "spectrum": 1,
     "divergence": 1,
     "embeddings": 1,
+    "full_precision": 1,
     "heads": 2,
     "backbones": 2,
     "corpora": 2,

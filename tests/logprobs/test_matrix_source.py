@@ -135,7 +135,7 @@ def test_the_first_bad_number_is_named(log_probs: Make, npy: Callable[[Matrix], 
     matrix[13, 4] = matrix[13, 5] = matrix[14, 0] = bad
     path = npy(matrix)
     for rows in (None, 3):
-        with pytest.raises(MatrixError, match=rf"m\.npy holds {bad} at row 13, column 4: a rank needs finite numbers"):
+        with pytest.raises(MatrixError, match=rf"m\.npy holds {bad} at row 13, column 4: only finite numbers"):
             list(MatrixSource(np.load(path), kind=kind, path=str(path)).blocks(rows))
     for form in (path, matrix, np.array_split(matrix, 7), torch.from_numpy(matrix)):
         with pytest.raises(MatrixError, match=f"holds {bad} at row 13, column 4: "):
@@ -349,3 +349,13 @@ def test_kld_of_a_source(log_probs: Make) -> None:
     assert kld(matrix + 7, kind="logits").kld == pytest.approx(expected)
     with pytest.raises(MatrixError, match="not a row of log-probabilities"):
         kld(matrix + 7, kind="matrix")
+
+
+def test_probabilities_are_named_as_such(log_probs: Make) -> None:
+    with pytest.raises(MatrixError, match="holds probabilities, not their logarithms"):
+        rank(np.exp(log_probs()))
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
+        rank(5)

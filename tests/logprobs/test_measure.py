@@ -45,7 +45,7 @@ def test_computations_that_differ_are_saved_apart(
     seen: list[dict[str, Any]] = []
 
     class Recorder(measure.SavedState):
-        def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        def __init__(self, folder: Path, about: dict[str, Any], **_: Any) -> None:
             seen.append(about)
             super().__init__(tmp_path, about)
 

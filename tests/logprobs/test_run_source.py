@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 
 from softmax_bottleneck import checkpoint, corpora, kld, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
+from softmax_bottleneck.full_precision import full_precision
 from softmax_bottleneck.logprobs import open_source
-from softmax_bottleneck.logprobs.full_precision import full_precision
 from softmax_bottleneck.logprobs.sources import RunSource
 
 Matrix = NDArray[np.float64]
@@ -157,7 +157,7 @@ def test_a_corpus_that_changed_since(train: Callable[..., Path], corpus_folder: 
     run = train("softmax", tmp_path / "run", corpus=text)
     assert RunSource(run).shape == (419, 40)
     (text / "test.txt").write_text("w1 w2\n")
-    with pytest.raises(SourceError, match=r"is not the one .*run was trained on \(its text has changed\).*--data"):
+    with pytest.raises(RunError, match=r"is not the one .*run was trained on \(its text has changed\).*--data"):
         RunSource(run)
     assert RunSource(run, data=str(text)).shape == (2, 40)
 

@@ -183,7 +183,7 @@ def test_a_dump_that_stops_is_continued_where_it_was(log_probs: Make, tmp_path: 
 def test_a_missing_chunk(stored: Path, log_probs: Make) -> None:
     whole = tree(stored)
     (stored / "log_probs" / "c" / "2" / "0").unlink()
-    sentence = r"chunk 2 of .*s\.zarr \(rows 8 to 11\) does not hold what was written; run the same 'bottleneck dump'"
+    sentence = r"chunk 2 of .*s\.zarr \(rows 8 to 11\) is missing or does not hold what was written; repeat"
     for measure in (rank, kld):
         with pytest.raises(StoreError, match=sentence):
             measure(stored)
@@ -199,7 +199,7 @@ def test_a_flipped_byte(stored: Path, log_probs: Make, chunk: int, rows: str, at
     data = bytearray(file.read_bytes())
     data[at % 128] ^= 1
     file.write_bytes(data)
-    with pytest.raises(StoreError, match=rf"chunk {chunk} of .*s\.zarr \(rows {rows}\) does not hold"):
+    with pytest.raises(StoreError, match=rf"chunk {chunk} of .*s\.zarr \(rows {rows}\) is missing or does not hold"):
         rank(stored)
     dump(open_source(log_probs(18, 8)), stored)
     assert tree(stored) == whole
@@ -209,16 +209,27 @@ def test_lost_parts(stored: Path, tmp_path: Path, log_probs: Make) -> None:
     whole = tree(stored)
     for lost, sentence in {
         "manifest.jsonl": "was only begun; run the same 'bottleneck dump' again",
-        "targets": "is damaged .*targets",
+        "targets": "the targets of .* are missing",
         "zarr.json": "is not a Zarr group",
     }.items():
         copy = shutil.copytree(stored, tmp_path / f"{lost}.zarr")
         shutil.rmtree(copy / lost) if (copy / lost).is_dir() else (copy / lost).unlink()
         with pytest.raises(StoreError, match=sentence):
             open_source(copy)
-        if lost == "manifest.jsonl":
+        if lost != "zarr.json":
             dump(open_source(log_probs(18, 8)), copy)
             assert tree(copy) == whole
+    for damage in ("gone", "short"):
+        copy = shutil.copytree(stored, tmp_path / f"{damage}.zarr")
+        if damage == "gone":
+            shutil.rmtree(copy / "log_probs")
+        else:
+            chunk = copy / "log_probs" / "c" / "1" / "0"
+            chunk.write_bytes(chunk.read_bytes()[:-3])
+        with pytest.raises(StoreError, match=r"chunk [01] of .* is missing or does not hold what was written"):
+            list(open_source(copy).blocks())
+        dump(open_source(log_probs(18, 8)), copy)
+        assert tree(copy) == whole
     for lost in ("eps", "bound", "contexts"):
         copy = shutil.copytree(stored, tmp_path / f"{lost}.zarr")
         description = json.loads((copy / "zarr.json").read_bytes())
@@ -228,11 +239,23 @@ def test_lost_parts(stored: Path, tmp_path: Path, log_probs: Make) -> None:
             open_source(copy)
 
 
-def test_lost_targets_are_unknown_and_not_zero(runs: dict[str, Path], tmp_path: Path) -> None:
-    store = dump(RunSource(runs["softmax"]), tmp_path / "s.zarr")
-    assert open_source(store).targets is not None
+def test_lost_targets_are_neither_zero_nor_unknown(runs: dict[str, Path], tmp_path: Path) -> None:
+    source = RunSource(runs["softmax"])
+    store = dump(source, tmp_path / "s.zarr")
     (store / "targets" / "c" / "0").unlink()
-    assert open_source(store).targets is None
+    with pytest.raises(StoreError, match=r"the targets of .* are missing or do not hold"):
+        open_source(store)
+    np.testing.assert_array_equal(open_source(dump(source, store)).targets, source.targets)
+
+
+def test_how_a_path_is_spelled_is_no_difference(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = dump(RunSource(runs["softmax"]), tmp_path / "s.zarr")
+    before = tree(store)
+    monkeypatch.chdir(runs["softmax"].parent)
+    dump(RunSource(Path(runs["softmax"].name)), store)
+    assert tree(store) == before
 
 
 def test_nan_in_a_store_is_named_by_its_row(stored: Path, log_probs: Make) -> None:
@@ -261,9 +284,9 @@ def test_nan_in_a_store_is_named_by_its_row(stored: Path, log_probs: Make) -> No
     [
         (lambda make: (make(18, 8, seed=1), {}), "identity"),
         (lambda make: (make(17, 8), {}), "contexts"),
-        (lambda make: (make(18, 9), {}), "chunk_rows"),
-        (lambda make: (make(18, 8).astype(np.float32), {}), "chunk_rows"),
-        (lambda make: (make(18, 8), {"kind": "matrix"}), "identity"),
+        (lambda make: (make(18, 9), {}), "vocab"),
+        (lambda make: (make(18, 8).astype(np.float32), {}), "identity"),
+        (lambda make: (make(18, 8), {"kind": "matrix"}), "kind"),
     ],
     ids=["other numbers", "fewer rows", "more columns", "float32", "other kind"],
 )
@@ -281,9 +304,9 @@ def test_a_store_of_another_run_is_left_alone(runs: dict[str, Path], tmp_path: P
     store = dump(RunSource(runs["mos"]), tmp_path / "s.zarr")
     before = tree(store)
     for source, key in (
-        (RunSource(runs["softmax"]), "bound"),
-        (RunSource(runs["mos"], contexts=30), "chunk_rows"),
-        (RunSource(runs["mos"], split="valid"), "chunk_rows"),
+        (RunSource(runs["softmax"]), "head"),
+        (RunSource(runs["mos"], contexts=30), "contexts"),
+        (RunSource(runs["mos"], split="valid"), "split"),
         (RunSource(runs["mos"], dtype="float64"), "dtype"),
     ):
         with pytest.raises(StoreError, match=f"its {key} is"):

@@ -366,3 +366,12 @@ def test_gram_refuses_what_it_cannot_resolve() -> None:
     check_resolution(0.0, 0.0)
     with pytest.raises(MatrixError, match=r"resolves σ/σ_1 down to 1\.2e-07, .* is 1\.1e-07: use --method tsqr"):
         check_resolution(RESOLUTION * 3.0 * 0.95, 3.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_centring_projects_out_is_exactly_zero(method: str) -> None:
+    matrix = np.random.default_rng(0).standard_normal((40, 9))
+    found = spectrum_of(method, matrix)
+    assert found.centered[8] == 0
+    assert found.centered[7] > 0.1
+    assert numerical_rank(found.centered, shape=(40, 9), eps="float64").determinate

@@ -87,7 +87,7 @@ def test_numbers_outside_a_narrow_types_range() -> None:
 
 
 def test_float32_noise_read_as_float64_is_not_full_rank() -> None:
-    """Rule 5.2 of the design: the same numbers, judged by their own roundoff and by that of the array in hand."""
+    """The rule: the same numbers, judged by their own roundoff and by that of the array in hand."""
     rng = np.random.default_rng(3)
     product = rng.standard_normal((50, 4)) @ rng.standard_normal((4, 30))
     noisy = product.astype(np.float32).astype(np.float64)

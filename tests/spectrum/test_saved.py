@@ -89,3 +89,12 @@ def test_saving_takes_a_small_share_of_the_time(
     state = SavedState(tmp_path, {"it": 1})
     state.offer(Gram(12), 7)
     assert not state.path.exists()
+
+
+def test_a_state_that_cannot_be_kept_is_a_warning(matrix: Matrix, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    found = measure(_blocks(matrix, []), Gram(12), saved=SavedState(tmp_path / "file", {"it": 1}, warn=said.append))
+    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-10)
+    [warning] = said
+    assert "its state cannot be kept: cannot write" in warning

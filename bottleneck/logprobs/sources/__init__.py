@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint import is_run
+from ...checkpoint import Run, is_run
 from ...errors import ConfigurationError, RunError, SourceError
 from ..base import Source
 from ..store import is_store
@@ -31,7 +32,7 @@ def open_source(
     """Return what ``source`` names: a run folder, a store, a matrix file, an array, or blocks of rows.
 
     Args:
-        source: a path, a (T, M) array or tensor, an iterable of (n, M) blocks, or a `Source`.
+        source: a path, a loaded `Run`, a (T, M) array or tensor, an iterable of (n, M) blocks, or a `Source`.
         data: corpus for a run, when not the one it was trained on.
         split: of the corpus.
         contexts: only the first so many.
@@ -47,10 +48,17 @@ def open_source(
         opened = source
     elif isinstance(source, str | Path):
         opened = _open_path(Path(source), kind, data=data, split=split, contexts=contexts, dtype=dtype, device=device)
+    elif isinstance(source, Run):
+        opened = RunSource(source, data=data, split=split, contexts=contexts, dtype=dtype, device=device)
     elif hasattr(source, "shape"):
         opened = MatrixSource(source, kind=kind)
-    else:
+    elif isinstance(source, Iterable):
         opened = from_blocks(source, kind=kind)
+    else:
+        raise SourceError(
+            f"a {type(source).__name__} cannot be measured; give a path, a Run, a (T, M) array or tensor, or blocks of "
+            "rows"
+        )
     if data is not None and (opened is source or not isinstance(opened, RunSource)):
         raise ConfigurationError("--data chooses the text a run is evaluated on; a matrix has its own")
     return opened if contexts in (None, opened.shape[0]) else FirstContexts(opened, contexts)

@@ -92,6 +92,8 @@ class MatrixSource(Source):
             sums = np.log(np.exp(block.astype(np.float64)).sum(1))
         allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
+        if wrong.size and (block >= 0).all() and np.allclose(block.sum(1), 1, atol=1e-2):
+            raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give the logarithm of it")
         if wrong.size:
             raise MatrixError(
                 f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "

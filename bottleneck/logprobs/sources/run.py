@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ... import corpora
-from ...checkpoint import MODEL, Run, load
+from ...checkpoint import MODEL, Run, corpus_of, load
 from ...errors import ConfigurationError, SourceError
 from ...files import sha256_file
+from ...full_precision import full_precision
 from ...heads import LogLinear
 from ...spectrum import Precision, precision
 from ..base import Block, Bound, FactorRows, Source
-from ..full_precision import full_precision
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -58,12 +57,7 @@ class RunSource(Source):
         if dtype not in DTYPES:
             raise ConfigurationError(f"unknown dtype {dtype!r}; a model is evaluated in {' or '.join(DTYPES)}")
         self.run = run if isinstance(run, Run) else load(run)
-        corpus = corpora.load(data or self.run.corpus, vocabulary=self.run.vocabulary)
-        if data is None and corpus.sha256 != self.run.config["corpus"]["sha256"]:
-            raise SourceError(
-                f"the corpus {corpus.name} is not the one {self.run.path} was trained on (its text has changed); "
-                f"bring the old one back, or name this one with --data {corpus.name} to measure on it all the same"
-            )
+        corpus = corpus_of(self.run, data)
         ids = corpus.split(split)
         available = len(ids) - 1
         if available < 1:

@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Switch TF32, autocast and gradients off inside the block and restore what was found (DESIGN rule 5.8)."""
+    """Switch TF32, autocast and gradients off inside the block and restore what was found."""
     switches = _switches()
     try:
         for switch, _, full in switches:
