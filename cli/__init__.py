@@ -30,6 +30,7 @@ COMMANDS = {
 }
 """Command name → module of this package that holds it as ``command``."""
 
+OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 
 
@@ -58,7 +59,12 @@ class LazyGroup(click.RichGroup):
         except BottleneckError as error:
             _fail(str(error))
         except MemoryError:
-            _fail("out of memory: lower --max-memory, or measure fewer --contexts")
+            _fail(OUT_OF_MEMORY)
+        except RuntimeError as error:
+            # torch has an error of its own for a GPU, and none for the CPU.
+            if "out of memory" not in str(error) and "can't allocate memory" not in str(error):
+                raise
+            _fail(OUT_OF_MEMORY)
         except (KeyboardInterrupt, Terminated) as stop:
             click.echo("interrupted; finished work is saved, and the same command continues it", err=True)
             raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None

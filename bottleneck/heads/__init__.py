@@ -40,7 +40,14 @@ def find(name: str) -> type[Head]:
 
 
 def build(name: str, **settings: Any) -> Head:
-    """Return a new head.
+    """Return a new head in float32 on the default device.
+
+    Args:
+        name: one of ``REGISTRY``.
+        settings: fields of the head's configuration class, ``hidden_size`` and ``vocab_size`` among them.
+
+    Raises:
+        ConfigurationError: for an unknown name or setting, or a size below one.
 
     Example:
         >>> build("mos", hidden_size=8, vocab_size=20, components=2).vocab_size

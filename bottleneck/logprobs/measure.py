@@ -125,9 +125,17 @@ def kld(
     progress: Progress = SILENT,
     **options: Any,
 ) -> PairwiseKLD:
-    """Measure the expected pairwise KL divergence of a source's rows, in nats; see `pairwise_kld`.
+    """Measure the expected pairwise KL divergence of a source's rows, in nats (MoS paper, appendix C.1).
 
-    ``options`` are those of `open_source`.
+    Args:
+        source: what `open_source` takes.
+        pairs: ``"all"`` T² ordered pairs, exactly and in one pass, or a number of at least 2 to draw.
+        seed: of the draw.
+        progress: where to report.
+        options: ``data``, ``split``, ``contexts``, ``kind``, ``dtype`` and ``device`` of `open_source`.
+
+    Raises:
+        BottleneckError: a source that cannot be read, or rows that are not finite or not log-probabilities.
     """
     opened = open_source(source, **options)
 

@@ -45,7 +45,13 @@ class Chunk:
 def dump(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Path:
     """Write a source's matrix to a store, or finish one that was begun.
 
-    Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes.
+    Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes; chunks of a
+    finished one that are no longer as they were written are written anew.
+
+    Args:
+        source: what `open_source` returns.
+        path: the store, a folder that ends in ``.zarr``.
+        progress: where to report.
 
     Raises:
         StoreError: when ``path`` holds something else, or a store of another model, text or size.

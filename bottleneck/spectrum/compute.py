@@ -84,10 +84,17 @@ def choose(
         )
     if needed[method] > max_memory:
         raise MatrixError(
-            f"the {method} method needs {needed[method] / 2**30:.1f} GiB for a {T:,} × {M:,} matrix, more than the "
-            f"{max_memory / 2**30:.1f} GiB allowed: raise --max-memory, or measure fewer contexts"
+            f"the {method} method needs {_size(needed[method])} for a {T:,} × {M:,} matrix, more than the "
+            f"{_size(max_memory)} allowed: raise --max-memory, or measure fewer contexts"
         )
     return _make(method, M, width, seed)
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
 
 
 def _make(method: str, columns: int, width: int, seed: int | tuple[int, ...] = 0) -> SpectrumMethod:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ConfigurationError, MatrixError
 
 ENERGY_LEFT_OUT = (1e-3, 1e-4, 1e-5)
 """The ε of the ε-effective ranks that Parthiban, Mao and Inkpen (AAAI 2021) report."""
@@ -19,7 +21,9 @@ def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: floa
         >>> effective_rank([10.0, 1.0, 0.1], epsilon=1e-3)
         2
     """
-    energy = np.sort(np.asarray(singular_values, dtype=np.float64))[::-1] ** 2
+    if not 0 <= epsilon < 1:
+        raise ConfigurationError(f"epsilon must be a share of the energy, in [0, 1), not {epsilon}")
+    energy = np.sort(_checked(singular_values))[::-1] ** 2
     total = energy.sum() + residual**2
     if total == 0:
         return 0
@@ -36,7 +40,7 @@ def entropy_rank(singular_values: ArrayLike) -> float:
         >>> round(entropy_rank([1.0, 1.0, 0.0]), 12)
         2.0
     """
-    values = np.asarray(singular_values, dtype=np.float64)
+    values = _checked(singular_values)
     positive = values[values > 0]
     if positive.size == 0:
         return 0.0
@@ -51,6 +55,14 @@ def stable_rank(singular_values: ArrayLike, *, residual: float = 0.0) -> float:
         >>> stable_rank([2.0, 2.0, 1.0])
         2.25
     """
-    values = np.asarray(singular_values, dtype=np.float64)
+    values = _checked(singular_values)
     largest = values.max(initial=0.0)
     return float(((values / largest) ** 2).sum() + (residual / largest) ** 2) if largest > 0 else 0.0
+
+
+def _checked(singular_values: ArrayLike) -> NDArray[np.float64]:
+    """Return (n,) singular values in any order; `MatrixError` for what is none."""
+    values = np.asarray(singular_values, dtype=np.float64)
+    if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
+        raise MatrixError("singular values must be one-dimensional, finite and not negative")
+    return values

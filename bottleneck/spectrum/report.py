@@ -25,7 +25,9 @@ class RankReport:
     """What was measured: path, kind, head, corpus, split."""
     spectrum: Spectrum
     eps: Precision
+    """The roundoff that the tolerances are made from."""
     rule: str
+    """``"press"``, ``"numpy"`` or ``"gap"``."""
     rank: RankEstimate
     """Of log P as it is."""
     rank_centered: RankEstimate
@@ -35,7 +37,9 @@ class RankReport:
     embedding_size: int | None
     """d of the output layer, where it is known."""
     seconds: float
+    """Wall-clock time of the measurement."""
     peak_memory_bytes: int
+    """Largest resident size of the process."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, ready for JSON."""

@@ -32,7 +32,9 @@ class RankEstimate:
     determinate: bool
     """Whether the two agree."""
     tolerance: float
+    """What a singular value must exceed to count."""
     sigma_1: float
+    """The largest singular value."""
     sigma_r: float | None
     """The smallest singular value counted; ``None`` for rank 0."""
     sigma_next: float | None
@@ -53,11 +55,22 @@ def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> 
     * ``press``: :math:`\tfrac12 \sqrt{T + M + 1}\, σ_1 ε`, the expected roundoff error (Press et al., Numerical
       Recipes, 3rd ed., §2.6); the papers' choice.
     * ``numpy``: :math:`\max(T, M)\, σ_1 ε`, the default of `numpy.linalg.matrix_rank`.
+    * ``gap``: that of ``press``, within whose margin it chooses.
+
+    Args:
+        sigma_1: the largest singular value.
+        shape: (T, M).
+        eps: roundoff, in (0, 1).
+        rule: one of the three.
+
+    Raises:
+        ConfigurationError: for another rule.
 
     Example:
         >>> round(tolerance(1.0, (82430, 10000), 2.0**-23, "numpy") / tolerance(1.0, (82430, 10000), 2.0**-23, "press"))
         542
     """
+    _check_rule(rule)
     T, M = shape
     if rule == "numpy":
         return max(T, M) * sigma_1 * eps
@@ -102,8 +115,7 @@ def numerical_rank(
         >>> numerical_rank([3.0, 1.0, 1e-9], shape=(5, 3), eps="float32").value
         2
     """
-    if rule not in RULES:
-        raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
+    _check_rule(rule)
     values = _descending(singular_values, size=min(shape))
     sigma_1 = float(values[0])
     roundoff = precision(eps).value
@@ -127,6 +139,11 @@ def numerical_rank(
         at_least=at_least,
         gap=_finite(sigma_r / sigma_next) if sigma_r and sigma_next else None,
     )
+
+
+def _check_rule(rule: str) -> None:
+    if rule not in RULES:
+        raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
 
 
 def _descending(singular_values: ArrayLike, *, size: int) -> NDArray[np.float64]:

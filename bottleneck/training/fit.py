@@ -47,7 +47,9 @@ class FitResult:
     """A finished run in numbers."""
 
     path: Path
+    """The run's folder."""
     parameters: int
+    """Number of weights, tied ones counted once."""
     test: Evaluation
     seconds: float
     """Training time of the steps that count, over all restarts."""

@@ -18,8 +18,11 @@ class Preset:
     """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
 
     family: str
+    """What its name begins with; presets of one family differ in the head alone."""
     head: str
+    """The registered name of its head."""
     summary: str
+    """What is trained, on what."""
     cost: str
     """Expected time, and on which machine."""
     expected: str

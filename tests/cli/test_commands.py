@@ -253,3 +253,33 @@ def test_sizes_are_read_with_their_units() -> None:
         1024,
         1536,
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MemoryError(), 1),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), 1),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 1),
+    ],
+)
+def test_out_of_memory_is_a_sentence(
+    error: Exception, code: int, world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("softmax_bottleneck.logprobs.rank", fails)
+    done = bottleneck("rank", "demo/runs/mos")
+    assert done.exit_code == code
+    assert done.stderr.startswith("Error: out of memory: lower --max-memory")
+
+
+def test_other_runtime_errors_are_not_swallowed(
+    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("softmax_bottleneck.logprobs.rank", fails)
+    assert isinstance(bottleneck("rank", "demo/runs/mos").exception, RuntimeError)

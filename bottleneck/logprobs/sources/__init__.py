@@ -41,7 +41,11 @@ def open_source(
         device: where a run is evaluated.
 
     Raises:
-        SourceError: when it is none of these.
+        SourceError: when it is none of these, or ``contexts`` are more than there are.
+        RunError: a run that is unfinished, changed or another tool's.
+        StoreError: a store that is incomplete or damaged.
+        CorpusError: a corpus that is not there or does not fit the run's vocabulary.
+        ConfigurationError: ``data`` for what has its own, an unknown dtype or kind.
     """
     opened: Source
     if isinstance(source, Source):
