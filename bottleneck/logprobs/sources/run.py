@@ -115,7 +115,8 @@ class RunSource(Source):
             with full_precision():
                 factors = head.factors(contexts.hidden)
                 logits = torch.nn.functional.linear(factors.contexts, factors.weight, factors.bias)
-                log_partition = torch.logsumexp(logits, 1, keepdim=True)
+                # The fused kernel of a forward pass, and log Z from one column: z − (z − log Z). Faster than logsumexp.
+                log_partition = logits[:, :1] - torch.log_softmax(logits, 1)[:, :1]
                 ones = torch.ones_like(log_partition)
                 middle = [] if factors.bias is None else [ones]
                 rows = torch.cat([factors.contexts, *middle, -log_partition], 1)
