@@ -40,7 +40,7 @@ def test_write_and_replace(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "the disk is full: free some space or choose another folder"),
         (errno.EDQUOT, "the disk is full"),
-        (errno.EROFS, "the place is not writable: choose another folder with --out"),
+        (errno.EROFS, "the place is not writable: name another one"),
         (errno.EACCES, "the place is not writable"),
         (errno.EIO, "Input/output error"),
     ],

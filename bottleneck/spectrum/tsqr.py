@@ -12,7 +12,7 @@ from ..errors import MatrixError
 from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
 from .bidiagonal import singular_values_and_centered
 
-PANEL = 64
+PANEL = 32
 """Columns that LAPACK eliminates at once inside one update."""
 
 
@@ -40,12 +40,12 @@ class TSQR(SpectrumMethod):
     def update(self, rows: Matrix) -> None:
         """Eliminate the next rows: float64, (n, M)."""
         self._totals = self._totals + Totals.of(rows)
-        self._eliminate(np.array(rows, order="F"), zeros_below_diagonal=False)
+        self._triangle = eliminated(self._triangle, rows)
 
     def merge(self, state: Mapping[str, Matrix]) -> None:
         """Eliminate the triangle of other rows."""
         self._totals = self._totals + state["_totals"]
-        self._eliminate(np.array(state["_triangle"], order="F"), zeros_below_diagonal=True)
+        self._triangle = eliminated(self._triangle, state["_triangle"], triangular=True)
 
     def finish(self) -> Spectrum:
         """Return the spectrum of all rows given."""
@@ -63,9 +63,21 @@ class TSQR(SpectrumMethod):
             centered_squared_norm=totals.squared_norm - columns * totals.squared_means,
         )
 
-    def _eliminate(self, block: Matrix, *, zeros_below_diagonal: bool) -> None:
-        panel = min(PANEL, self._triangle.shape[0])
-        known_zeros = len(block) if zeros_below_diagonal else 0
-        self._triangle, _, _, info = dtpqrt(known_zeros, panel, self._triangle, block, overwrite_a=1, overwrite_b=1)
-        if info != 0:
-            raise MatrixError(f"LAPACK's tpqrt refused its argument {-info}; try --method dense")
+
+def eliminated(triangle: Matrix, block: Matrix, *, triangular: bool = False) -> Matrix:
+    r"""Return R' of :math:`\binom{R}{B} = Q \binom{R'}{0}`; ``triangle``, in Fortran order, is overwritten.
+
+    Args:
+        triangle: R, (M, M), upper triangular.
+        block: B, (n, M).
+        triangular: whether B is an upper triangle too, whose zeros cost nothing.
+
+    Raises:
+        MatrixError: when LAPACK refuses.
+    """
+    panel = min(PANEL, triangle.shape[0])
+    known_zeros = len(block) if triangular else 0
+    found, _, _, info = dtpqrt(known_zeros, panel, triangle, np.array(block, order="F"), overwrite_a=1, overwrite_b=1)
+    if info != 0:
+        raise MatrixError(f"LAPACK's tpqrt refused its argument {-info}; try --method dense")
+    return np.asarray(found)

@@ -375,3 +375,17 @@ def test_what_centring_projects_out_is_exactly_zero(method: str) -> None:
     assert found.centered[8] == 0
     assert found.centered[7] > 0.1
     assert numerical_rank(found.centered, shape=(40, 9), eps="float64").determinate
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_states_of_two_halves_merge_to_the_whole(method: str) -> None:
+    matrix = np.random.default_rng(0).standard_normal((45, 9))
+    parts = [METHODS[method](9) for _ in range(3)]
+    for part, rows in zip(parts, np.split(matrix, [7, 30]), strict=True):
+        part.update(rows)
+    for other in parts[1:]:
+        parts[0].merge(other.state())
+    merged, whole = parts[0].finish(), spectrum_of(method, matrix)
+    assert merged.shape == whole.shape == (45, 9)
+    np.testing.assert_allclose(merged.values, whole.values, rtol=1e-10)
+    np.testing.assert_allclose(merged.centered, whole.centered, rtol=1e-10, atol=1e-12)

@@ -309,5 +309,5 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, configure: Configure, mo
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(Path, "mkdir", read_only)
-    with pytest.raises(OutputError, match=r"run: the place is not writable: choose another folder with --out"):
+    with pytest.raises(OutputError, match=r"run: the place is not writable: name another one"):
         fit(configure(), tmp_path / "run")
