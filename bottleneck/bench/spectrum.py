@@ -89,7 +89,8 @@ def _case(name: str, T: int, M: int) -> Callable[[], Any]:
         square = np.zeros((M, M), order="F")
         return lambda: float(dsyrk(1.0, matrix.T, beta=1.0, c=square, lower=1, overwrite_c=1)[0, 0])
     if name == "gemm":
-        return lambda: float((matrix.T @ matrix)[0, 0])
+        other = matrix.copy()  # of one matrix with itself NumPy would make a syrk
+        return lambda: float((matrix.T @ other)[0, 0])
     method = Gram(M) if name == "gram" else TSQR(M)
     return lambda: _streamed(method, matrix)
 

@@ -209,7 +209,10 @@ def checked(
         if columns is not None and rows.shape[1] != columns:
             raise MatrixError(f"the block at row {start} has {rows.shape[1]} columns, the ones before it {columns}")
         columns = rows.shape[1]
-        if not np.isfinite(rows).all():
+        # A sum is finite only if all its terms are: one pass without an array of answers. Overflow asks again.
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = bool(np.isfinite(rows.sum())) or bool(np.isfinite(rows).all())
+        if not finite:
             row, column = np.argwhere(~np.isfinite(rows))[0]
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "

@@ -32,6 +32,7 @@ class Gram(SpectrumMethod):
 
     name = "gram"
     fields = ("_centered", "_mixed", "_totals")
+    rows_at_once = 2048  # every update reads and writes the whole Gram matrix
 
     def __init__(self, columns: int) -> None:
         self._centered = np.zeros((columns, columns), order="F")
