@@ -29,7 +29,8 @@ def matrix() -> Matrix:
 def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved, "SECONDS_BETWEEN_SAVES", -1.0)
     monkeypatch.setattr(saved, "SHARE_OF_TIME", float("inf"))
-    monkeypatch.setattr(TSQR, "rows_at_once", 7)
+    for method in METHODS:
+        monkeypatch.setattr(method, "rows_at_once", 7)
 
 
 def _blocks(matrix: Matrix, asked: list[int], *, killed_at: int | None = None) -> Callable[[int], Iterator[Matrix]]:
