@@ -9,7 +9,6 @@ import numpy as np
 import scipy.linalg
 
 from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
-from .tsqr import eliminated
 
 
 @final
@@ -29,24 +28,24 @@ class Factored(SpectrumMethod):
 
     name = "factored"
     fields = ("_triangle", "_gram", "_totals")
-    rows_at_once = 2048  # enough to be worth a call, few enough to stay in cache
+    rows_at_once = 8192  # thin blocks one by one cost more in calls than in operations
 
     def __init__(self, right: Matrix) -> None:
         self._right = right
         size = right.shape[1]
-        self._triangle = np.zeros((size, size), order="F")
+        self._triangle = np.zeros((0, size))
         self._gram = np.zeros((size, size))
         self._totals = np.zeros(3)
 
     def update(self, rows: Matrix) -> None:
         """Take the next rows of X: float64, (n, r)."""
-        self._triangle = eliminated(self._triangle, rows)
+        self._triangle = _triangle(np.concatenate([self._triangle, rows]))
         self._gram = self._gram + rows.T @ rows
         self._totals = self._totals + Totals.of(rows)
 
     def merge(self, state: Mapping[str, Matrix]) -> None:
         """Take in the triangle and XᵀX of other rows."""
-        self._triangle = eliminated(self._triangle, state["_triangle"], triangular=True)
+        self._triangle = _triangle(np.concatenate([self._triangle, state["_triangle"]]))
         self._gram = self._gram + state["_gram"]
         self._totals = self._totals + state["_totals"]
 
