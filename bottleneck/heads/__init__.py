@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from .base import Factors, Head, HeadConfig, RankBound
+from .lms_net import LMSNet
 from .lms_plif import LMSPLIF
 from .log_linear import LogLinear
 from .moc import MoC
@@ -25,6 +26,7 @@ REGISTRY: dict[str, type[Head]] = {
     "mos": MoS,
     "sigsoftmax": Sigsoftmax,
     "lms-plif": LMSPLIF,
+    "lms-net": LMSNet,
 }
 
 
@@ -68,6 +70,7 @@ __all__ = [
     "Factors",
     "Head",
     "HeadConfig",
+    "LMSNet",
     "LogLinear",
     "MoC",
     "MoS",

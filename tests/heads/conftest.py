@@ -14,7 +14,12 @@ from softmax_bottleneck import heads
 from softmax_bottleneck.heads import Head
 
 SETTINGS = MappingProxyType(
-    {"moc": {"components": 3}, "mos": {"components": 3}, "lms-plif": {"knots": 12, "interval": 1.5}}
+    {
+        "moc": {"components": 3},
+        "mos": {"components": 3},
+        "lms-plif": {"knots": 12, "interval": 1.5},
+        "lms-net": {"hidden_units": 3, "interval": 1.5},
+    }
 )
 """Small settings of the heads that have their own; the interval is narrow, so that logits fall outside it too."""
 
@@ -110,10 +115,18 @@ def _lms_plif(head: Any, hidden: Tensor) -> Tensor:
     return _normalized(torch.exp(bent))
 
 
+def _lms_net(head: Any, hidden: Tensor) -> Tensor:
+    logits, f = _logits(head, *_contexts(head, hidden)), head.function
+    u, v = torch.log(1 + torch.exp(f.u)), torch.log(1 + torch.exp(f.v))
+    units = 1 / (1 + torch.exp(-(logits.unsqueeze(-1) * u + f.b)))
+    return _normalized(torch.exp(units @ v))
+
+
 NAIVE: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "softmax": _softmax,
     "moc": _moc,
     "mos": _mos,
     "sigsoftmax": _sigsoftmax,
     "lms-plif": _lms_plif,
+    "lms-net": _lms_net,
 }

@@ -1,0 +1,113 @@
+"""LMS with hidden units: a softmax behind a small network that can only increase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import ConfigurationError
+from .base import HeadConfig
+from .first_order import first_order
+from .pointwise import Pointwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class LMSNetConfig(HeadConfig):
+    """Settings of `LMSNet`."""
+
+    hidden_units: int = 10
+    """Number of sigmoids (the paper's K)."""
+    interval: float = 20.0
+    """The sigmoids' centres start evenly spread over [−interval, interval], where f starts as the identity."""
+
+
+@final
+class LMSNet(Pointwise):
+    r"""Linear-monotonic-softmax with a `MonotonicNetwork`: :math:`P(x | c) ∝ \exp f(h_c·w_x + b_x)`.
+
+    References:
+        Ganea et al. 2019, eq. 12 and 14: the function of its synthetic experiments.
+
+    Example:
+        >>> LMSNet(hidden_size=4, vocab_size=10, hidden_units=3).rank_bound.raw is None
+        True
+    """
+
+    Config = LMSNetConfig
+    config: LMSNetConfig
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.function = MonotonicNetwork(hidden_units=self.config.hidden_units, interval=self.config.interval)
+
+
+class MonotonicNetwork(nn.Module):
+    r"""An increasing network of one hidden layer (Daniels and Velikova 2010; LMS paper eq. 14).
+
+    .. math:: f(x) = \sum_k v_k\, σ(u_k x + b_k), \quad u_k, v_k > 0
+
+    Positive u and v are softplus of free parameters; the biases are free. The paper's constant b is left out,
+    because a softmax does not see it. f starts as the identity on [−interval, interval] up to a constant, but
+    for the ends: with centres Δ apart, v = Δ and u = 2/Δ, the slope is 1 within 0.3 % where sigmoids overlap.
+
+    Args:
+        hidden_units: number of sigmoids.
+        interval: half the width of the interval covered.
+
+    Raises:
+        ConfigurationError: for fewer than one unit, or an interval that is not positive.
+    """
+
+    def __init__(self, *, hidden_units: int = 10, interval: float = 20.0) -> None:
+        super().__init__()
+        if hidden_units < 1 or interval <= 0:
+            raise ConfigurationError(
+                f"a monotonic network needs hidden_units ≥ 1 and interval > 0, not {hidden_units} and {interval}"
+            )
+        spacing = 2 * interval / hidden_units
+        centers = spacing * (torch.arange(hidden_units) + 0.5) - interval
+        self.u = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), 2 / spacing)))
+        self.v = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), spacing)))
+        self.b = nn.Parameter(-2 / spacing * centers)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Apply f to each element."""
+        result: Tensor = _SigmoidSum.apply(inputs, F.softplus(self.u), F.softplus(self.v), self.b)
+        return result
+
+
+class _SigmoidSum(torch.autograd.Function):
+    """f and its gradients, one unit at a time: never a tensor as many times larger as there are units."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, u: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(inputs, u, v, b)
+        result = torch.zeros_like(inputs)
+        for scale, height, bias in zip(u, v, b, strict=True):
+            result.addcmul_(torch.addcmul(bias, inputs, scale).sigmoid_(), height)
+        return result
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, ...]:
+        inputs, u, v, b = ctx.saved_tensors
+        inputs_gradient = torch.zeros_like(inputs)
+        u_gradient, v_gradient, b_gradient = torch.empty_like(u), torch.empty_like(v), torch.empty_like(b)
+        for k, (scale, height, bias) in enumerate(zip(u, v, b, strict=True)):
+            activation = torch.addcmul(bias, inputs, scale).sigmoid_()
+            weighted = upstream * activation
+            v_gradient[k] = weighted.sum()
+            weighted.addcmul_(weighted, activation, value=-1).mul_(height)
+            b_gradient[k] = weighted.sum()
+            u_gradient[k] = (weighted * inputs).sum()
+            inputs_gradient.addcmul_(weighted, scale)
+        return inputs_gradient, u_gradient, v_gradient, b_gradient
+
+
+def _inverse_softplus(values: Tensor) -> Tensor:
+    """Return r with softplus(r) = ``values``, for values of any size."""
+    return values + torch.log(-torch.expm1(-values))
