@@ -10,13 +10,14 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import ConfigurationError
-from .base import Factors, Head, HeadConfig, RankBound
+from .base import Head, HeadConfig, RankBound
 from .lms_net import LMSNet
 from .lms_plif import LMSPLIF
 from .log_linear import LogLinear
 from .moc import MoC
 from .mos import MoS
 from .pointwise import Pointwise
+from .scores import Factors, Scores
 from .sigsoftmax import Sigsoftmax
 from .softmax import Softmax
 
@@ -76,6 +77,7 @@ __all__ = [
     "MoS",
     "Pointwise",
     "RankBound",
+    "Scores",
     "Sigsoftmax",
     "Softmax",
     "build",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from typing import Any, ClassVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
-
-Reduction = Literal["mean", "sum", "none"]
+from .blocked import blocked_nll
+from .scores import Reduction, Scores, log_prob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +46,6 @@ class RankBound:
     """Bound on the rank of A with each row's mean subtracted."""
     why: str
     """The reason, in one sentence."""
-
-
-class Factors(NamedTuple):
-    """Logits as ``contexts @ weight.T + bias``: the log-linear form (MoS paper eq. 1)."""
-
-    contexts: Tensor
-    """H, shape (…, d)."""
-    weight: Tensor
-    """W, shape (M, d)."""
-    bias: Tensor | None
-    """b, shape (M,)."""
 
 
 class Head(nn.Module, ABC):
@@ -95,36 +84,82 @@ class Head(nn.Module, ABC):
             )
         self.weight = cast(nn.Parameter, embedding.weight)
 
-    def check_targets(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
-        """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""
-        if targets.shape != hidden.shape[:-1]:
-            raise ConfigurationError(
-                f"hidden states of shape {tuple(hidden.shape)} need targets of shape {tuple(hidden.shape[:-1])}, "
-                f"not {tuple(targets.shape)}"
-            )
-        if reduction not in get_args(Reduction):
-            raise ConfigurationError(
-                f"unknown reduction {reduction!r}; known reductions are {', '.join(get_args(Reduction))}"
-            )
-
     @abstractmethod
-    def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return log P(x | hidden) in nats: (…, hidden_size) → (…, M)."""
-
-    @abstractmethod
-    def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-        """Return −log P(target | hidden) in nats without ever holding all contexts' log-probabilities.
-
-        Args:
-            hidden: float, (…, hidden_size).
-            targets: int64, (…), token ids.
-            reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the shape of ``targets``.
-
-        Raises:
-            ConfigurationError: for targets of another shape, or an unknown reduction.
-        """
+    def scores(self, hidden: Tensor) -> Scores:
+        """Say what the probabilities are made of: (…, hidden_size) → contexts (…, K, d) and log-priors (…, K)."""
 
     @property
     @abstractmethod
     def rank_bound(self) -> RankBound:
         """What algebra says of the rank of the log-probability matrix."""
+
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """Return log P(x | hidden) in nats, in float32 or wider: (…, hidden_size) → (…, M)."""
+        return log_prob(self.scores(hidden))
+
+    def nll(
+        self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean", ignore_index: int | None = None
+    ) -> Tensor:
+        """Return −log P(target | hidden) in nats without ever holding all contexts' log-probabilities.
+
+        Args:
+            hidden: float, (…, hidden_size).
+            targets: int64, (…), token ids.
+            reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the shape of ``targets``. The mean of no target is
+                NaN, as in torch.
+            ignore_index: targets that do not count: the mean is that of the others, and with ``"none"`` the loss
+                there is 0. Finding them waits for a CUDA device.
+
+        Returns:
+            The loss in float32, or in float64 for hidden states in float64. A target of probability 0 has the
+            loss +∞ and a finite gradient.
+
+        Raises:
+            ConfigurationError: for hidden states of another size, targets of another shape or type, an unknown
+                reduction, or, on the CPU, a target that is no token id.
+        """
+        self._check(hidden, targets, reduction)
+        rows, ids = hidden.reshape(-1, self.hidden_size), targets.reshape(-1)
+        kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
+        if kept is not None:
+            rows, ids = rows[kept], ids[kept]
+        self._check_range(ids)
+        loss = blocked_nll(self.scores(rows), ids, reduction=reduction)
+        if reduction != "none":
+            return loss
+        if kept is not None:
+            loss = loss.new_zeros(targets.numel()).index_put((kept,), loss)
+        return loss.view(targets.shape)
+
+    def penalty(self, hidden: Tensor) -> Tensor | None:
+        """Return what the head's own regularization adds to a training loss, a scalar, or ``None`` for nothing."""
+        return None
+
+    def _check(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
+        """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""
+        if hidden.shape[-1:] != (self.hidden_size,):
+            raise ConfigurationError(
+                f"{type(self).__name__} takes hidden states of size {self.hidden_size}, not shape {tuple(hidden.shape)}"
+            )
+        if targets.shape != hidden.shape[:-1]:
+            raise ConfigurationError(
+                f"hidden states of shape {tuple(hidden.shape)} need targets of shape {tuple(hidden.shape[:-1])}, "
+                f"not {tuple(targets.shape)}"
+            )
+        if targets.dtype != torch.int64:
+            raise ConfigurationError(f"targets must be token ids of type int64, not {targets.dtype}")
+        if reduction not in get_args(Reduction):
+            raise ConfigurationError(
+                f"unknown reduction {reduction!r}; known reductions are {', '.join(get_args(Reduction))}"
+            )
+
+    def _check_range(self, ids: Tensor) -> None:
+        """Refuse ids outside the vocabulary, where looking costs nothing: CUDA's own kernels stop at one."""
+        if ids.device.type != "cpu" or not ids.numel():
+            return
+        low, high = (bound.item() for bound in ids.aminmax())
+        if low < 0 or high >= self.vocab_size:
+            raise ConfigurationError(
+                f"target {low if low < 0 else high} is none of the token ids 0 to {self.vocab_size - 1}; give "
+                "ignore_index to leave targets out"
+            )

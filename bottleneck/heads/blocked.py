@@ -2,106 +2,82 @@ r"""The negative log-likelihood of a head, block by block, with its gradients fr
 
 A mixture's loss needs only its K log-partition values, not the N × K × M tensor of its components:
 
-.. math:: -\log P(y) = -\log \sum_k \exp(\log π_k + h_k·w_y + b_y - \log Z_k)
+.. math:: -\log P(y) = -\log \sum_k \exp(\log π_k + z_{k,y} - \log Z_k)
 
 and, with the responsibilities :math:`r_k = P(k | y)` and component probabilities :math:`p_k`, the gradient in
-the logits of component k is :math:`r_k (p_k - 1_y)`. So each block of logits is made once, turned into its
+the logits z of component k is :math:`r_k (p_k - 1_y)`. So each block of logits is made once, turned into its
 own gradient in place, and dropped: three matrix products in all, and no more than a few blocks in memory, however
 long the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .base import Reduction
 from .first_order import first_order
+from .scores import Factors, Reduction, Scores, widest
 
 BLOCK_BYTES = 8 << 20
 """One block of logits: it stays in cache between the passes over it and still fills a matrix product."""
 
 
-def mixture_nll(
-    contexts: Tensor,
-    log_prior: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    *,
-    reduction: Reduction = "mean",
-    block_bytes: int = BLOCK_BYTES,
-) -> Tensor:
-    """Return the negative log-likelihood of a mixture of softmaxes (MoS paper §2.4), in nats.
+def blocked_nll(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return the negative log-likelihood of `Scores` in nats, in float32 or wider.
+
+    Matrix products are made in the type of the contexts, or in autocast's, and all else in float32 or wider. A target
+    of probability 0 has the loss +∞ and a finite gradient: that of its components, each weighted by its prior.
 
     Args:
-        contexts: float, (N, K, d); K = 1 is a plain softmax.
-        log_prior: float, (N, K), log mixture weights, normalized.
-        weight: float, (M, d).
-        bias: float, (M,) or ``None``.
+        scores: with N rows: contexts (N, K, d), log-prior (N, K).
         targets: int64, (N,).
-        reduction: ``"mean"``, ``"sum"`` or ``"none"`` (N values).
-        block_bytes: memory for one block of logits.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` (N values); the mean of no row is NaN, as torch's is.
     """
-    per_row = _per_row(reduction)
-    result = _MixtureNLL.apply(contexts, log_prior, weight, bias, targets, per_row, block_bytes)
-    return _reduce(result, targets, reduction, per_row)
+    # The gradients of a scalar are made at once, their weights being known; others wait for the backward pass.
+    per_row = reduction == "none" or not torch.is_grad_enabled()
+    layout = _Layout(scores.function, len(scores.factors), _product_type(scores.factors[0].contexts))
+    result: Tensor = _BlockedNLL.apply(layout, per_row, targets, *layout.pack(scores))
+    if per_row and reduction != "none":
+        result = result.sum()
+    return result / targets.numel() if reduction == "mean" else result
 
 
-def pointwise_nll(
-    contexts: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    function: nn.Module,
-    *,
-    reduction: Reduction = "mean",
-    block_bytes: int = BLOCK_BYTES,
-) -> Tensor:
-    """Return the negative log-likelihood of ``softmax(function(logits))`` (LMS paper eq. 12), in nats.
+class _Parts(NamedTuple):
+    """What a pass works on, or the gradients in it: ``None`` where there is nothing or nothing is wanted."""
 
-    ``function`` acts on each logit alone and may have parameters, which receive their gradients. The other
-    arguments are those of `mixture_nll`, with ``contexts`` (N, d).
-    """
-    per_row = _per_row(reduction)
-    result = _PointwiseNLL.apply(
-        contexts, weight, bias, targets, function, per_row, block_bytes, *function.parameters()
-    )
-    return _reduce(result, targets, reduction, per_row)
+    log_prior: Tensor | None
+    factors: list[tuple[Tensor | None, Tensor | None, Tensor | None]]
+    parameters: Sequence[Tensor | None]
 
 
-def _per_row(reduction: Reduction) -> bool:
-    """Return whether gradients wait for the backward pass, if one comes: a scalar's are made at once, weights known."""
-    return reduction == "none" or not torch.is_grad_enabled()
+class _Layout(NamedTuple):
+    """How the parts lie in the flat list of tensors that autograd sees, and how they are worked on."""
+
+    function: nn.Module | None
+    factors: int
+    product_type: torch.dtype
+
+    def pack(self, scores: Scores) -> list[Tensor | None]:
+        parameters = [] if self.function is None else list(self.function.parameters())
+        return [scores.log_prior, *(tensor for factors in scores.factors for tensor in factors), *parameters]
+
+    def unpack(self, tensors: Sequence[Tensor | None]) -> _Parts:
+        end = 1 + 3 * self.factors
+        factors = [(tensors[i], tensors[i + 1], tensors[i + 2]) for i in range(1, end, 3)]
+        return _Parts(tensors[0], factors, tensors[end:])
 
 
-def _reduce(result: Tensor, targets: Tensor, reduction: Reduction, per_row: bool) -> Tensor:
-    total = result.sum() if per_row and reduction != "none" else result
-    return total / targets.numel() if reduction == "mean" else total
-
-
-class _MixtureNLL(torch.autograd.Function):
+class _BlockedNLL(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        contexts: Tensor,
-        log_prior: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        per_row: bool,
-        block_bytes: int,
-    ) -> Tensor:
-        inputs = (contexts, log_prior, weight, bias)
-        ctx.per_row, ctx.block_bytes = per_row, block_bytes
-        wanted = any(ctx.needs_input_grad[:4])
-        gradients = _zeros_like(inputs) if wanted and not per_row else None
-        nll = _mixture_pass(inputs, targets, None, gradients, block_bytes)
+    def forward(ctx: Any, layout: _Layout, per_row: bool, targets: Tensor, *tensors: Tensor | None) -> Tensor:
+        ctx.layout, ctx.per_row, wanted = layout, per_row, ctx.needs_input_grad[3:]
+        gradients = _zeros(tensors, wanted) if any(wanted) and not per_row else None
+        nll = _pass(layout, tensors, targets, None, gradients)
         if per_row:
-            ctx.save_for_backward(*inputs, targets)
+            ctx.save_for_backward(targets, *tensors)
             return nll
         if gradients is not None:
             ctx.save_for_backward(*gradients)
@@ -111,166 +87,149 @@ class _MixtureNLL(torch.autograd.Function):
     @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.per_row:
-            *inputs, targets = ctx.saved_tensors
-            gradients = _zeros_like(inputs)
-            _mixture_pass(inputs, targets, upstream, gradients, ctx.block_bytes)
+            targets, *tensors = ctx.saved_tensors
+            gradients = _zeros(tensors, ctx.needs_input_grad[3:])
+            _pass(ctx.layout, tensors, targets, upstream, gradients)
         else:
             gradients = [None if g is None else g * upstream for g in ctx.saved_tensors]
-        return (*gradients, None, None, None)
+        return (None, None, None, *gradients)
 
 
-class _PointwiseNLL(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        contexts: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        function: nn.Module,
-        per_row: bool,
-        block_bytes: int,
-        *parameters: Tensor,
-    ) -> Tensor:
-        inputs = (contexts, weight, bias)
-        ctx.function, ctx.per_row, ctx.block_bytes, ctx.parameters = (
-            function,
-            per_row,
-            block_bytes,
-            parameters,
-        )
-        wanted = any(ctx.needs_input_grad)
-        gradients = _zeros_like((*inputs, *parameters)) if wanted and not per_row else None
-        nll = _pointwise_pass(inputs, targets, function, parameters, None, gradients, block_bytes)
-        if per_row:
-            ctx.save_for_backward(*inputs, targets)
-            return nll
-        if gradients is not None:
-            ctx.save_for_backward(*gradients)
-        return nll.sum()
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.per_row:
-            *inputs, targets = ctx.saved_tensors
-            gradients = _zeros_like((*inputs, *ctx.parameters))
-            _pointwise_pass(inputs, targets, ctx.function, ctx.parameters, upstream, gradients, ctx.block_bytes)
-        else:
-            gradients = [None if g is None else g * upstream for g in ctx.saved_tensors]
-        return (*gradients[:3], None, None, None, None, *gradients[3:])
-
-
-def _mixture_pass(
-    inputs: Any,
+def _pass(
+    layout: _Layout,
+    tensors: Sequence[Tensor | None],
     targets: Tensor,
     upstream: Tensor | None,
     gradients: list[Tensor | None] | None,
-    block_bytes: int,
 ) -> Tensor:
     """Return the nll of each row; add the gradients of ``Σ upstream · nll`` into ``gradients``."""
-    contexts, log_prior, weight, bias = inputs
-    count, components, _ = contexts.shape
-    nll = contexts.new_empty(count)
-    for rows in _blocks(count, components * weight.shape[0] * contexts.element_size(), block_bytes):
-        flat = contexts[rows].reshape(-1, contexts.shape[2])
-        logits = _logits(flat, weight, bias)
-        index = targets[rows].view(-1, 1, 1).expand(-1, components, 1)
-        by_component = (-1, components, weight.shape[0])
-        target_logit = logits.view(by_component).gather(2, index).squeeze(2)
-        probability, top, log_top = _normalize(logits)
-        joint = log_prior[rows] + ((target_logit - top.view_as(target_logit)) + log_top.view_as(target_logit))
-        nll[rows] = -torch.logsumexp(joint, 1)
-        if gradients is None:
-            continue
-        responsibility = torch.exp(joint + nll[rows].unsqueeze(1))
-        if upstream is not None:
-            responsibility = responsibility * upstream[rows].unsqueeze(1)
-        probability.mul_(responsibility.reshape(-1, 1))
-        probability.view(by_component).scatter_add_(2, index, -responsibility.unsqueeze(2))
-        _add_linear_gradients(gradients[0], gradients[2], gradients[3], rows, flat, weight, probability)
-        prior_gradient = gradients[1]
-        assert prior_gradient is not None
-        prior_gradient[rows] = -responsibility
+    parts = layout.unpack(tensors)
+    into = None if gradients is None else layout.unpack(gradients)
+    factors = [_narrow(factors, layout.product_type) for factors in parts.factors]
+    wide = widest(layout.product_type)
+    nll = torch.empty(targets.shape, dtype=wide, device=targets.device)
+    with torch.autocast(targets.device.type, enabled=False):
+        for rows in _blocks(factors, wide):
+            log_prior = None if parts.log_prior is None else parts.log_prior[rows]
+            products = [_logits(one, rows).to(wide) for one in factors]
+            bent = _bend(layout.function, products, keep=into is not None)
+            nll[rows], responsibility, probability = _normalize(bent.detach(), log_prior, targets[rows])
+            if into is None:
+                continue
+            if upstream is not None:
+                responsibility = responsibility * upstream[rows].unsqueeze(1)
+            if into.log_prior is not None:
+                into.log_prior[rows] = -responsibility
+            probability.scatter_(2, _at(targets[rows], responsibility), -1.0, reduce="add")
+            if layout.function is None:
+                logit_gradients, by_row = [probability], responsibility
+            else:
+                variable = [(p, g) for p, g in zip(parts.parameters, into.parameters, strict=True) if g is not None]
+                upstream_of_function = probability.mul_(responsibility.unsqueeze(2))
+                found = torch.autograd.grad(bent, [*products, *(p for p, _ in variable)], upstream_of_function)
+                logit_gradients, by_row = list(found[: len(products)]), None
+                for (_, total), own in zip(variable, found[len(products) :], strict=True):
+                    total.add_(own)
+            for one, place, gradient in zip(factors, into.factors, logit_gradients, strict=True):
+                _add_linear_gradients(place, one, rows, gradient, by_row)
     return nll
 
 
-def _pointwise_pass(
-    inputs: Any,
-    targets: Tensor,
-    function: Callable[[Tensor], Tensor],
-    parameters: tuple[Tensor, ...],
-    upstream: Tensor | None,
-    gradients: list[Tensor | None] | None,
-    block_bytes: int,
-) -> Tensor:
-    """Return the nll of each row; add the gradients of ``Σ upstream · nll`` into ``gradients``."""
-    contexts, weight, bias = inputs
-    nll = contexts.new_empty(contexts.shape[0])
-    for rows in _blocks(contexts.shape[0], weight.shape[0] * contexts.element_size(), block_bytes):
-        logits = _logits(contexts[rows], weight, bias)
-        index = targets[rows].unsqueeze(1)
-        with torch.set_grad_enabled(gradients is not None):
-            logits.requires_grad_(gradients is not None)
-            bent = function(logits)
-        values = bent.detach()
-        target_value = values.gather(1, index).squeeze(1)
-        probability, top, log_top = _normalize(values)
-        nll[rows] = (top - target_value) - log_top
-        if gradients is None:
-            continue
-        probability.scatter_add_(1, index, -torch.ones_like(target_value).unsqueeze(1))
-        if upstream is not None:
-            probability.mul_(upstream[rows].unsqueeze(1))
-        variable = [p for p in parameters if p.requires_grad]
-        logit_gradient, *own = torch.autograd.grad(bent, [logits, *variable], probability)
-        _add_linear_gradients(gradients[0], gradients[1], gradients[2], rows, contexts[rows], weight, logit_gradient)
-        remaining = iter(own)
-        for total, parameter in zip(gradients[3:], parameters, strict=True):
-            if parameter.requires_grad and total is not None:
-                total.add_(next(remaining))
-    return nll
+def _logits(factors: Factors, rows: slice) -> Tensor:
+    """Return the products (B, K, M) of a block of contexts."""
+    contexts = factors.contexts[rows]
+    flat = contexts.reshape(-1, contexts.shape[2])
+    products = flat @ factors.weight.T if factors.bias is None else torch.addmm(factors.bias, flat, factors.weight.T)
+    return products.view(*contexts.shape[:2], -1)
 
 
-def _logits(contexts: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return contexts @ weight.T if bias is None else torch.addmm(bias, contexts, weight.T)
+def _bend(function: nn.Module | None, products: list[Tensor], *, keep: bool) -> Tensor:
+    """Return the logits that the function makes, with the way back through it where it is to be kept."""
+    if function is None:
+        return products[0]
+    with torch.set_grad_enabled(keep):
+        bent: Tensor = function(*(product.requires_grad_(keep) for product in products))
+    return bent
 
 
-def _normalize(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, by rows, softmax(logits), the largest logit, and that one's log-probability.
+def _normalize(logits: Tensor, log_prior: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, of a block of logits (B, K, M), the losses (B,), responsibilities (B, K) and softmaxes (B, K, M).
 
     The fused softmax kernel gives the probability of the largest logit (never below 1/M, so its logarithm is
     accurate), and with it log P(y) = (z_y − top) + log P(top) without a second pass over the block. The
     log-partition itself is never made: at large logits its rounding would swallow a small loss.
     """
-    top, index = logits.max(1)
-    probability = torch.softmax(logits, 1)
-    return probability, top, torch.log(probability.gather(1, index.unsqueeze(1)).squeeze(1))
+    top, probability = logits.amax(2), torch.softmax(logits, 2)
+    by_component = (logits.gather(2, _at(targets, top)).squeeze(2) - top) + torch.log(probability.amax(2))
+    joint = by_component if log_prior is None else log_prior + by_component
+    nll = -torch.logsumexp(joint, 1)
+    prior = torch.ones_like(joint) if log_prior is None else torch.exp(log_prior).to(joint.dtype)
+    responsibility = torch.where(nll.isposinf().unsqueeze(1), prior, torch.exp(joint + nll.unsqueeze(1)))
+    return nll, responsibility, probability
+
+
+def _at(targets: Tensor, components: Tensor) -> Tensor:
+    """Return the index (B, K, 1) of each component's logit of the target."""
+    return targets.view(-1, 1, 1).expand(-1, components.shape[1], 1)
 
 
 def _add_linear_gradients(
-    contexts_gradient: Tensor | None,
-    weight_gradient: Tensor | None,
-    bias_gradient: Tensor | None,
+    into: tuple[Tensor | None, Tensor | None, Tensor | None],
+    factors: Factors,
     rows: slice,
-    contexts: Tensor,
-    weight: Tensor,
     logit_gradient: Tensor,
+    by_row: Tensor | None,
 ) -> None:
-    """Carry a block's logit gradient back through ``contexts @ weight.T + bias``."""
-    assert contexts_gradient is not None
-    assert weight_gradient is not None
-    contexts_gradient[rows] = (logit_gradient @ weight).view_as(contexts_gradient[rows])
-    weight_gradient.addmm_(logit_gradient.T, contexts)
+    """Carry a block's logit gradient, each row of it times ``by_row``, back through the product.
+
+    The thin matrices take the rows' factors, which spares a pass over the block.
+    """
+    contexts_gradient, weight_gradient, bias_gradient = into
+    contexts = factors.contexts[rows].flatten(0, 1)
+    flat = logit_gradient.flatten(0, 1)
+    scale = flat.new_ones(len(flat), 1) if by_row is None else by_row.reshape(-1, 1)
     if bias_gradient is not None:
-        bias_gradient.add_(logit_gradient.sum(0))
+        bias_gradient.addmv_(flat.T, scale.squeeze(1))
+    flat = flat.to(factors.weight.dtype)
+    if contexts_gradient is not None:
+        contexts_gradient[rows] = (scale * (flat @ factors.weight)).view_as(contexts_gradient[rows])
+    if weight_gradient is not None:
+        scaled = (scale * contexts).to(flat.dtype)
+        if weight_gradient.dtype == flat.dtype:
+            weight_gradient.addmm_(flat.T, scaled)
+        else:
+            weight_gradient.add_(flat.T @ scaled)
 
 
-def _blocks(count: int, bytes_per_row: int, block_bytes: int) -> Iterator[slice]:
-    rows = max(1, block_bytes // bytes_per_row)
+def _blocks(factors: Sequence[Factors], wide: torch.dtype) -> Iterator[slice]:
+    """Cut the rows so that a block's products, all components of a row together, fill ``BLOCK_BYTES``."""
+    count = factors[0].contexts.shape[0]
+    row = sum(one.contexts.shape[1] * one.weight.shape[0] for one in factors) * wide.itemsize
+    rows = max(1, BLOCK_BYTES // row)
     for start in range(0, count, rows):
         yield slice(start, min(start + rows, count))
 
 
-def _zeros_like(tensors: Any) -> list[Tensor | None]:
-    return [None if t is None else torch.zeros_like(t, memory_format=torch.contiguous_format) for t in tensors]
+def _narrow(factors: tuple[Tensor | None, ...], dtype: torch.dtype) -> Factors:
+    contexts, weight, bias = (tensor if tensor is None else tensor.to(dtype) for tensor in factors)
+    assert contexts is not None
+    assert weight is not None
+    return Factors(contexts, weight, bias)
+
+
+def _product_type(contexts: Tensor) -> torch.dtype:
+    """Return the type of the matrix products: autocast's, where it is on and not for float64."""
+    device = contexts.device.type
+    if torch.is_autocast_enabled(device) and contexts.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return contexts.dtype
+
+
+def _zeros(tensors: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Return the sums that gradients go into, in float32 or wider."""
+    return [
+        torch.zeros(tensor.shape, dtype=widest(tensor.dtype), device=tensor.device)
+        if tensor is not None and want
+        else None
+        for tensor, want in zip(tensors, wanted, strict=True)
+    ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import torch
 from torch import Tensor
 
-from .base import Factors, Head, RankBound, Reduction
-from .blocked import mixture_nll
+from .base import Head, RankBound
+from .scores import Factors, Scores
 
 
 class LogLinear(Head):
@@ -25,18 +24,9 @@ class LogLinear(Head):
         """Return H, W and b with logits = H Wᵀ + b, so that A = [H, 1, −log Z] [W, b, 1]ᵀ."""
         return Factors(self.context(hidden), self.weight, self.bias)
 
-    def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return log P(x | hidden) in nats: (…, hidden_size) → (…, M)."""
-        logits = torch.nn.functional.linear(self.context(hidden), self.weight, self.bias)
-        return torch.log_softmax(logits, -1)
-
-    def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-        """Return −log P(target | hidden) in nats; see `Head.nll`."""
-        self.check_targets(hidden, targets, reduction)
-        contexts = self.context(hidden).reshape(-1, 1, self.embedding_size)
-        certain = contexts.new_zeros(contexts.shape[0], 1)
-        loss = mixture_nll(contexts, certain, self.weight, self.bias, targets.reshape(-1), reduction=reduction)
-        return loss.view(targets.shape) if reduction == "none" else loss
+    def scores(self, hidden: Tensor) -> Scores:
+        """Return the logits' factors; see `Head.scores`."""
+        return Scores((Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias),))
 
     @property
     def rank_bound(self) -> RankBound:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from .base import Head, HeadConfig, RankBound, Reduction
-from .blocked import mixture_nll
+from .base import Head, HeadConfig, RankBound
 from .context import ContextVectors, MixtureWeights
+from .scores import Factors, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,25 +46,9 @@ class MoS(Head):
         self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
         self.mixture = MixtureWeights(self.hidden_size, components=components)
 
-    def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return log P(x | hidden) in nats: (…, hidden_size) → (…, M)."""
-        total: Tensor | None = None
-        vectors, log_prior = self.contexts(hidden), self.mixture(hidden)
-        # One component at a time: K × M log-probabilities a context are never held together.
-        for k in range(self.config.components):
-            logits = F.linear(vectors[..., k, :], self.weight, self.bias)
-            term = torch.log_softmax(logits, -1) + log_prior[..., k : k + 1]
-            total = term if total is None else torch.logaddexp(total, term)
-        assert total is not None
-        return total
-
-    def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-        """Return −log P(target | hidden) in nats; see `Head.nll`."""
-        self.check_targets(hidden, targets, reduction)
-        vectors = self.contexts(hidden).reshape(-1, self.config.components, self.embedding_size)
-        log_prior = self.mixture(hidden).reshape(-1, self.config.components)
-        loss = mixture_nll(vectors, log_prior, self.weight, self.bias, targets.reshape(-1), reduction=reduction)
-        return loss.view(targets.shape) if reduction == "none" else loss
+    def scores(self, hidden: Tensor) -> Scores:
+        """Return the K components' factors and their weights; see `Head.scores`."""
+        return Scores((Factors(self.contexts(hidden), self.weight, self.bias),), self.mixture(hidden))
 
     @property
     def rank_bound(self) -> RankBound:

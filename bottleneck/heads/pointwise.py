@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from .base import Head, RankBound, Reduction
-from .blocked import pointwise_nll
+from .base import Head, RankBound
 from .context import single_context
+from .scores import Factors, Scores
 
 
 class Pointwise(Head):
@@ -29,17 +27,10 @@ class Pointwise(Head):
         """Return the context vectors h: (…, hidden_size) → (…, d)."""
         return hidden if self.contexts is None else self.contexts(hidden).squeeze(-2)
 
-    def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return log P(x | hidden) in nats: (…, hidden_size) → (…, M)."""
-        logits = F.linear(self.context(hidden), self.weight, self.bias)
-        return torch.log_softmax(self.function(logits), -1)
-
-    def nll(self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-        """Return −log P(target | hidden) in nats; see `Head.nll`."""
-        self.check_targets(hidden, targets, reduction)
-        contexts = self.context(hidden).reshape(-1, self.embedding_size)
-        loss = pointwise_nll(contexts, self.weight, self.bias, targets.reshape(-1), self.function, reduction=reduction)
-        return loss.view(targets.shape) if reduction == "none" else loss
+    def scores(self, hidden: Tensor) -> Scores:
+        """Return the logits' factors and the function on them; see `Head.scores`."""
+        factors = Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias)
+        return Scores((factors,), function=self.function)
 
     @property
     def rank_bound(self) -> RankBound:

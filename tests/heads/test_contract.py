@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -144,10 +143,7 @@ def _with_block_bytes(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> list
 
     make_logits = blocked._logits
     monkeypatch.setattr(blocked, "_logits", logits)
-    for function in (blocked.mixture_nll, blocked.pointwise_nll):
-        for module in (heads.log_linear, heads.mos, heads.pointwise):
-            if hasattr(module, function.__name__):
-                monkeypatch.setattr(module, function.__name__, partial(function, block_bytes=block_bytes))
+    monkeypatch.setattr(blocked, "BLOCK_BYTES", block_bytes)
     return seen
 
 
