@@ -124,11 +124,12 @@ def _pass(
             if layout.function is None:
                 logit_gradients, by_row = [probability], responsibility
             else:
-                variable = [(p, g) for p, g in zip(parts.parameters, into.parameters, strict=True) if g is not None]
-                upstream_of_function = probability.mul_(responsibility.unsqueeze(2))
-                found = torch.autograd.grad(bent, [*products, *(p for p, _ in variable)], upstream_of_function)
+                pairs = zip(parts.parameters, into.parameters, strict=True)
+                learned = [(p, total) for p, total in pairs if p is not None and total is not None]
+                probability.mul_(responsibility.unsqueeze(2))
+                found = torch.autograd.grad(bent, [*products, *(p for p, _ in learned)], probability)
                 logit_gradients, by_row = list(found[: len(products)]), None
-                for (_, total), own in zip(variable, found[len(products) :], strict=True):
+                for (_, total), own in zip(learned, found[len(products) :], strict=True):
                     total.add_(own)
             for one, place, gradient in zip(factors, into.factors, logit_gradients, strict=True):
                 _add_linear_gradients(place, one, rows, gradient, by_row)

@@ -1,0 +1,72 @@
+"""What a head's probabilities are made of, in one form for all heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+class Factors(NamedTuple):
+    """Logits as ``contexts @ weight.T + bias``: the log-linear form (MoS paper eq. 1)."""
+
+    contexts: Tensor
+    """H, shape (…, d)."""
+    weight: Tensor
+    """W, shape (M, d)."""
+    bias: Tensor | None
+    """b, shape (M,)."""
+
+
+class Scores(NamedTuple):
+    r"""A mixture of softmaxes over functions of logits: every head of the literature is one.
+
+    .. math:: P(x | c) = \sum_k π_{c,k} \mathrm{softmax}_x\, f(h_{c,k}·w_x + b_x, …)
+    """
+
+    factors: tuple[Factors, ...]
+    """Each with contexts of shape (…, K, d); d and K may differ from one to the next."""
+    log_prior: Tensor | None = None
+    """log π, shape (…, K); ``None`` for a single softmax, which has no weight to give."""
+    function: nn.Module | None = None
+    """f: takes the logits (…, K, M) of each of ``factors`` and returns those of the softmaxes, (…, K, M);
+    applied to any number of rows at a time. ``None`` is the identity."""
+
+
+def log_prob(scores: Scores) -> Tensor:
+    """Return log P in nats, (…, M), in float32 or wider."""
+    total: Tensor | None = None
+    for k, logits in enumerate(_components(scores)):
+        term = torch.log_softmax(logits, -1)
+        if scores.log_prior is not None:
+            term = term + scores.log_prior[..., k : k + 1]
+        total = term if total is None else torch.logaddexp(total, term)
+    assert total is not None
+    return total
+
+
+def widest(dtype: torch.dtype) -> torch.dtype:
+    """Return the type that logits of ``dtype`` are normalized in: float32, or float64 where they are that."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _components(scores: Scores) -> Iterator[Tensor]:
+    """Make the logits of one softmax after the other: K × M of them a context are never held together."""
+    if len(scores.factors) > 1:
+        assert scores.function is not None
+        yield from scores.function(*map(_logits, scores.factors)).unbind(-2)
+        return
+    (factors,) = scores.factors
+    for contexts in factors.contexts.unbind(-2):
+        logits = _logits(factors._replace(contexts=contexts))
+        yield logits if scores.function is None else scores.function(logits.unsqueeze(-2)).squeeze(-2)
+
+
+def _logits(factors: Factors) -> Tensor:
+    logits = F.linear(factors.contexts, factors.weight, factors.bias)
+    return logits.to(widest(logits.dtype))
