@@ -17,6 +17,7 @@ from ..errors import ConfigurationError
 from ..files import cache_folder
 from ..progress import SILENT, Progress
 from ..spectrum import (
+    Choice,
     Factored,
     RankReport,
     Spectrum,
@@ -25,14 +26,15 @@ from ..spectrum import (
     entry_roundoff,
     measure,
     numerical_rank,
+    on,
     precision,
 )
-from ..spectrum.compute import DEFAULT_MEMORY, DEFAULT_WIDTH
+from ..spectrum.choice import DEFAULT_WIDTH
 from ..spectrum.gram import check_resolution
 from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
 from ..spectrum.saved import SavedState
-from .base import Source
+from .base import FactorRows, Source
 from .sources import open_source
 
 LONG = 10**12
@@ -50,7 +52,7 @@ def rank(
     rule: str = "press",
     eps: str | float | None = None,
     dtype: str = "float32",
-    max_memory: int = DEFAULT_MEMORY,
+    max_memory: int | None = None,
     width: int = DEFAULT_WIDTH,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -69,9 +71,9 @@ def rank(
         rule: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
         eps: roundoff of the numbers, a type's name or a number; by default what is recorded, or what they show.
         dtype: what a run is evaluated in, ``"float32"`` or ``"float64"``.
-        max_memory: bytes for the decomposition.
+        max_memory: bytes for the decomposition; by default 8 GiB, or what an accelerator has free.
         width: dimensions that a sketch looks at.
-        device: where a run is evaluated.
+        device: where a run is evaluated and the matrix decomposed.
         progress: where to report.
         processes: this process and its partners under PyTorch's launcher (`launched`): contexts are sharded over
             them, and all return the report.
@@ -93,7 +95,21 @@ def rank(
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
         check_resolution(tolerance(1.0, opened.shape, eps_used.value, "press") / MARGIN, 1.0)
-    spectrum = _spectrum(opened, method, eps_used.value, max_memory, width, progress, processes)
+    factors = opened.factors() if method in ("auto", "factored") else None
+    if factors is None and method == "factored":
+        raise ConfigurationError(
+            f"the factored method needs a run with a log-linear head (softmax or moc), not {_what(opened)}; "
+            "use --method auto"
+        )
+    if factors is not None:
+        thin = f"the head's factors have {factors.right.shape[1]:,} columns" if method == "auto" else "asked for"
+        choice = Choice(Factored(factors.right, arithmetic=on(device)), thin)
+    else:
+        seed, eps_value = (0, processes.index), eps_used.value
+        choice = choose(
+            method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
+        )
+    spectrum = _spectrum(opened, factors, choice.method, progress, processes)
     judged: dict[str, Any] = {
         "shape": spectrum.shape,
         "eps": eps_used.value,
@@ -108,6 +124,7 @@ def rank(
         spectrum=spectrum,
         eps=eps_used,
         rule=rule,
+        why=choice.why,
         rank=raw,
         rank_centered=centered,
         bound=asdict(opened.bound),
@@ -160,21 +177,9 @@ def peak_memory_bytes() -> int:
 
 
 def _spectrum(
-    source: Source, method: str, eps: float, max_memory: int, width: int, progress: Progress, processes: Processes
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, progress: Progress, processes: Processes
 ) -> Spectrum:
-    factors = source.factors() if method in ("auto", "factored") else None
-    if factors is None and method == "factored":
-        raise ConfigurationError(
-            f"the factored method needs a run with a log-linear head (softmax or moc), not {_what(source)}; "
-            "use --method auto"
-        )
     block_rows = source.rows_at_once()
-    chosen: SpectrumMethod
-    if factors is not None:
-        chosen = Factored(factors.right)
-    else:
-        seed = (0, processes.index)
-        chosen = choose(method, shape=source.shape, eps=eps, max_memory=max_memory, width=width, seed=seed)
     with progress.bar("reading log-probabilities", chosen.passes * source.shape[0], "contexts") as bar:
 
         def share(done: int) -> Callable[[int], bool]:
@@ -195,7 +200,8 @@ def _spectrum(
         if factors is not None:
             return measure(lambda done: factors.left(share(done)), chosen, processes=processes)
         saved = None
-        if chosen.passes == 1 and source.shape[0] * source.shape[1] ** 2 > LONG:
+        # A sketch's second pass begins for all processes together: one of them alone cannot go back to it.
+        if (chosen.passes == 1 or processes.count == 1) and source.shape[0] * source.shape[1] ** 2 > LONG:
             about = {
                 "identity": dict(source.identity),
                 "source": {key: value for key, value in source.description.items() if key != "path"},

@@ -3,12 +3,16 @@
 Floor 1: this package takes arrays or blocks of rows and knows no language model.
 """
 
+from .accelerator import Accelerator, on
+from .arithmetic import Arithmetic
 from .base import Spectrum, SpectrumMethod
-from .compute import choose, measure, singular_values
+from .choice import Choice, choose
+from .compute import measure, singular_values
 from .dense import Dense
 from .factored import Factored
 from .files import load_spectrum, save_spectrum
 from .gram import Gram
+from .host import Host
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, Provenance, precision
 from .processes import ALONE, Processes, launched
@@ -16,15 +20,20 @@ from .report import RankReport
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
 from .tsqr import TSQR
+from .wide_gram import WideGram
 
 __all__ = [
     "ALONE",
     "EPS",
     "RULES",
     "TSQR",
+    "Accelerator",
+    "Arithmetic",
+    "Choice",
     "Dense",
     "Factored",
     "Gram",
+    "Host",
     "Precision",
     "Processes",
     "Provenance",
@@ -33,6 +42,7 @@ __all__ = [
     "Sketch",
     "Spectrum",
     "SpectrumMethod",
+    "WideGram",
     "choose",
     "effective_rank",
     "entropy_rank",
@@ -41,6 +51,7 @@ __all__ = [
     "load_spectrum",
     "measure",
     "numerical_rank",
+    "on",
     "precision",
     "save_spectrum",
     "singular_values",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-import numpy as np
-import scipy.linalg
+import torch
+from torch import Tensor
 
-from .base import Matrix, Spectrum, SpectrumMethod, certified, check_scale, lapack
+from .arithmetic import Arithmetic, Spectra
+from .base import SpectrumMethod, Totals
 
 
 @final
@@ -16,38 +17,24 @@ class Dense(SpectrumMethod):
     """The float64 singular values of the matrix in memory, by LAPACK's divide and conquer (``gesdd``)."""
 
     name = "dense"
-    fields = ("_matrix",)
-    rows_at_once = 1 << 20
+    fields = ("_matrix", "_totals")
 
-    def __init__(self, columns: int) -> None:
-        self._matrix = np.zeros((0, columns))
+    def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
+        super().__init__(columns, arithmetic=arithmetic)
+        self.rows_at_once = 1 << 20
+        self._matrix = self.arithmetic.zeros(0, columns)
 
-    def update(self, rows: Matrix) -> None:
-        """Keep the next rows."""
-        self._matrix = np.concatenate([self._matrix, rows])
+    def _add(self, rows: Tensor) -> None:
+        matrix = torch.cat([self._matrix, rows])
+        self._totals = self._totals + Totals.of(rows)
+        self._matrix = matrix
 
-    def merge(self, state: Mapping[str, Matrix]) -> None:
+    def merge(self, state: Mapping[str, Tensor]) -> None:
         """Keep other rows: their order changes no singular value."""
-        self.update(state["_matrix"])
+        self._matrix = torch.cat([self._matrix, state["_matrix"]])
+        self._totals = self._totals + state["_totals"]
 
-    def finish(self) -> Spectrum:
-        """Return the spectrum of all rows given."""
-        matrix = self._matrix
-        self._matrix = matrix[:0]
-        squared_norm = float(np.einsum("ij,ij->", matrix, matrix))
-        check_scale(squared_norm)
-        with lapack(self.name):
-            values = scipy.linalg.svdvals(matrix, check_finite=False)
-        matrix = matrix - matrix.mean(axis=1, keepdims=True)
-        centered_squared_norm = float(np.einsum("ij,ij->", matrix, matrix))
-        shape = (matrix.shape[0], matrix.shape[1])
-        with lapack(self.name):
-            centered = scipy.linalg.svdvals(matrix, overwrite_a=True, check_finite=False)
-        return certified(
-            values,
-            centered,
-            shape=shape,
-            method=self.name,
-            squared_norm=squared_norm,
-            centered_squared_norm=centered_squared_norm,
-        )
+    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        raw, driver = arithmetic.singular_values(self._matrix, careful=careful)
+        centered, _ = arithmetic.singular_values(self._matrix - self._matrix.mean(1, keepdim=True), careful=careful)
+        return Spectra(raw, centered, driver)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Any, final
 
-import numpy as np
-import scipy.linalg
+import torch
+from torch import Tensor
 
-from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
+from .arithmetic import Arithmetic, Spectra, Values, triangle_of
+from .base import Norms, SpectrumMethod, Totals
 
 
 @final
@@ -24,58 +25,48 @@ class Factored(SpectrumMethod):
 
     Args:
         right: Y, float64, (M, r).
+        arithmetic: where to compute.
     """
 
     name = "factored"
     fields = ("_triangle", "_gram", "_totals")
-    rows_at_once = 8192  # thin blocks one by one cost more in calls than in operations
 
-    def __init__(self, right: Matrix) -> None:
-        self._right = right
-        size = right.shape[1]
-        self._triangle = np.zeros((0, size))
-        self._gram = np.zeros((size, size))
-        self._totals = np.zeros(3)
+    def __init__(self, right: Any, *, arithmetic: Arithmetic | None = None) -> None:
+        super().__init__(right.shape[1], arithmetic=arithmetic)
+        self.rows_at_once = max(2048, 4 * self.columns)  # the triangle on top of each block is work too
+        self._right = self.arithmetic.take(right)
+        self._triangle = self.arithmetic.zeros(0, self.columns)
+        self._gram = self.arithmetic.zeros(self.columns, self.columns)
 
-    def update(self, rows: Matrix) -> None:
-        """Take the next rows of X: float64, (n, r)."""
-        self._triangle = _triangle(np.concatenate([self._triangle, rows]))
-        self._gram = self._gram + rows.T @ rows
+    def _add(self, rows: Tensor) -> None:
+        triangle = triangle_of(torch.cat([self._triangle, rows]))
+        gram = self._gram + rows.T @ rows
         self._totals = self._totals + Totals.of(rows)
+        self._triangle, self._gram = triangle, gram
 
-    def merge(self, state: Mapping[str, Matrix]) -> None:
+    def merge(self, state: Mapping[str, Tensor]) -> None:
         """Take in the triangle and XᵀX of other rows."""
-        self._triangle = _triangle(np.concatenate([self._triangle, state["_triangle"]]))
+        self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
         self._gram = self._gram + state["_gram"]
         self._totals = self._totals + state["_totals"]
 
-    def finish(self) -> Spectrum:
-        """Return the spectrum of X Yᵀ for all rows of X given."""
-        centered = self._right - self._right.mean(axis=0)
-        squared_norm = self._squared_norm(self._right)
-        check_scale(squared_norm)
-        return certified(
-            self._singular_values(self._right),
-            self._singular_values(centered),
-            shape=(Totals.read(self._totals).rows, self._right.shape[0]),
-            method=self.name,
-            squared_norm=squared_norm,
-            centered_squared_norm=self._squared_norm(centered),
-        )
+    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        raw, driver = self._values(self._right, arithmetic, careful)
+        centered, _ = self._values(self._centered(), arithmetic, careful)
+        return Spectra(raw, centered, driver)
 
-    def _singular_values(self, right: Matrix) -> Matrix:
+    def _values(self, right: Tensor, arithmetic: Arithmetic, careful: bool) -> tuple[Values, str]:
         # Columns of zeros, as centring makes of the one beside log Z, would add roundoff and nothing else.
-        kept = right.any(axis=0)
-        if not kept.any():
-            return np.zeros(1)
-        core = self._triangle[:, kept] @ _triangle(right[:, kept]).T
-        with lapack(self.name):
-            return np.asarray(scipy.linalg.svdvals(core, check_finite=False))
+        kept = (right != 0).any(0)
+        core = self._triangle[:, kept] @ triangle_of(right[:, kept]).T
+        return arithmetic.singular_values(core, careful=careful)
 
-    def _squared_norm(self, right: Matrix) -> float:
-        return float(np.einsum("ij,ij->", self._gram, right.T @ right))
+    def _norms(self) -> Norms:
+        shape = (Totals.read(self._totals).rows, len(self._right))
+        return Norms(shape, self._squared_norm(self._right), self._squared_norm(self._centered()))
 
+    def _centered(self) -> Tensor:
+        return self._right - self._right.mean(0)
 
-def _triangle(matrix: Matrix) -> Matrix:
-    """Return R of a QR factorization: (min(n, r), r)."""
-    return np.asarray(np.linalg.qr(matrix, mode="r"))
+    def _squared_norm(self, right: Tensor) -> float:
+        return float((self._gram * (right.T @ right)).sum())

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import final
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.blas import dsymv, dsyr2, dsyrk
-from scipy.linalg.lapack import dsytrd, dsytrd_lwork
+from torch import Tensor
 
 from ..errors import MatrixError
-from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
+from .arithmetic import Arithmetic, Spectra
+from .base import SpectrumMethod, Totals
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
 """Smallest σ/σ_1 it tells from zero: eigenvalues of AᵀA carry an error of a few eps · σ_1², so σ one of √eps · σ_1."""
@@ -31,43 +30,33 @@ class Gram(SpectrumMethod):
     """
 
     name = "gram"
-    fields = ("_centered", "_mixed", "_totals")
-    rows_at_once = 2048  # every update reads and writes the whole Gram matrix
+    fields = ("_gram", "_mixed", "_totals")
+    summed = True
 
-    def __init__(self, columns: int) -> None:
-        self._centered = np.zeros((columns, columns), order="F")
-        self._mixed = np.zeros(columns)
-        self._totals = np.zeros(3)
+    def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
+        super().__init__(columns, arithmetic=arithmetic)
+        self.rows_at_once = 2048  # every update reads and writes the whole Gram matrix
+        self._gram = self.arithmetic.zeros(columns, columns)
+        self._mixed = self.arithmetic.zeros(columns)
 
-    def update(self, rows: Matrix) -> None:
-        """Add the next rows: float64, (n, M)."""
-        means = rows.mean(axis=1)
+    def _add(self, rows: Tensor) -> None:
+        means = rows.mean(1)
         centered = rows - means[:, None]
-        self._totals = self._totals + Totals.of(rows)
-        self._mixed = self._mixed + centered.T @ means
-        self._centered = dsyrk(1.0, centered.T, beta=1.0, c=self._centered, lower=1, overwrite_c=1)
+        totals, mixed = self._totals + Totals.of(rows, means), self._mixed + means @ centered
+        self.arithmetic.add_square(self._gram, centered)
+        self._totals, self._mixed = totals, mixed
 
-    def merge(self, state: Mapping[str, Matrix]) -> None:
+    def merge(self, state: Mapping[str, Tensor]) -> None:
         """Add the sums over other rows."""
-        self._centered += state["_centered"]
+        self._gram += state["_gram"]
         self._mixed = self._mixed + state["_mixed"]
         self._totals = self._totals + state["_totals"]
 
-    def finish(self) -> Spectrum:
-        """Return the spectrum of all rows given; the sums are used up."""
-        totals = Totals.read(self._totals)
-        check_scale(totals.squared_norm)
-        columns = self._centered.shape[0]
-        with lapack(self.name):
-            raw, centered = _eigenvalues(self._centered, self._mixed, totals.squared_means)
-        return certified(
-            np.sqrt(np.maximum(raw, 0.0)),  # what roundoff left of zero may be negative
-            np.sqrt(np.maximum(centered, 0.0)),
-            shape=(totals.rows, columns),
-            method=self.name,
-            squared_norm=totals.squared_norm,
-            centered_squared_norm=totals.squared_norm - columns * totals.squared_means,
-        )
+    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        squared_means = Totals.read(self._totals).squared_means
+        raw, centered, driver = arithmetic.gram_spectra(self._gram, self._mixed, squared_means, careful=careful)
+        # What roundoff left of zero may be negative.
+        return Spectra(np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(centered, 0.0)), driver)
 
 
 def check_resolution(limit: float, sigma_1: float) -> None:
@@ -81,42 +70,3 @@ def check_resolution(limit: float, sigma_1: float) -> None:
             f"the gram method resolves σ/σ_1 down to {RESOLUTION:.1e}, but the tolerance asked for is "
             f"{limit / sigma_1:.1e}: use --method tsqr, or an --eps that fits how the numbers were made"
         )
-
-
-def _eigenvalues(centered: Matrix, mixed: Matrix, squared_means: float) -> tuple[Matrix, Matrix]:
-    r"""Return the eigenvalues of AᵀA and of CᵀC from one tridiagonalization; ``centered`` is overwritten.
-
-    A reflection P takes the direction of all-ones to the first axis, where CᵀC has a row and column of zeros:
-
-    .. math:: P A^⊤A P = \begin{pmatrix} M\, m^⊤m & w^⊤ \\ w & B \end{pmatrix}, \quad
-       P C^⊤C P = \begin{pmatrix} 0 & 0 \\ 0 & B \end{pmatrix}
-
-    LAPACK's ``sytrd`` (lower) never touches the first axis again, so the tridiagonal matrix of AᵀA without its first
-    row and column is that of B, as accurate as if B had been reduced alone.
-
-    Args:
-        centered: CᵀC, its lower triangle, Fortran order.
-        mixed: v = Cᵀm.
-        squared_means: mᵀm.
-    """
-    columns = len(mixed)
-    reflector = np.full(columns, columns**-0.5)
-    reflector[0] += 1.0
-    reflector /= np.linalg.norm(reflector)
-    product = dsymv(2.0, centered, reflector, lower=1)
-    product -= (product @ reflector) * reflector
-    matrix = dsyr2(-1.0, reflector, product, lower=1, a=centered, overwrite_a=1)
-    # P 1 = −√M e₁, and CᵀC 1 = 0 exactly: what roundoff left in the first column is replaced.
-    matrix[:, 0] = -(columns**0.5) * (mixed - 2 * (reflector @ mixed) * reflector)
-    matrix[0, 0] = columns * squared_means
-    work = int(dsytrd_lwork(columns, lower=1)[0])
-    _, diagonal, below, _, _ = dsytrd(matrix, lower=1, lwork=work, overwrite_a=1)
-    raw = _of_tridiagonal(diagonal, below)
-    return raw, np.append(_of_tridiagonal(diagonal[1:], below[1:]), 0.0)
-
-
-def _of_tridiagonal(diagonal: Matrix, below: Matrix) -> Matrix:
-    if diagonal.size == 0:
-        return diagonal
-    found = scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
-    return np.asarray(found, dtype=np.float64)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
 from ..errors import MatrixError
-from .base import Matrix, Spectrum, SpectrumMethod
-from .gram import Gram
+from .base import Spectrum, SpectrumMethod
 
 SECONDS_TO_WAIT = 600
 """How long a process waits for another's state before it gives up."""
@@ -74,8 +74,8 @@ class Processes:
         Gram matrices are summed by all-reduce; triangles are merged pairwise, in ⌈log₂ P⌉ rounds.
         """
         with _partners():
-            if isinstance(method, Gram):
-                method.restore({name: _all_reduce(array) for name, array in method.state().items()})
+            if method.summed:
+                method.restore({name: _all_reduce(tensor) for name, tensor in method.state().items()})
             else:
                 self._merge_pairwise(method)
 
@@ -83,11 +83,12 @@ class Processes:
         distance = 1
         while distance < self.count:
             if self.index % (2 * distance) == distance:
-                for array in method.state().values():
-                    _send(array, self.index - distance)
+                for tensor in method.state().values():
+                    _send(tensor, self.index - distance)
                 return
             if self.index % (2 * distance) == 0 and self.index + distance < self.count:
-                method.merge({name: _receive(self.index + distance) for name in method.fields})
+                received = {name: _receive(self.index + distance, tensor) for name, tensor in method.state().items()}
+                method.merge(received)
             distance *= 2
 
 
@@ -98,6 +99,8 @@ ALONE = Processes()
 def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
     """Join the processes of ``torchrun`` while the block runs; without a launcher this process is alone.
 
+    Tensors travel by NCCL between GPUs, one a process, and by gloo between CPUs.
+
     A process that fails ends the others: they wait for it no longer than ``seconds``.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
@@ -107,7 +110,11 @@ def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
 
     # The launcher ends the others with SIGTERM; a Python handler would not run while they wait inside gloo.
     handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    backend = "gloo"
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
     try:
         patient = dist.new_group(timeout=timedelta(hours=HOURS_TO_DECOMPOSE))
         yield Processes(dist.get_rank(), dist.get_world_size(), patient)
@@ -116,38 +123,33 @@ def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
         signal.signal(signal.SIGTERM, handler)
 
 
-def _all_reduce(array: Matrix) -> Matrix:
-    import torch
+def _all_reduce(tensor: Tensor) -> Tensor:
     import torch.distributed as dist
 
-    # Fortran order is the transposed tensor's own: a view, no copy of an M × M matrix.
-    tensor = torch.from_numpy(array.T if array.flags.f_contiguous else array)
     dist.all_reduce(tensor)
-    summed: Matrix = tensor.numpy()
-    return summed.T if array.flags.f_contiguous else summed
+    return tensor
 
 
-def _send(array: Matrix, to: int) -> None:
-    import torch
+def _send(tensor: Tensor, to: int) -> None:
     import torch.distributed as dist
 
-    contiguous = np.ascontiguousarray(array)
-    shape = torch.tensor([contiguous.ndim, *contiguous.shape, *[0] * (2 - contiguous.ndim)])
-    dist.send(shape, to)
-    dist.send(torch.from_numpy(contiguous), to)
+    double = int(tensor.dtype == torch.float64)
+    sizes = [double, tensor.ndim, *tensor.shape, *[0] * (2 - tensor.ndim)]
+    dist.send(torch.tensor(sizes, device=tensor.device), to)
+    dist.send(tensor.contiguous(), to)
 
 
-def _receive(origin: int) -> Matrix:
-    import torch
+def _receive(origin: int, like: Tensor) -> Tensor:
+    """Return a partner's tensor; only its device is that of ``like``."""
     import torch.distributed as dist
 
-    shape = torch.zeros(3, dtype=torch.int64)
-    dist.recv(shape, origin)
-    dimensions, *sizes = shape.tolist()
-    tensor = torch.zeros(sizes[:dimensions], dtype=torch.float64)
+    header = torch.zeros(4, dtype=torch.int64, device=like.device)
+    dist.recv(header, origin)
+    double, dimensions, *sizes = header.tolist()
+    dtype = torch.float64 if double else torch.float32
+    tensor = torch.zeros(sizes[:dimensions], dtype=dtype, device=like.device)
     dist.recv(tensor, origin)
-    received: Matrix = tensor.numpy()
-    return received
+    return tensor
 
 
 @contextmanager

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What a report says beside the rank, of one kind of source or on request."""
+
+    key: str
+    """Under which it stands in `RankReport.to_dict`."""
+    values: Mapping[str, Any]
+    """Plain values, ready for JSON."""
+    rows: tuple[tuple[str, str], ...]
+    """Label and text, for people."""
+
+
 @dataclass(frozen=True, eq=False)
 class RankReport:
     """A spectrum judged: ranks, their margins, the bound, and where the numbers came from."""
@@ -40,6 +52,10 @@ class RankReport:
     """Wall-clock time of the measurement."""
     peak_memory_bytes: int
     """Largest resident size of the process."""
+    why: str = ""
+    """Why this method computed it."""
+    findings: tuple[Finding, ...] = ()
+    """What is said beside the rank."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, ready for JSON."""
@@ -54,6 +70,7 @@ class RankReport:
             "bound": dict(self.bound),
             "eps": asdict(self.eps),
             "method": self.spectrum.method,
+            "method_why": self.why,
             "rule": self.rule,
             "rank": asdict(self.rank),
             "rank_centered": asdict(self.rank_centered),
@@ -67,8 +84,10 @@ class RankReport:
             "certificate": {
                 "frobenius_relative_error": self.spectrum.frobenius_relative_error,
                 "finite": True,
+                "driver": self.spectrum.driver,
                 "residual": residual,
             },
+            **{finding.key: dict(finding.values) for finding in self.findings},
             "seconds": self.seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
             "version": __version__,
@@ -100,7 +119,9 @@ class RankReport:
             ("effective rank", effective),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
-            ("method", f"{d['method']}, Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
+            ("method", d["method"] + (f" ({self.why})" if self.why else "")),
+            ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
+            *(row for finding in self.findings for row in finding.rows),
             ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
         ]
 

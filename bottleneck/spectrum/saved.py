@@ -40,24 +40,25 @@ class SavedState:
         self._interval = SECONDS_BETWEEN_SAVES
         self._last = time.monotonic()
 
-    def restore(self, method: SpectrumMethod) -> int:
-        """Put a method back to where it was; return how many rows it has had, 0 when nothing was saved."""
+    def restore(self, method: SpectrumMethod) -> tuple[int, int]:
+        """Put a method back to where it was; return in which pass, and how many rows of it, it had been."""
         try:
             with self.path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 if str(file["about"]) != self._about:
-                    return 0
-                rows = int(file["rows"])
+                    return 0, 0
+                passed, rows = (int(number) for number in file["reached"])
                 method.restore({name: file[name] for name in method.fields})
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return 0  # none, or a damaged one: the computation starts anew
-        return rows
+            return 0, 0  # none, or a damaged one: the computation starts anew
+        return passed, rows
 
-    def offer(self, method: SpectrumMethod, rows: int) -> None:
-        """Save the state after ``rows`` rows, when it is time to."""
+    def offer(self, method: SpectrumMethod, passed: int, rows: int) -> None:
+        """Save the state after ``rows`` rows of a pass, when it is time to."""
         started = time.monotonic()
         if started - self._last < self._interval:
             return
-        arrays: dict[str, Any] = {"about": np.array(self._about), "rows": np.array(rows), **method.state()}
+        state = {name: tensor.cpu().numpy() for name, tensor in method.state().items()}
+        arrays: dict[str, Any] = {"about": np.array(self._about), "reached": np.array([passed, rows]), **state}
         try:
             make_folder(self.path.parent)
             with replacing(self.path) as temporary, temporary.open("wb") as file:

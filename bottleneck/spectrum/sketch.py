@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import final
 
 import numpy as np
-import scipy.linalg
+import torch
+from torch import Tensor
 
-from .base import Matrix, Spectrum, SpectrumMethod, Totals, certified, check_scale, lapack
+from .arithmetic import Arithmetic, Spectra, triangle_of
+from .base import Norms, SpectrumMethod, Totals
 
 COPIES = 4
 """M × k float64 matrices that it holds at its peak: sketch, QR's input, its Householder vectors, the basis."""
@@ -32,68 +34,61 @@ class Sketch(SpectrumMethod):
         columns: M.
         width: k; the largest rank that can be proved is k + 1.
         seed: of G. It decides how small the residual is, never whether the statement is true.
+        arithmetic: where to compute.
     """
 
     name = "sketch"
-    fields = ("_triangle", "_outside", "_totals")
-    rows_at_once = 256
+    fields = ("_sketch", "_seen", "_basis", "_triangle", "_outside", "_totals")
     passes = 2
     shared = ("_sketch",)
 
-    def __init__(self, columns: int, *, width: int, seed: int | tuple[int, ...] = 0) -> None:
+    def __init__(
+        self, columns: int, *, width: int, seed: int | tuple[int, ...] = 0, arithmetic: Arithmetic | None = None
+    ) -> None:
+        super().__init__(columns, arithmetic=arithmetic)
+        self.rows_at_once = 256
         self._width = min(width, columns - 1)
-        self._random = np.random.default_rng(seed)
-        self._sketch = np.zeros((self._width, columns))
-        self._basis: Matrix | None = None
-        self._triangle = np.zeros((0, self._width + 1))
-        self._outside = np.zeros(1)
-        self._totals = np.zeros(3)
+        self._seed = seed if isinstance(seed, tuple) else (seed,)
+        self._sketch = self.arithmetic.zeros(self._width, columns)
+        self._seen = self.arithmetic.zeros(1)
+        self._basis = self.arithmetic.zeros(0, 0)
+        self._triangle = self.arithmetic.zeros(0, self._width + 1)
+        self._outside = self.arithmetic.zeros(1)
 
-    def update(self, rows: Matrix) -> None:
-        """Take the next rows of this pass: float64, (n, M)."""
-        if self._basis is None:
-            centered = rows - rows.mean(axis=1, keepdims=True)
-            self._sketch = self._sketch + self._random.standard_normal((self._width, len(rows))) @ centered
+    def _add(self, rows: Tensor) -> None:
+        if not len(self._basis):
+            centered = rows - rows.mean(1, keepdim=True)
+            self._sketch.addmm_(self._gaussian(len(rows)), centered)
+            self._seen = self._seen + len(rows)
             return
         projected = rows @ self._basis
-        rest = rows - projected @ self._basis.T
-        self._outside = self._outside + np.einsum("ij,ij->", rest, rest)
-        self._triangle = _triangle(self._triangle, projected)
+        rest = (rows - projected @ self._basis.T).reshape(-1)
+        outside, triangle = rest @ rest, triangle_of(torch.cat([self._triangle, projected]))
         self._totals = self._totals + Totals.of(rows)
+        self._outside, self._triangle = self._outside + outside, triangle
+
+    def _gaussian(self, rows: int) -> Tensor:
+        """Return the columns of G for the next rows; they depend on the seed and on how many came before."""
+        entropy = np.random.SeedSequence([*self._seed, int(self._seen)])
+        random = torch.Generator(self.arithmetic.device).manual_seed(int(entropy.generate_state(1)[0]))
+        return torch.randn(self._width, rows, dtype=torch.float64, device=self.arithmetic.device, generator=random)
 
     def end_pass(self) -> None:
         """Turn the sketch into an orthonormal basis, all-ones last."""
-        columns = self._sketch.shape[1]
-        ones = np.full((columns, 1), columns**-0.5)
+        ones = self.arithmetic.zeros(self.columns, 1) + self.columns**-0.5
         # All-ones goes first, so that QR takes what roundoff left of it out of the others.
-        basis = scipy.linalg.qr(np.hstack([ones, self._sketch.T]), mode="economic", check_finite=False)[0]
-        self._basis = np.hstack([basis[:, 1:], ones])
-        self._sketch = np.zeros((0, columns))
+        basis = torch.linalg.qr(torch.cat([ones, self._sketch.T], 1))[0]
+        self._basis = torch.cat([basis[:, 1:], ones], 1)
+        self._sketch = self.arithmetic.zeros(0, self.columns)
 
-    def merge(self, state: Mapping[str, Matrix]) -> None:
+    def merge(self, state: Mapping[str, Tensor]) -> None:
         """Take in the triangle and the residual of other rows."""
         self._outside = self._outside + state["_outside"]
-        self._triangle = _triangle(self._triangle, state["_triangle"])
+        self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
         self._totals = self._totals + state["_totals"]
 
-    def finish(self) -> Spectrum:
-        """Return the spectrum seen, and the residual."""
-        totals = Totals.read(self._totals)
-        check_scale(totals.squared_norm)
-        columns = self._sketch.shape[1]
-        with lapack(self.name):
-            values = scipy.linalg.svdvals(self._triangle, check_finite=False)
-            centered = scipy.linalg.svdvals(self._triangle[:, :-1], check_finite=False)
-        return certified(
-            values,
-            centered,
-            shape=(totals.rows, columns),
-            method=self.name,
-            squared_norm=totals.squared_norm,
-            centered_squared_norm=totals.squared_norm - columns * totals.squared_means,
-            residual=float(np.sqrt(self._outside[0])),
-        )
+    def _norms(self) -> Norms:
+        return super()._norms()._replace(residual=float(self._outside) ** 0.5)
 
-
-def _triangle(above: Matrix, below: Matrix) -> Matrix:
-    return np.asarray(np.linalg.qr(np.concatenate([above, below]), mode="r"))
+    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        return arithmetic.pair(self._triangle, self._triangle[:, :-1], careful=careful)

@@ -1,4 +1,4 @@
-"""A decomposition that goes wrong silently is caught: LAPACK is replaced by one that does."""
+"""A decomposition that fails, or goes wrong silently, is caught and done again another way."""
 
 from __future__ import annotations
 
@@ -8,87 +8,169 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.spectrum import TSQR, Dense, Factored, Gram, SpectrumMethod, measure, singular_values
+from softmax_bottleneck.spectrum import (
+    TSQR,
+    Accelerator,
+    Arithmetic,
+    Dense,
+    Factored,
+    Gram,
+    Host,
+    SpectrumMethod,
+    WideGram,
+    host,
+    measure,
+    singular_values,
+)
 
 Matrix = NDArray[np.float64]
 
-METHODS: dict[str, tuple[Callable[[int], SpectrumMethod], str]] = {
-    "dense": (Dense, "svdvals"),
-    "gram": (Gram, "eigvalsh_tridiagonal"),
-    "tsqr": (TSQR, "eigvalsh_tridiagonal"),
-    "factored": (lambda columns: Factored(np.eye(columns)), "svdvals"),
+FIRST_CHOICE: dict[str, tuple[Callable[..., SpectrumMethod], Any, str]] = {
+    "dense": (Dense, scipy.linalg, "svdvals"),
+    "gram": (Gram, scipy.linalg, "eigvalsh_tridiagonal"),
+    "gram, wide": (WideGram, torch.linalg, "eigvalsh"),
+    "tsqr": (TSQR, host, "bidiagonal_values"),
+    "factored": (lambda columns, **options: Factored(np.eye(columns), **options), scipy.linalg, "svdvals"),
 }
+"""Each method, and where its first choice of routine is found."""
+SECOND_CHOICE = {"gram": "eigh", "gram, wide": "eigh", "dense": "svd", "tsqr": "svd", "factored": "svd"}
+"""The routine of SciPy that the second choice calls."""
 
 
-def off_by_one_part_in_a_million(values: Matrix) -> Matrix:
+def off_by_one_part_in_a_million(values: Any) -> Any:
     return values * (1 + 1e-6)
 
 
-def largest_lost(values: Matrix) -> Matrix:
-    return np.where(values == values.max(), 0.0, values)
+def largest_lost(values: Any) -> Any:
+    return (torch.where if isinstance(values, torch.Tensor) else np.where)(values == values.max(), 0.0, values)
 
 
-def nan(values: Matrix) -> Matrix:
-    return np.append(values[1:], np.nan)
+def nan(values: Any) -> Any:
+    return values * np.nan
 
 
-def huge(values: Matrix) -> Matrix:
-    return np.append(values[1:], 1e200)
+def huge(values: Any) -> Any:
+    return values * 0 + 1e200
 
 
-@pytest.mark.parametrize("call", [1, 2], ids=["raw", "row-centred"])
-@pytest.mark.parametrize("wrong", [off_by_one_part_in_a_million, largest_lost, nan, huge])
-@pytest.mark.parametrize("method", METHODS)
-def test_wrong_values_are_caught(
-    monkeypatch: pytest.MonkeyPatch, method: str, wrong: Callable[[Matrix], Matrix], call: int
+WRONG = [off_by_one_part_in_a_million, largest_lost, nan, huge]
+
+
+def break_call(
+    monkeypatch: pytest.MonkeyPatch, module: Any, routine: str, wrong: Callable[[Any], Any], call: int | None = None
 ) -> None:
-    make, routine = METHODS[method]
-    right = getattr(scipy.linalg, routine)
-    calls = 0
+    """Let the routine's nth call, or every one, return what is wrong."""
+    right, calls = getattr(module, routine), 0
 
-    def broken(*args: Any, **options: Any) -> Matrix:
+    def broken(*args: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         values = right(*args, **options)
-        return wrong(values) if calls == call else values
+        return wrong(values) if call in (None, calls) else values
 
-    monkeypatch.setattr(scipy.linalg, routine, broken)
-    matrix = np.random.default_rng(0).standard_normal((20, 8))
-    finds = "returned values that are not finite" if wrong is nan else "broke its certificate: Σσ² differs"
-    with pytest.raises(MatrixError, match=f"the {method} decomposition {finds}.* try "):
+    monkeypatch.setattr(module, routine, broken)
+
+
+@pytest.fixture
+def matrix() -> Matrix:
+    return np.random.default_rng(0).standard_normal((20, 8))
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["raw", "row-centred"])
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("method", FIRST_CHOICE)
+def test_wrong_values_are_computed_again_by_another_routine(
+    monkeypatch: pytest.MonkeyPatch, matrix: Matrix, method: str, wrong: Callable[[Any], Any], call: int
+) -> None:
+    make, module, routine = FIRST_CHOICE[method]
+    usual = measure([matrix], make(8))
+    with monkeypatch.context() as patch:
+        break_call(patch, module, routine, wrong, call)
+        found = measure([matrix], make(8))
+    assert found.driver != usual.driver
+    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
+    centred = np.linalg.svd(matrix - matrix.mean(1, keepdims=True), compute_uv=False)
+    np.testing.assert_allclose(found.centered[:7], centred[:7], rtol=1e-12)
+    assert found.frobenius_relative_error < 1e-13
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("method", FIRST_CHOICE)
+def test_wrong_values_of_every_choice_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, matrix: Matrix, method: str, wrong: Callable[[Any], Any]
+) -> None:
+    make, module, routine = FIRST_CHOICE[method]
+    break_call(monkeypatch, module, routine, wrong)
+    break_call(monkeypatch, scipy.linalg, SECOND_CHOICE[method], wrong)
+    finds = "returned values that are not finite" if wrong is nan else r"Σσ² differs from ‖A‖²_F by a factor of .*"
+    with pytest.raises(MatrixError, match=rf"the {make(8).name} decomposition failed \(.*{finds}\); try another"):
         measure([matrix], make(8))
-    assert calls == 2
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FIRST_CHOICE)
 def test_values_of_a_zero_matrix_are_checked_too(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    make, routine = METHODS[method]
-    monkeypatch.setattr(scipy.linalg, routine, lambda *_, **__: np.full(3, 1e-3))
-    with pytest.raises(MatrixError, match="broke its certificate"):
-        measure([np.zeros((5, 3))], make(3))
+    make, module, routine = FIRST_CHOICE[method]
+    break_call(monkeypatch, module, routine, lambda values: values + 1e-3)
+    found = measure([np.zeros((5, 3))], make(3))
+    assert not found.values.any()
+    assert found.driver.startswith(("gesvd", "syevr"))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_decomposition_that_does_not_converge(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    make, routine = METHODS[method]
+@pytest.mark.parametrize("method", FIRST_CHOICE)
+def test_a_decomposition_that_does_not_converge(monkeypatch: pytest.MonkeyPatch, matrix: Matrix, method: str) -> None:
+    make, module, routine = FIRST_CHOICE[method]
 
     def fails(*args: Any, **options: Any) -> Matrix:
-        raise np.linalg.LinAlgError("SVD did not converge")
+        raise np.linalg.LinAlgError("it did not converge")
 
-    monkeypatch.setattr(scipy.linalg, routine, fails)
-    with pytest.raises(MatrixError, match=rf"the {method} decomposition failed \(SVD did not converge\); try another"):
-        measure([np.eye(3)], make(3))
+    monkeypatch.setattr(module, routine, fails)
+    found = measure([matrix], make(8))
+    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
+    monkeypatch.setattr(scipy.linalg, SECOND_CHOICE[method], fails)
+    with pytest.raises(MatrixError, match=r"decomposition failed \(it did not converge\); try another --method"):
+        measure([matrix], make(8))
+
+
+@pytest.mark.parametrize("method", FIRST_CHOICE)
+def test_an_accelerator_that_fails_hands_over_to_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, matrix: Matrix, method: str
+) -> None:
+    device = Accelerator(torch.device("cpu"))
+
+    def fails(*args: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory left")
+
+    for name in ("gram_spectra", "triangle_spectra", "singular_values", "eigenvalues"):
+        monkeypatch.setattr(Accelerator, name, fails)
+    found = measure([matrix], FIRST_CHOICE[method][0](8, arithmetic=device))
+    assert found.driver == measure([matrix], FIRST_CHOICE[method][0](8)).driver
+    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
+
+
+@pytest.mark.parametrize("arithmetic", [Host(), Accelerator(torch.device("cpu"))], ids=["host", "accelerator"])
+@pytest.mark.parametrize("method", FIRST_CHOICE)
+def test_the_careful_routines_agree_with_the_usual_ones(method: str, arithmetic: Arithmetic, matrix: Matrix) -> None:
+    """Both from one state: the first choice works in place and must leave it for the second."""
+    shifted = matrix + 5.0
+    whole = FIRST_CHOICE[method][0](8, arithmetic=arithmetic)
+    whole.update(shifted)
+    usual, careful = (whole._decompose(arithmetic, careful=careful) for careful in (False, True))
+    for name in ("raw", "centered"):
+        ours, theirs = (np.sort(getattr(spectra, name))[-8:] for spectra in (usual, careful))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-6 if "gram" in method else 1e-13)
+    np.testing.assert_allclose(np.sort(usual.raw)[-8:], np.linalg.svd(shifted, compute_uv=False)[::-1], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("size", "word"), [(1e200, "large"), (1e-160, "small")])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FIRST_CHOICE)
 def test_entries_that_cannot_be_squared(method: str, size: float, word: str) -> None:
     """‖A‖² would be infinite, or a subnormal with hardly a digit: no certificate could be given."""
     with np.errstate(over="ignore"), pytest.raises(MatrixError, match=f"too {word} for its entries to be squared"):
-        measure([np.full((5, 3), size)], METHODS[method][0](3))
+        measure([np.full((5, 3), size)], FIRST_CHOICE[method][0](3))
 
 
 def test_the_certificate_is_reported() -> None:

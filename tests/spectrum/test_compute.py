@@ -11,7 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
-from softmax_bottleneck.spectrum import TSQR, Dense, Gram, Sketch, choose, measure, singular_values
+from softmax_bottleneck.spectrum import (
+    TSQR,
+    Accelerator,
+    Dense,
+    Gram,
+    Host,
+    Sketch,
+    WideGram,
+    choose,
+    measure,
+    singular_values,
+)
 from softmax_bottleneck.spectrum.compute import as_array, checked
 
 FLOAT32 = 2.0**-23
@@ -27,7 +38,9 @@ FLOAT32 = 2.0**-23
         ("auto", (82_429, 10_000), 1e-8, Gram),
         ("auto", (20_000, 1_000), 2.0**-52, TSQR),
         ("auto", (20_000, 1_000), 1e-9, TSQR),
-        ("auto", (1_000, 20_000), FLOAT32, Dense),
+        ("auto", (1_000, 20_000), FLOAT32, WideGram),
+        ("auto", (1_000, 20_000), 2.0**-52, Dense),
+        ("gram", (5, 10), FLOAT32, WideGram),
         ("auto", (2_000, 1_000), 2.0**-52, Dense),
         ("tsqr", (10, 5), FLOAT32, TSQR),
         ("auto", (4_096, 4_096), FLOAT32, Dense),
@@ -35,20 +48,22 @@ FLOAT32 = 2.0**-23
     ],
 )
 def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type) -> None:
-    assert type(choose(method, shape=shape, eps=eps)) is expected
+    choice = choose(method, shape=shape, eps=eps)
+    assert type(choice.method) is expected
+    assert (choice.why == "asked for") == (method != "auto")
 
 
 def test_choose_refuses_what_does_not_fit() -> None:
     sentence = r"the dense method needs 3\.0 GiB for a 10,000 × 10,000 matrix, more than the 2\.0 GiB allowed: raise "
     with pytest.raises(MatrixError, match=sentence + "--max-memory"):
         choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=2 << 30)
-    assert isinstance(choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30), Dense)
+    assert isinstance(choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30).method, Dense)
     # Rows cost gram nothing.
-    assert isinstance(choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30), Gram)
+    assert isinstance(choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).method, Gram)
     with pytest.raises(MatrixError, match=r"the tsqr method needs 2\.2 GiB"):
         choose("tsqr", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
     # Where no exact method fits, a sketch does; where that does not either, the exact one is named.
-    assert isinstance(choose("auto", shape=(10**6, 200_000), eps=FLOAT32), Sketch)
+    assert isinstance(choose("auto", shape=(10**6, 200_000), eps=FLOAT32).method, Sketch)
     with pytest.raises(MatrixError, match=r"the gram method needs 11\.9 GiB"):
         choose("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
 
@@ -59,7 +74,7 @@ def test_choose_refuses_what_does_not_fit() -> None:
 def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(method: str, shape: tuple[int, int]) -> None:
     with pytest.raises(MatrixError, match=r"counts to 2,147,483,647: use --method sketch"):
         choose(method, shape=shape, eps=FLOAT32, max_memory=1 << 50)
-    assert isinstance(choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50), Sketch)
+    assert isinstance(choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50).method, Sketch)
 
 
 @pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
@@ -152,3 +167,49 @@ def test_as_array_gives_native_floats(dtype: str) -> None:
     found = as_array(given)
     assert found.dtype == (np.dtype(f"f{given.itemsize}") if given.dtype.kind == "f" and dtype != "g" else np.float64)
     assert found.tolist() == [[1, 0], [1, 1]]
+
+
+class Scarce(Accelerator):
+    """An accelerator whose memory holds five rows of eight numbers, wherever they are needed."""
+
+    def add_square(self, total: torch.Tensor, rows: torch.Tensor) -> None:
+        self._need(rows)
+        super().add_square(total, rows)
+
+    def eliminate(self, triangle: torch.Tensor, rows: torch.Tensor, *, triangular: bool = False) -> torch.Tensor:
+        self._need(rows)
+        return super().eliminate(triangle, rows, triangular=triangular)
+
+    def _need(self, rows: torch.Tensor) -> None:
+        if len(rows) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("method", [Gram, TSQR])
+def test_out_of_memory_halves_the_block(method: type[Gram | TSQR]) -> None:
+    matrix = np.random.default_rng(0).standard_normal((64, 8))
+    scarce = method(8, arithmetic=Scarce(torch.device("cpu")))
+    found = measure([matrix[:40], matrix[40:]], scarce)
+    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
+    assert found.shape == (64, 8)
+    assert scarce.rows_at_once <= 5
+
+
+@pytest.mark.parametrize("method", [Gram, TSQR])
+def test_no_memory_for_a_single_row(method: type[Gram | TSQR], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Scarce, "_need", full)
+    scarce = method(8, arithmetic=Scarce(torch.device("cpu")))
+    with pytest.raises(MatrixError, match=r"cpu has no memory left for one row beside the \w+ method's matrices: use"):
+        measure([np.ones((16, 8))], scarce)
+
+
+def test_a_matrix_that_the_accelerator_cannot_allocate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Host, "zeros", full)
+    with pytest.raises(MatrixError, match=r"cpu has no 762\.9 MiB free for the gram method: use --device cpu"):
+        choose("gram", shape=(20_000, 10_000), eps=FLOAT32)

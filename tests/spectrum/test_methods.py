@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -14,11 +16,14 @@ from numpy.typing import NDArray
 from softmax_bottleneck.errors import MatrixError
 from softmax_bottleneck.spectrum import (
     TSQR,
+    Accelerator,
     Dense,
     Factored,
     Gram,
+    Host,
     Spectrum,
     SpectrumMethod,
+    WideGram,
     measure,
     numerical_rank,
     tolerance,
@@ -29,12 +34,17 @@ Matrix = NDArray[np.float64]
 Build = Callable[..., Matrix]
 
 EPS = float(np.finfo(np.float64).eps)
-METHODS: dict[str, Callable[[int], SpectrumMethod]] = {
-    "dense": Dense,
-    "gram": Gram,
-    "tsqr": TSQR,
-    "factored": lambda columns: Factored(np.eye(columns)),  # A = A Iᵀ: the trivial factors of any matrix
-}
+METHODS: dict[str, Callable[[int], SpectrumMethod]] = {}
+for kind, arithmetic in {"": Host(), ", accelerator": Accelerator(torch.device("cpu"))}.items():
+    METHODS |= {
+        f"dense{kind}": partial(Dense, arithmetic=arithmetic),
+        f"gram{kind}": partial(Gram, arithmetic=arithmetic),
+        f"gram, wide{kind}": partial(WideGram, arithmetic=arithmetic),
+        f"tsqr{kind}": partial(TSQR, arithmetic=arithmetic),
+        # A = A Iᵀ: the trivial factors of any matrix.
+        f"factored{kind}": lambda columns, arithmetic=arithmetic: Factored(np.eye(columns), arithmetic=arithmetic),
+    }
+TO_ROUNDOFF_OF_SIGMA = [method for method in METHODS if not method.startswith("gram")]
 
 
 def spectrum_of(method: str, matrix: NDArray[np.floating], rows: int | None = None) -> Spectrum:
@@ -52,7 +62,7 @@ def centred(matrix: NDArray[np.floating]) -> Matrix:
 def assert_close(method: str, found: Matrix, expected: Matrix, *, size: int, sigma_1: float | None = None) -> None:
     """Compare within roundoff: of σ for LAPACK on A, of σ² for LAPACK on AᵀA."""
     scale = expected[0] if sigma_1 is None else sigma_1
-    if method == "gram":
+    if method.startswith("gram"):
         np.testing.assert_allclose(found**2, expected**2, rtol=0, atol=8 * size * EPS * scale**2)
     else:
         np.testing.assert_allclose(found, expected, rtol=0, atol=8 * math.sqrt(size) * EPS * scale)
@@ -69,7 +79,8 @@ def test_prescribed_spectra(
     matrix = built(prescribed, *shape).astype(dtype)
     found = spectrum_of(method, matrix, rows)
     assert found.shape == shape
-    assert found.method == method
+    assert found.method == method.split(",")[0]
+    assert found.driver
     assert found.values.shape == found.centered.shape == (30,)
     assert found.frobenius_relative_error < 1e-13
     for values in (found.values, found.centered):
@@ -101,7 +112,7 @@ def test_gaps_about_the_tolerance(
     assert estimate.high == np.count_nonzero(prescribed > limit / 10)
 
 
-@pytest.mark.parametrize("method", ["dense", "factored"])
+@pytest.mark.parametrize("method", TO_ROUNDOFF_OF_SIGMA)
 def test_float64_gaps_that_gram_cannot_see(built: Build, method: str) -> None:
     shape = (60, 40)
     limit = tolerance(1.0, shape, EPS, "press")
@@ -217,7 +228,7 @@ def test_gapless_matrices_are_indeterminate(method: str, family: Callable[[int],
     assert estimate.low < estimate.high < 40
 
 
-@pytest.mark.parametrize("method", ["dense", "factored"])
+@pytest.mark.parametrize("method", TO_ROUNDOFF_OF_SIGMA)
 def test_kahans_matrix(method: str) -> None:
     """Its last σ lies far below the last pivot of a pivoted QR; det is the product of the diagonal."""
     matrix = kahan(60)
@@ -301,7 +312,7 @@ def test_a_constant_added_to_each_row(method: str, seed: int, T: int, M: int, ra
         before.centered,
         after.centered,
         rtol=0,
-        atol=(1e-7 if method == "gram" else 1e-13) * max(before.centered[0], size * math.sqrt(T * M)),
+        atol=(1e-7 if method.startswith("gram") else 1e-13) * max(before.centered[0], size * math.sqrt(T * M)),
     )
     assert centered[0] <= raw[0] <= centered[0] + 1
 

@@ -1,0 +1,123 @@
+"""The linear algebra that the methods are made of, in float64, on one device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Values = NDArray[np.float64]
+
+
+class Spectra(NamedTuple):
+    """Two lists of values, in any order, from one matrix."""
+
+    raw: Values
+    centered: Values
+    """Of the row-centred matrix."""
+    driver: str
+    """The routines that computed them."""
+
+
+class Arithmetic(ABC):
+    """What a `SpectrumMethod` needs of a device: sums of squares, orthogonal elimination, decompositions.
+
+    Tensors are float64 and live on ``device``; a decomposition takes its tensor from wherever it is.
+    """
+
+    gram_copies: ClassVar[int]
+    """M × M matrices that the gram method holds at its peak."""
+    tsqr_copies: ClassVar[int]
+    """M × M matrices that the tsqr method holds at its peak."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Return zeros."""
+        return torch.zeros(*shape, dtype=torch.float64, device=self.device)
+
+    def take(self, rows: Any) -> Tensor:
+        """Return an array or tensor as float64 on this device; nothing is copied where nothing changes."""
+        if isinstance(rows, Tensor):
+            return rows.detach().to(self.device, torch.float64)
+        array = np.asarray(rows, dtype=np.float64)
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self.device)
+
+    @abstractmethod
+    def elimination_rows(self, columns: int) -> int:
+        """Return how many rows are best eliminated at once."""
+
+    @abstractmethod
+    def add_square(self, total: Tensor, rows: Tensor) -> None:
+        """Add rowsᵀ rows to ``total`` in place; its lower triangle is enough.
+
+        Args:
+            total: (M, M).
+            rows: (n, M).
+        """
+
+    @abstractmethod
+    def eliminate(self, triangle: Tensor, rows: Tensor, *, triangular: bool = False) -> Tensor:
+        r"""Return R' of :math:`\binom{R}{B} = Q \binom{R'}{0}`; ``triangle`` is used up.
+
+        Args:
+            triangle: R, (M, M), upper triangular.
+            rows: B, (n, M).
+            triangular: whether B is an upper triangle too, whose zeros cost nothing.
+        """
+
+    @abstractmethod
+    def gram_spectra(self, gram: Tensor, mixed: Tensor, squared_means: float, *, careful: bool) -> Spectra:
+        """Return the eigenvalues of AᵀA and of CᵀC, C the row-centred A.
+
+        Args:
+            gram: CᵀC, (M, M), as `add_square` leaves it.
+            mixed: v = Cᵀm with m the rows' means, (M,).
+            squared_means: mᵀm.
+            careful: by the second choice of routine, after the first has failed.
+        """
+
+    @abstractmethod
+    def triangle_spectra(self, triangle: Tensor, *, careful: bool) -> Spectra:
+        """Return the singular values of R and of R with each row's mean subtracted.
+
+        Args:
+            triangle: R, (M, M); left as it is.
+            careful: by the second choice of routine.
+        """
+
+    @abstractmethod
+    def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
+        """Return the singular values of a matrix of any shape, and the routine that computed them."""
+
+    @abstractmethod
+    def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
+        """Return the eigenvalues of a symmetric matrix, of which the lower triangle counts, and the routine used."""
+
+    @abstractmethod
+    def attempts(self) -> Iterator[tuple[Arithmetic, bool]]:
+        """Yield arithmetics, careful or not, in the order in which a decomposition should try them."""
+
+    def pair(self, raw: Tensor, centered: Tensor, *, careful: bool) -> Spectra:
+        """Return the singular values of two matrices."""
+        first, driver = self.singular_values(raw, careful=careful)
+        return Spectra(first, self.singular_values(centered, careful=careful)[0], driver)
+
+
+def triangle_of(matrix: Tensor) -> Tensor:
+    """Return R of a thin QR factorization: (n, r) → (min(n, r), r)."""
+    factor: Tensor = torch.linalg.qr(matrix, mode="r")[1]
+    return factor
+
+
+def toward_ones(columns: int) -> Tensor:
+    """Return u of the reflection I − 2uuᵀ that takes all-ones to the first axis, (M,): to −√M e₁."""
+    reflector = torch.full((columns,), columns**-0.5, dtype=torch.float64)
+    reflector[0] += 1.0
+    return reflector / torch.linalg.vector_norm(reflector)

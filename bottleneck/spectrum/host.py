@@ -1,0 +1,150 @@
+"""BLAS and LAPACK on the CPU, in place: the routines that PyTorch does not offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+import numpy as np
+import scipy.linalg
+import torch
+from scipy.linalg.blas import dsymv, dsyr2, dsyrk
+from scipy.linalg.lapack import dsytrd, dsytrd_lwork, dtpqrt
+from torch import Tensor
+
+from .arithmetic import Arithmetic, Spectra, Values, toward_ones
+from .bidiagonal import bidiagonal, bidiagonal_values
+
+PANEL = 32
+"""Columns that LAPACK eliminates at once inside one update."""
+ROWS = 256
+"""Rows of an elimination: few enough to stay in the cache while all panels pass over them."""
+
+
+@final
+class Host(Arithmetic):
+    """BLAS's ``syrk`` (half a matrix product), LAPACK's ``tpqrt`` (nothing spent on zeros), and both spectra from one
+    reduction.
+    """
+
+    gram_copies = 1  # everything happens in place
+    tsqr_copies = 3  # the triangle, the reflected one, LAPACK's copy
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+
+    def elimination_rows(self, columns: int) -> int:
+        """Return how many rows are best eliminated at once."""
+        return ROWS
+
+    def add_square(self, total: Tensor, rows: Tensor) -> None:
+        """Add rowsᵀ rows to the lower triangle of ``total``."""
+        # The transpose of a C-ordered array is Fortran-ordered: LAPACK's upper triangle of it is our lower one.
+        dsyrk(1.0, rows.numpy().T, beta=1.0, c=total.numpy().T, lower=0, overwrite_c=1)
+
+    def eliminate(self, triangle: Tensor, rows: Tensor, *, triangular: bool = False) -> Tensor:
+        """Return the triangle of both; see `Arithmetic.eliminate`."""
+        known_zeros = len(rows) if triangular else 0
+        above = np.asfortranarray(triangle.numpy())
+        below = np.array(rows.numpy(), order="F")
+        found, _, _, info = dtpqrt(known_zeros, min(PANEL, above.shape[0]), above, below, overwrite_a=1, overwrite_b=1)
+        if info != 0:
+            raise np.linalg.LinAlgError(f"tpqrt refused its argument {-info}")
+        return torch.from_numpy(found)
+
+    def gram_spectra(self, gram: Tensor, mixed: Tensor, squared_means: float, *, careful: bool) -> Spectra:
+        r"""Return the eigenvalues of AᵀA and of CᵀC from one tridiagonalization, in place.
+
+        A reflection P takes the direction of all-ones to the first axis, where CᵀC has a row and column of zeros:
+
+        .. math:: P A^⊤A P = \begin{pmatrix} M\, m^⊤m & w^⊤ \\ w & B \end{pmatrix}, \quad
+           P C^⊤C P = \begin{pmatrix} 0 & 0 \\ 0 & B \end{pmatrix}
+
+        LAPACK's ``sytrd`` (lower) never touches the first axis again, so the tridiagonal matrix of AᵀA without its
+        first row and column is that of B, as accurate as if B had been reduced alone. The other triangle keeps CᵀC
+        for a second attempt, which takes both matrices whole.
+        """
+        there, v = gram.cpu(), mixed.cpu()
+        if careful:
+            centered, driver = self.eigenvalues(there, careful=True)
+            whole = there + (v[:, None] + v[None, :] + squared_means)
+            return Spectra(self.eigenvalues(whole, careful=True)[0], centered, driver)
+        matrix = there.numpy().T
+        _mirror(matrix)
+        diagonal = matrix.diagonal().copy()
+        try:
+            return _tridiagonal_eigenvalues(matrix, v.numpy(), squared_means)
+        finally:
+            np.fill_diagonal(matrix, diagonal)
+
+    def triangle_spectra(self, triangle: Tensor, *, careful: bool) -> Spectra:
+        r"""Return both spectra from one bidiagonalization.
+
+        A reflection P takes all-ones to the first axis: :math:`R P = (c, R')` has the singular values of R, and R'
+        those of the centred matrix. LAPACK's ``gebrd`` transforms the first column from the left only, so
+        R P = U B Vᵀ with V keeping the first axis, and R' = U B' V'ᵀ with B' = B without its first column, which is
+        bidiagonal again.
+        """
+        R = triangle.cpu()
+        if careful:
+            return self.pair(R, R - R.mean(1, keepdim=True), careful=True)
+        reflector = toward_ones(len(R))
+        turned = torch.addr(R, R @ reflector, reflector, alpha=-2.0)
+        diagonal, above = bidiagonal(np.asfortranarray(turned.numpy()))
+        # Without its first column B is lower bidiagonal; a column of zeros makes it square.
+        centered = bidiagonal_values(np.append(above, 0.0), diagonal[1:], lower=True)
+        return Spectra(bidiagonal_values(diagonal, above), centered, "gebrd, bdsqr")
+
+    def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
+        """Return them by divide and conquer (``gesdd``), or by QR iteration (``gesvd``)."""
+        there: Values = matrix.cpu().numpy()
+        if not careful:
+            return np.asarray(scipy.linalg.svdvals(there, check_finite=False)), "gesdd"
+        found = scipy.linalg.svd(there, compute_uv=False, lapack_driver="gesvd", check_finite=False)
+        return np.asarray(found, dtype=np.float64), "gesvd"
+
+    def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
+        """Return them by divide and conquer's reduction (``syevd``), or by relatively robust ones (``syevr``)."""
+        there = matrix.cpu()
+        if not careful:
+            return torch.linalg.eigvalsh(there).numpy(), "syevd"
+        found = scipy.linalg.eigh(there.numpy().T, lower=False, eigvals_only=True, driver="evr", check_finite=False)
+        return np.asarray(found), "syevr"
+
+    def attempts(self) -> Iterator[tuple[Arithmetic, bool]]:
+        """Yield this arithmetic with its first and its second choice of routines."""
+        yield self, False
+        yield self, True
+
+
+def _mirror(matrix: Values) -> None:
+    """Copy the upper triangle to the lower one, panel by panel: NumPy's own would make a copy of the whole."""
+    for start in range(0, len(matrix), PANEL):
+        stop = start + PANEL
+        matrix[stop:, start:stop] = matrix[start:stop, stop:].T
+        corner = matrix[start:stop, start:stop]
+        corner[:] = np.triu(corner) + np.triu(corner, 1).T
+
+
+def _tridiagonal_eigenvalues(matrix: Values, mixed: Values, squared_means: float) -> Spectra:
+    columns = len(mixed)
+    reflector = toward_ones(columns).numpy()
+    product = dsymv(2.0, matrix, reflector, lower=1)
+    product -= (product @ reflector) * reflector
+    matrix = dsyr2(-1.0, reflector, product, lower=1, a=matrix, overwrite_a=1)
+    # P 1 = −√M e₁, and CᵀC 1 = 0 exactly: what roundoff left in the first column is replaced.
+    matrix[:, 0] = -(columns**0.5) * (mixed - 2 * (reflector @ mixed) * reflector)
+    matrix[0, 0] = columns * squared_means
+    work = int(dsytrd_lwork(columns, lower=1)[0])
+    _, diagonal, below, _, info = dsytrd(matrix, lower=1, lwork=work, overwrite_a=1)
+    if info != 0:
+        raise np.linalg.LinAlgError(f"sytrd refused its argument {-info}")
+    centered = np.append(_of_tridiagonal(diagonal[1:], below[1:]), 0.0)
+    return Spectra(_of_tridiagonal(diagonal, below), centered, "sytrd, sterf")
+
+
+def _of_tridiagonal(diagonal: Values, below: Values) -> Values:
+    if diagonal.size == 0:
+        return diagonal
+    found = scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
+    return np.asarray(found, dtype=np.float64)
