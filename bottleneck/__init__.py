@@ -19,15 +19,18 @@ from .errors import BottleneckError
 if TYPE_CHECKING:
     from . import corpora, heads, training
     from .divergence import PairwiseKLD, pairwise_kld
-    from .logprobs import dump, kld, rank
+    from .logprobs import HuggingFaceOptions, compare, dump, gradient, kld, rank
     from .spectrum import RankReport, Spectrum, numerical_rank, singular_values
 
 _MODULES = ("corpora", "heads", "training")
 _HOMES = {
+    "HuggingFaceOptions": "logprobs",
     "PairwiseKLD": "divergence",
     "RankReport": "spectrum",
     "Spectrum": "spectrum",
+    "compare": "logprobs",
     "dump": "logprobs",
+    "gradient": "logprobs",
     "kld": "logprobs",
     "numerical_rank": "spectrum",
     "pairwise_kld": "divergence",
@@ -50,12 +53,15 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "BottleneckError",
+    "HuggingFaceOptions",
     "PairwiseKLD",
     "RankReport",
     "Spectrum",
     "__version__",
+    "compare",
     "corpora",
     "dump",
+    "gradient",
     "heads",
     "kld",
     "numerical_rank",

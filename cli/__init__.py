@@ -25,6 +25,9 @@ COMMANDS = {
     "rank": "rank",
     "spectrum": "spectrum",
     "kld": "kld",
+    "synthetic": "synthetic",
+    "compare": "compare",
+    "gradient": "gradient",
     "bench": "bench",
     "doctor": "doctor",
 }

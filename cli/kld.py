@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from softmax_bottleneck._version import __version__
 
-from .options import check_outputs, device_option, emit, example, json_option, kind_option, progress, text_options
+from .options import (
+    check_outputs,
+    device_option,
+    emit,
+    example,
+    hugging_face_options,
+    json_option,
+    kind_option,
+    progress,
+    text_options,
+)
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.logprobs import HuggingFaceOptions
 
 
 @click.command("kld", epilog=example("bottleneck kld demo/runs/mos"))
@@ -18,6 +32,7 @@ from .options import check_outputs, device_option, emit, example, json_option, k
 @click.option("--pairs", default="all", show_default=True, metavar="all|N", help="All T² pairs, or N drawn ones.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
 @device_option
+@hugging_face_options
 @json_option
 def command(
     source: str,
@@ -29,6 +44,7 @@ def command(
     seed: int,
     device: str,
     json_to: str | None,
+    hugging_face: HuggingFaceOptions,
 ) -> None:
     """Compute the expected pairwise KL divergence of the rows, in nats (MoS paper, table 11).
 
@@ -41,7 +57,15 @@ def command(
 
     check_outputs(json_to)
     started = time.monotonic()
-    opened = open_source(source, data=data, split=split, contexts=contexts, kind=kind, device=resolve_device(device))
+    opened = open_source(
+        source,
+        data=data,
+        split=split,
+        contexts=contexts,
+        kind=kind,
+        device=resolve_device(device),
+        hugging_face=hugging_face,
+    )
     found = kld(opened, pairs=pairs if pairs == "all" else int(pairs), seed=seed, progress=progress())
     values = {
         "source": dict(opened.description),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -39,13 +40,13 @@ class Memory(click.ParamType[int]):
 
 
 def text_options(command: Command) -> Command:
-    """Which text a run is evaluated on."""
+    """Which text a model is evaluated on."""
     for option in (
         click.option(
             "--contexts", type=click.IntRange(min=1), metavar="N", help="Only the first N contexts.  [default: all]"
         ),
         click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True),
-        click.option("--data", metavar="CORPUS", help="Another corpus than the run's own."),
+        click.option("--data", metavar="CORPUS|FILE.txt", help="Another text than the run's own; a .txt for others."),
     ):
         command = option(command)
     return command
@@ -60,6 +61,51 @@ def kind_option(command: Command) -> Command:
         show_default=True,
         help="What a matrix file holds; logits are normalized first.",
     )(command)
+
+
+def dtype_option(command: Command) -> Command:
+    """What a model is evaluated in."""
+    return click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float64", "bfloat16", "float16", "auto"]),
+        default="float32",
+        show_default=True,
+        help="Of the model; below float32, or auto as saved, only the body of a Hugging Face one.",
+    )(command)
+
+
+def hugging_face_options(command: Command) -> Command:
+    """How a Hugging Face model is read: the command receives one ``hugging_face``."""
+    least_one = click.IntRange(min=1)
+    options = (
+        click.option("--revision", metavar="NAME", help="Branch, tag or commit of a model of the Hugging Face hub."),
+        click.option("--context-length", type=least_one, help="Tokens of a window.  [default: the model's, to 1,024]"),
+        click.option("--stride", type=least_one, help="Tokens from window to window.  [default: half a window]"),
+        click.option("--batch-size", type=least_one, help="Windows at once.  [default: about 4,096 tokens]"),
+        click.option(
+            "--vocab",
+            type=click.Choice(["both", "model", "tokenizer"]),
+            default="both",
+            show_default=True,
+            help="Whose tokens are the columns where a Hugging Face output layer is padded.",
+        ),
+        click.option("--precise", is_flag=True, help="Compute a Hugging Face output layer in float64."),
+        click.option("--hf-dataset", "dataset", metavar="NAME[:CONFIG]", help="Text from a data set of the hub."),
+        click.option("--allow-pickle", is_flag=True, help="Read numbers from pickled weights; no code of theirs runs."),
+    )
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> Any:
+        from softmax_bottleneck.logprobs import HuggingFaceOptions
+
+        names = ("revision", "context_length", "stride", "batch_size", "vocab", "precise", "dataset", "allow_pickle")
+        settings = HuggingFaceOptions(**{name: given.pop(name) for name in names})
+        return command(hugging_face=settings, **given)
+
+    wrapped: Any = with_options
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def device_option(command: Command) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
@@ -10,13 +11,18 @@ from .options import (
     Memory,
     check_outputs,
     device_option,
+    dtype_option,
     emit,
     example,
+    hugging_face_options,
     json_option,
     kind_option,
     progress,
     text_options,
 )
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.logprobs import HuggingFaceOptions
 
 INDETERMINATE = 3
 
@@ -38,12 +44,13 @@ INDETERMINATE = 3
     help="Roundoff of the numbers.  [default: as recorded, or what the numbers show]",
 )
 @kind_option
-@click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Of the model."
-)
+@dtype_option
 @click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
 @click.option("--width", type=click.IntRange(min=1), default=1024, show_default=True, help="Of a sketch.")
 @device_option
+@hugging_face_options
+@click.option("--estimate-hidden-size", is_flag=True, help="Look for the hidden size in the row-centred spectrum.")
+@click.option("--dry-run", is_flag=True, help="Say what it would take, and with which method.")
 @click.option("--save-spectrum", type=click.Path(path_type=Path), metavar="FILE.npz", help="Keep the spectrum.")
 @json_option
 @click.option("--strict", is_flag=True, help="Exit with 3 when the rank is indeterminate.")
@@ -63,17 +70,35 @@ def command(
     save_spectrum: Path | None,
     json_to: str | None,
     strict: bool,
+    hugging_face: HuggingFaceOptions,
+    estimate_hidden_size: bool,
+    dry_run: bool,
 ) -> None:
     """Measure the numerical rank of a log-probability matrix, raw and row-centred.
 
-    SOURCE is a run folder, a .zarr store, a .npy or a .safetensors file.
+    SOURCE is a run folder, a Hugging Face causal language model (its folder or its name on the hub), a .zarr store or
+    array (a path or a URL), a .npy or a .safetensors file.
     """
     from softmax_bottleneck import spectrum
-    from softmax_bottleneck.logprobs import rank
+    from softmax_bottleneck.logprobs import estimate_cost, open_source, rank
     from softmax_bottleneck.progress import SILENT
     from softmax_bottleneck.training.fit import resolve_device
 
     check_outputs(json_to, save_spectrum)
+    if dry_run:
+        opened = open_source(
+            source,
+            data=data,
+            split=split,
+            contexts=contexts,
+            kind=kind,
+            dtype=dtype,
+            device=resolve_device(device),
+            hugging_face=hugging_face,
+        )
+        cost = estimate_cost(opened, method=method, max_memory=max_memory, width=width, device=resolve_device(device))
+        emit(cost.to_dict(), str(cost), json_to)
+        return
     with spectrum.launched() as processes:
         report = rank(
             source,
@@ -90,6 +115,8 @@ def command(
             device=resolve_device(device),
             progress=progress() if processes.first else SILENT,
             processes=processes,
+            hugging_face=hugging_face,
+            estimate_hidden_size=estimate_hidden_size,
         )
     if not processes.first:
         return

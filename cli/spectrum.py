@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Memory, check_outputs, device_option, example, kind_option, progress, text_options
+from .options import (
+    Memory,
+    check_outputs,
+    device_option,
+    example,
+    hugging_face_options,
+    kind_option,
+    progress,
+    text_options,
+)
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.logprobs import HuggingFaceOptions
 
 
 @click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out demo/two.png"))
@@ -16,6 +29,7 @@ from .options import Memory, check_outputs, device_option, example, kind_option,
 @kind_option
 @click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
 @device_option
+@hugging_face_options
 def command(
     sources: tuple[str, ...],
     out: Path,
@@ -25,6 +39,7 @@ def command(
     kind: str,
     max_memory: int,
     device: str,
+    hugging_face: HuggingFaceOptions,
 ) -> None:
     """Draw normalized singular-value CDFs (MoS paper, figure 1), with the numbers as a CSV file beside it.
 
@@ -52,6 +67,7 @@ def command(
             max_memory=max_memory,
             device=resolve_device(device),
             progress=progress(),
+            hugging_face=hugging_face,
         )
         spectra[source] = report.spectrum
     mos_figure_1.save(spectra, out)

@@ -1,8 +1,33 @@
 """From a model or a file to the matrix of log-probabilities, and the measurements on it."""
 
-from .base import Block, Bound, FactorRows, Source
+from .base import Block, Bound, FactorRows, HeadFunction, Source
+from .compare import Comparison, compare
+from .cost import CostEstimate, estimate_cost
+from .gradient import GradientReport, gradient
+from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .measure import kld, rank
-from .sources import open_source
+from .sources import Adapter, HuggingFaceOptions, open_source
 from .store import dump
 
-__all__ = ["Block", "Bound", "FactorRows", "Source", "dump", "kld", "open_source", "rank"]
+__all__ = [
+    "Adapter",
+    "Block",
+    "Bound",
+    "Comparison",
+    "CostEstimate",
+    "FactorRows",
+    "GradientReport",
+    "HeadFunction",
+    "HiddenSizeEstimate",
+    "HuggingFaceOptions",
+    "Source",
+    "compare",
+    "dump",
+    "estimate_cost",
+    "estimate_hidden_size",
+    "gradient",
+    "kld",
+    "logits_from_top_k",
+    "open_source",
+    "rank",
+]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..spectrum import Precision
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BLOCK_BYTES = 16 << 20
 """One block of rows: it stays in the last-level cache of most machines, and its overhead is nothing."""
@@ -46,6 +49,28 @@ class FactorRows(NamedTuple):
     """Y, (M, r)."""
 
 
+class HeadFunction(NamedTuple):
+    """A model's output layer and what it is given."""
+
+    log_prob: Callable[[Tensor], Tensor]
+    """Maps hidden states (n, hidden_size) to log P (n, M), differentiably."""
+    hidden: Callable[[int, Callable[[int], bool]], Iterator[tuple[int, Tensor]]]
+    """Takes how many rows at once and which blocks are wanted, by their first row; yields first row and H of each."""
+    weight: Tensor | None
+    """W, (M, d), when the logits are linear in d context directions."""
+
+
+class Work(NamedTuple):
+    """What it takes to make all rows once, known before any is made."""
+
+    operations: float
+    """Floating-point operations of the model, its output layer included."""
+    memory_bytes: int
+    """Of the model and its hidden states."""
+    factor_columns: int | None
+    """Columns of the thin factors, when the matrix has them."""
+
+
 class Source(ABC):
     """A T × M matrix of log-probabilities. Subclasses are final, one kind a file under ``sources/``."""
 
@@ -77,6 +102,26 @@ class Source(ABC):
     def factors(self) -> FactorRows | None:
         """Return thin factors of the matrix when it has them."""
         return None
+
+    def head(self) -> HeadFunction | None:
+        """Return the output layer and its inputs when there is a model."""
+        return None
+
+    def work(self) -> Work:
+        """Return what it takes to make all rows once; nothing of a model is run."""
+        return Work(0.0, 0, None)
+
+    def variants(self) -> Mapping[str, Source]:
+        """Return matrices that are reported beside this one, by the report's key for them."""
+        return {}
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each token as text: its number where the tokens are not known."""
+        return [f"<{token}>" for token in ids]
+
+    def text_before(self, row: int, length: int) -> str:
+        """Return the text of the ``length`` tokens before the one that a row predicts; empty where it is not known."""
+        return ""
 
     def rows_at_once(self) -> int:
         """Return how many rows fill one block."""

@@ -35,7 +35,8 @@ from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
 from ..spectrum.saved import SavedState
 from .base import FactorRows, Source
-from .sources import open_source
+from .findings import findings_of, of_variant
+from .sources import HuggingFaceOptions, open_source
 
 LONG = 10**12
 """T · M² above which a computation takes minutes, and its state is kept on disk."""
@@ -44,7 +45,7 @@ LONG = 10**12
 def rank(
     source: Any,
     *,
-    data: str | None = None,
+    data: Any = None,
     split: str = "test",
     contexts: int | None = None,
     kind: str = "log-probs",
@@ -57,12 +58,17 @@ def rank(
     device: str = "cpu",
     progress: Progress = SILENT,
     processes: Processes = ALONE,
+    vocab_size: int | None = None,
+    hugging_face: HuggingFaceOptions | None = None,
+    estimate_hidden_size: bool = False,
 ) -> RankReport:
     """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
 
     Args:
-        source: a run folder, a store, a matrix file, a (T, M) array or tensor, or an iterable of (n, M) blocks.
-        data: corpus for a run, when not the one it was trained on.
+        source: a run folder, a Hugging Face model's folder or name, a store, a matrix file, a (T, M) array or tensor,
+            an iterable of (n, M) blocks, or a function from token ids (B, L) to logits (B, L, M).
+        data: corpus for a run, when not the one it was trained on; corpus or ``.txt`` file for a Hugging Face model;
+            batches of ids for a function.
         split: of the corpus.
         contexts: only the first so many, of a run.
         kind: what a matrix holds: ``"log-probs"``, ``"logits"`` (normalized first) or ``"matrix"`` (as it is).
@@ -77,6 +83,9 @@ def rank(
         progress: where to report.
         processes: this process and its partners under PyTorch's launcher (`launched`): contexts are sharded over
             them, and all return the report.
+        vocab_size: M of a function.
+        hugging_face: how a Hugging Face model is read.
+        estimate_hidden_size: whether to look for the hidden size in the row-centred spectrum.
 
     Raises:
         BottleneckError: a source that cannot be read, numbers that are not finite or not log-probabilities, or a
@@ -90,7 +99,17 @@ def rank(
         (2, 1)
     """
     started = time.monotonic()
-    opened = open_source(source, data=data, split=split, contexts=contexts, kind=kind, dtype=dtype, device=device)
+    opened = open_source(
+        source,
+        data=data,
+        split=split,
+        contexts=contexts,
+        kind=kind,
+        dtype=dtype,
+        device=device,
+        vocab_size=vocab_size,
+        hugging_face=hugging_face,
+    )
     eps_used = opened.precision if eps is None else precision(eps)
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
@@ -98,7 +117,7 @@ def rank(
     factors = opened.factors() if method in ("auto", "factored") else None
     if factors is None and method == "factored":
         raise ConfigurationError(
-            f"the factored method needs a run with a log-linear head (softmax or moc), not {_what(opened)}; "
+            f"the factored method needs a model with a log-linear head (softmax or moc), not {_what(opened)}; "
             "use --method auto"
         )
     if factors is not None:
@@ -119,6 +138,14 @@ def rank(
     raw = numerical_rank(spectrum.values, **judged)
     roundoff = entry_roundoff(float((spectrum.values**2).sum()) + spectrum.residual**2, eps_used.value)
     centered = numerical_rank(spectrum.centered, **judged, floor=roundoff)
+    how: dict[str, Any] = {"method": method, "rule": rule, "eps": eps, "max_memory": max_memory, "width": width}
+    how |= {"device": device, "progress": progress, "processes": processes}
+    findings = [
+        *(of_variant(key, rank(variant, **how)) for key, variant in opened.variants().items()),
+        *findings_of(
+            opened, spectrum, eps=eps_used.value, hidden_size=estimate_hidden_size, alone=processes.count == 1
+        ),
+    ]
     return RankReport(
         source=opened.description,
         spectrum=spectrum,
@@ -129,6 +156,7 @@ def rank(
         rank_centered=centered,
         bound=asdict(opened.bound),
         embedding_size=opened.embedding_size,
+        findings=tuple(findings),
         seconds=round(time.monotonic() - started, 3),
         peak_memory_bytes=peak_memory_bytes(),
     )
@@ -223,4 +251,5 @@ def _spectrum(
 
 def _what(source: Source) -> str:
     kind, head = source.description["kind"], source.description.get("head")
-    return f"a {kind if kind in ('run', 'store') else 'matrix'}" + (f" with a {head} head" if head else "")
+    named = {"run": "a run", "store": "a store", "hugging-face": "a Hugging Face model"}
+    return named.get(kind, "a matrix") + (f" with a {head} head" if head else "")

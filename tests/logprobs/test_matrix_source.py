@@ -262,7 +262,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
 def test_data_is_refused_for_matrices(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
     matrix = log_probs()
     for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
-        with pytest.raises(ConfigurationError, match="--data chooses the text a run is evaluated on"):
+        with pytest.raises(ConfigurationError, match="--data chooses the text a model is evaluated on"):
             open_source(source, data="ptb")
 
 
@@ -330,7 +330,7 @@ def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: M
 
 def test_methods_and_rules_of_rank(log_probs: Make) -> None:
     matrix = log_probs(30, 9)
-    with pytest.raises(ConfigurationError, match=r"factored method needs a run with .*, not a matrix; use"):
+    with pytest.raises(ConfigurationError, match=r"factored method needs a model with .*, not a matrix; use"):
         rank(matrix, method="factored")
     with pytest.raises(ConfigurationError, match="unknown method 'tsvd'"):
         rank(matrix, method="tsvd")

@@ -220,7 +220,7 @@ def test_other_heads_have_no_bound_and_no_factors(runs: dict[str, Path], head: s
     assert report.bound["raw"] is None
     assert report.rank.value > 7
     with pytest.raises(
-        ConfigurationError, match=f"needs a run with a log-linear head .*, not a run with a {head} head; use --method"
+        ConfigurationError, match=f"needs a model with a log-linear head .*, not a run with a {head} head; use --method"
     ):
         rank(source, method="factored")
 
@@ -240,7 +240,7 @@ def test_rank_and_kld_from_the_path(runs: dict[str, Path]) -> None:
 def test_folders_that_are_no_run(runs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no run: it has no config\.json; 'bottleneck train --out"):
         open_source(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "config.json").write_text('{"name": "mine"}')
     with pytest.raises(RunError, match=r"config\.json was not written by this tool"):
         open_source(tmp_path)
     unfinished = shutil.copytree(runs["softmax"], tmp_path / "unfinished")

@@ -336,8 +336,8 @@ def test_a_foreign_folder_is_left_alone(log_probs: Make, tmp_path: Path, make: C
     assert before
     with pytest.raises(StoreError, match=r"s\.zarr is not empty and holds no store; give another --out"):
         dump(open_source(log_probs()), path)
-    with pytest.raises(StoreError):
-        open_source(path)
+    with pytest.raises((StoreError, MatrixError)):
+        rank(path)
     assert tree(path) == before
 
 
@@ -358,7 +358,7 @@ def test_places_for_a_store(log_probs: Make, tmp_path: Path) -> None:
 def test_options_of_runs_are_refused_for_stores(stored: Path) -> None:
     with pytest.raises(ConfigurationError, match="--data chooses"):
         open_source(stored, data="ptb")
-    with pytest.raises(ConfigurationError, match=r"needs a run with a log-linear head .*, not a store"):
+    with pytest.raises(ConfigurationError, match=r"needs a model with a log-linear head .*, not a store"):
         rank(stored, method="factored")
 
 

@@ -12,9 +12,13 @@ from ...errors import ConfigurationError, RunError, SourceError
 from ..base import Source
 from ..store import is_store
 from .first import FirstContexts
+from .function import Adapter, from_function
+from .hf_folder import is_hub_id, is_hugging_face
+from .hugging_face import HuggingFaceOptions, HuggingFaceSource, open_hugging_face
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .run import RunSource
 from .store import StoreSource
+from .zarr_array import is_plain_array, is_url, open_zarr
 
 _TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
 
@@ -22,23 +26,29 @@ _TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
 def open_source(
     source: Any,
     *,
-    data: str | None = None,
+    data: Any = None,
     split: str = "test",
     contexts: int | None = None,
     kind: str = "log-probs",
     dtype: str = "float32",
     device: str = "cpu",
+    vocab_size: int | None = None,
+    hugging_face: HuggingFaceOptions | None = None,
 ) -> Source:
-    """Return what ``source`` names: a run folder, a store, a matrix file, an array, or blocks of rows.
+    """Return what ``source`` names: a model, a store, a matrix, or a function.
 
     Args:
-        source: a path, a loaded `Run`, a (T, M) array or tensor, an iterable of (n, M) blocks, or a `Source`.
-        data: corpus for a run, when not the one it was trained on.
+        source: a path, the name of a model on the Hugging Face hub, a loaded `Run`, a (T, M) array or tensor, an
+            iterable of (n, M) blocks, a function from ids to logits, an `Adapter`, or a `Source`.
+        data: corpus for a run, when not the one it was trained on; corpus or ``.txt`` file for a Hugging Face model;
+            batches of ids for a function.
         split: of the corpus.
         contexts: only the first so many.
         kind: what a matrix holds: ``"log-probs"``, ``"logits"`` or ``"matrix"``.
-        dtype: what a run is evaluated in.
-        device: where a run is evaluated.
+        dtype: what a model is evaluated in.
+        device: where a model is evaluated.
+        vocab_size: M of a function.
+        hugging_face: how a Hugging Face model is read.
 
     Raises:
         SourceError: when it is none of these, or ``contexts`` are more than there are.
@@ -51,40 +61,64 @@ def open_source(
     if isinstance(source, Source):
         opened = source
     elif isinstance(source, str | Path):
-        opened = _open_path(Path(source), kind, data=data, split=split, contexts=contexts, dtype=dtype, device=device)
+        options = {"data": data, "split": split, "contexts": contexts, "dtype": dtype, "device": device}
+        opened = _open_path(str(source), kind, hugging_face, **options)
     elif isinstance(source, Run):
         opened = RunSource(source, data=data, split=split, contexts=contexts, dtype=dtype, device=device)
     elif hasattr(source, "shape"):
         opened = MatrixSource(source, kind=kind)
+    elif callable(source) or isinstance(source, Adapter):
+        opened = from_function(source, data=data, vocab_size=vocab_size)
     elif isinstance(source, Iterable):
         opened = from_blocks(source, kind=kind)
     else:
         raise SourceError(
-            f"a {type(source).__name__} cannot be measured; give a path, a Run, a (T, M) array or tensor, or blocks of "
-            "rows"
+            f"a {type(source).__name__} cannot be measured; give a path, a Run, a (T, M) array or tensor, blocks of "
+            "rows, or a function from ids to logits"
         )
-    if data is not None and (opened is source or not isinstance(opened, RunSource)):
-        raise ConfigurationError("--data chooses the text a run is evaluated on; a matrix has its own")
+    has_text = isinstance(opened, RunSource | HuggingFaceSource) or callable(source) or isinstance(source, Adapter)
+    if data is not None and (opened is source or not has_text):
+        raise ConfigurationError("--data chooses the text a model is evaluated on; a matrix has its own")
     return opened if contexts in (None, opened.shape[0]) else FirstContexts(opened, contexts)
 
 
-def _open_path(path: Path, kind: str, **run_options: Any) -> Source:
-    named = _TENSOR.match(str(path))
+def _open_path(name: str, kind: str, hugging_face: HuggingFaceOptions | None, **model_options: Any) -> Source:
+    if is_url(name):
+        return open_zarr(name, kind=kind)
+    path = Path(name)
+    named = _TENSOR.match(name)
     if named and not path.exists():
         return open_matrix(Path(named["file"]), tensor=named["tensor"], kind=kind)
     if path.suffix in (".npy", ".safetensors"):
         return open_matrix(path, tensor=None, kind=kind)
     if path.suffix == ".zarr" or is_store(path):
-        return StoreSource(path)
+        return open_zarr(name, kind=kind) if is_plain_array(path) else StoreSource(path)
     if is_run(path):
-        return RunSource(path, **run_options)
+        return RunSource(path, **model_options)
+    if is_hugging_face(path) or (not path.exists() and is_hub_id(name)):
+        return open_hugging_face(name, options=hugging_face, **model_options)
     if (path / "config.json").exists():
         raise RunError(f"{path}/config.json was not written by this tool; a run is a folder made by 'bottleneck train'")
     if path.is_dir():
         raise RunError(f"{path} holds no run: it has no config.json; 'bottleneck train --out {path}' makes one")
+    what = "a run folder, a .zarr store, a .npy or a .safetensors file, or a Hugging Face model's folder or name"
     if not path.exists():
-        raise SourceError(f"there is no {path}; SOURCE is a run folder, a .zarr store, a .npy or a .safetensors file")
-    raise SourceError(f"{path} is no SOURCE; it must be a run folder, a .zarr store, a .npy or a .safetensors file")
+        raise SourceError(f"there is no {path}; SOURCE is {what}")
+    raise SourceError(f"{path} is no SOURCE; it must be {what}")
 
 
-__all__ = ["FirstContexts", "MatrixSource", "RunSource", "StoreSource", "from_blocks", "open_matrix", "open_source"]
+__all__ = [
+    "Adapter",
+    "FirstContexts",
+    "HuggingFaceOptions",
+    "HuggingFaceSource",
+    "MatrixSource",
+    "RunSource",
+    "StoreSource",
+    "from_blocks",
+    "from_function",
+    "open_hugging_face",
+    "open_matrix",
+    "open_source",
+    "open_zarr",
+]

@@ -29,6 +29,10 @@ class FirstContexts(Source):
         """That of the whole."""
         return self._source.precision
 
+    def rows_at_once(self) -> int:
+        """Return what suits the whole."""
+        return min(self.shape[0], self._source.rows_at_once())
+
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows in order; see `Source.blocks`."""
         for block in self._source.blocks(rows or self.rows_at_once(), wanted=wanted):

@@ -19,7 +19,7 @@ from ...files import sha256_file
 from ...full_precision import full_precision
 from ...heads import LogLinear
 from ...spectrum import Precision, precision
-from ..base import Block, Bound, FactorRows, Source
+from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -107,6 +107,31 @@ class RunSource(Source):
         columns = [head.weight, *([] if head.bias is None else [head.bias.unsqueeze(1)]), ones]
         right = torch.cat(columns, 1).detach().cpu().double().numpy()
         return FactorRows(lambda wanted: self._left(head, wanted), right)
+
+    def head(self) -> HeadFunction:
+        """Return the head and the hidden states under it."""
+        head = self._model.head
+
+        def hidden(rows: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, Tensor]]:
+            return ((each.start, each.hidden) for each in self._encode(rows) if wanted(each.start))
+
+        return HeadFunction(head.log_prob, hidden, head.weight if isinstance(head, LogLinear) else None)
+
+    def work(self) -> Work:
+        """Return two operations a parameter and context, and what the parameters take."""
+        parameters = list(self._model.parameters())
+        head = self._model.head
+        columns = head.embedding_size + 1 + int(head.bias is not None) if isinstance(head, LogLinear) else None
+        numbers = sum(parameter.numel() for parameter in parameters)
+        return Work(2.0 * numbers * self.shape[0], numbers * parameters[0].element_size(), columns)
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each token as text."""
+        return self.run.vocabulary.decode(np.asarray(ids, dtype=np.int64))
+
+    def text_before(self, row: int, length: int) -> str:
+        """Return the ``length`` tokens before the one that a row predicts, separated by spaces."""
+        return " ".join(self.tokens(self._ids[max(0, row + 1 - length) : row + 1].tolist()))
 
     def _left(self, head: LogLinear, wanted: Callable[[int], bool]) -> Iterator[NDArray[np.float64]]:
         for contexts in self._encode(self.rows_at_once()):

@@ -54,6 +54,10 @@ class StoreSource(Source):
         for start, values in pieces:
             yield Block(start, next(checked([values], what=str(self._path), start=start)))
 
+    def rows_at_once(self) -> int:
+        """Return how many rows a chunk holds: then nothing is read twice, or copied."""
+        return int(self._attributes["chunk_rows"])
+
     def _regrouped(self, rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield ``rows`` rows at once, whatever the chunks hold."""
         held, first = np.empty((0, self.shape[1]), self.dtype), 0

@@ -1,0 +1,170 @@
+"""The folder of a Hugging Face model: found on disk or on the hub, and checked before anything of it is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from ...errors import ConfigurationError, SourceError
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+_SAFETENSORS, _PICKLES = "*.safetensors", ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TEXT_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
+"""Configuration and tokenizers."""
+
+
+def is_hugging_face(path: Path) -> bool:
+    """Return whether a folder has the ``config.json`` of a Hugging Face model."""
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "format" not in config and ("model_type" in config or "auto_map" in config)
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether ``name`` has the form of a model's name on the hub: ``gpt2`` or ``owner/model``."""
+    return _HUB_ID.fullmatch(name) is not None and Path(name).suffix not in (".npy", ".npz", ".txt", ".pt", ".bin")
+
+
+def import_transformers() -> Any:
+    """Return the package; `ConfigurationError` says how to install it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigurationError(
+            "Hugging Face models need the package transformers: pip install 'softmax-bottleneck[hf]'"
+        ) from error
+    return transformers
+
+
+def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
+    """Return the folder of a hub model, from the local cache or the network.
+
+    Raises:
+        SourceError: when the hub cannot be reached, or has no such model for this user.
+    """
+    import_transformers()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    wanted = [*_TEXT_FILES, _SAFETENSORS, *(_PICKLES if allow_pickle else ())]
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except LocalEntryNotFoundError as error:
+        raise SourceError(
+            f"there is no {name} here, and the Hugging Face hub cannot be reached for a model of that name; SOURCE is "
+            "a run folder, a .zarr store, a .npy or a .safetensors file, a model's folder, or with a network its name"
+        ) from error
+    except HfHubHTTPError as error:
+        at = f" at revision {revision}" if revision else ""
+        raise SourceError(
+            f"there is no {name} here, and the Hugging Face hub gives no model of that name{at} "
+            f"({str(error).splitlines()[0]}); check the name, or log in with 'hf auth login' if it is private"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{name} cannot be had from the Hugging Face hub: {str(error).splitlines()[0]}") from error
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the ``config.json`` of a model this tool can measure.
+
+    Raises:
+        SourceError: for a configuration that is damaged, of an encoder or a sequence-to-sequence model, or whose
+            model is code of its own.
+    """
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SourceError(f"{path} has no {CONFIG}; give the folder that save_pretrained wrote") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path / CONFIG} cannot be read: {error}; download the model again") from error
+    _check_kind(path, config)
+    return dict(config)
+
+
+def _check_kind(path: Path, config: dict[str, Any]) -> None:
+    """Refuse what transformers has no causal language model for."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    model_type, classes = config.get("model_type"), config.get("architectures") or []
+    native = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).get(model_type or "")
+    own_code = {
+        str(target).rpartition(".")[2]
+        for name, target in (config.get("auto_map") or {}).items()
+        if name.startswith("AutoModel")
+    }
+    if own_code and not (native and own_code <= {native, native.replace("ForCausalLM", "Model")}):
+        raise SourceError(
+            f"the model {path} is code of its own (auto_map names {', '.join(sorted(own_code))}), and no code that "
+            "comes with a model is run here: measure it through a function, softmax_bottleneck.rank(f, data=…), or "
+            "through a file of its logits"
+        )
+    supported = "only causal (decoder-only) language models can be measured"
+    if config.get("is_encoder_decoder"):
+        raise SourceError(f"{path} is a sequence-to-sequence model ({_named(model_type, classes)}); {supported}")
+    if native is None or (classes and not any("CausalLM" in c or "LMHead" in c or c == native for c in classes)):
+        raise SourceError(f"{path} is no causal language model ({_named(model_type, classes)}); {supported}")
+
+
+def _named(model_type: Any, classes: list[str]) -> str:
+    return ", ".join([f"model type {model_type!r}", *classes[:1]])
+
+
+def check_weights(path: Path, *, allow_pickle: bool) -> bool:
+    """Check that a folder holds all of a model's weights, and return whether they are pickled.
+
+    Raises:
+        SourceError: without weights, with pickled ones that are not allowed, with a shard missing or damaged.
+    """
+    files = sorted(path.glob(_SAFETENSORS))
+    pickles = sorted(file for pattern in _PICKLES for file in path.glob(pattern) if file.name != "training_args.bin")
+    if (path / INDEX).exists():
+        files = _shards(path)
+    elif (path / "model.safetensors").exists():
+        files = [path / "model.safetensors"]
+    elif len(files) > 1 or (files and files[0].name != "model.safetensors"):
+        raise SourceError(
+            f"{path} holds {files[0].name} and neither model.safetensors nor {INDEX}: rename it, or save the model anew"
+        )
+    if files:
+        for file in files:
+            _check_header(file)
+        return False
+    if not pickles:
+        raise SourceError(
+            f"{path} holds no weights (model.safetensors, or shards with {INDEX}); download the model again"
+        )
+    if not allow_pickle:
+        raise SourceError(
+            f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert "
+            f'them with: python -c "from transformers import AutoModelForCausalLM as A; '
+            f"A.from_pretrained('{path}').save_pretrained('{path}')\", or read their numbers only with --allow-pickle"
+        )
+    return True
+
+
+def _shards(path: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise SourceError(f"{path / INDEX} cannot be read ({error!r}); download the model again") from error
+    if missing := [name for name in names if not (path / name).is_file()]:
+        raise SourceError(
+            f"{path} lacks {len(missing)} of its {len(names)} weight files, first {missing[0]}; download it again"
+        )
+    return [path / name for name in names]
+
+
+def _check_header(file: Path) -> None:
+    """Refuse a file that is not exactly as long as its header says."""
+    try:
+        with safe_open(file, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise SourceError(f"{file} cannot be read as safetensors ({error}); download the model again") from error

@@ -1,0 +1,217 @@
+"""The output layer of a Hugging Face model in full precision, checked against the model's own logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...errors import SourceError
+from ...full_precision import full_precision
+from ..base import Bound
+
+MULTIPLIERS = ("logit_scale", "lm_head_multiplier")
+"""Configuration keys of a factor on the logits: Cohere's, Falcon-H1's."""
+DIVISORS = ("logits_scaling",)
+"""Of one they are divided by: Granite's."""
+SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""Of the largest logit c in c tanh(z / c): Gemma's, RecurrentGemma's, xLSTM's."""
+
+SAMPLE = 64
+"""Contexts on which our logits must be the model's."""
+ROUNDINGS = 4
+"""How often a logit may have been rounded to the body's type: the product, bias, scale and cap."""
+
+
+@dataclass(frozen=True)
+class OutputLayer:
+    r"""Logits :math:`z = \mathrm{cap}(s (W h + b))` with :math:`\mathrm{cap}(z) = c \tanh(z / c)` or none."""
+
+    weight: Tensor
+    """W, (M, d), in the type of the measurement."""
+    bias: Tensor | None
+    """b, (M,)."""
+    scale: float
+    """s."""
+    soft_cap: float | None
+    """c."""
+    tied: bool
+    """Whether W is the input embeddings too."""
+
+    @property
+    def log_linear(self) -> bool:
+        """Whether logits are linear in the hidden state."""
+        return self.soft_cap is None
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of hidden states (n, d) of any type, in the type of W: (n, M)."""
+        with full_precision():
+            logits = F.linear(hidden.to(self.weight) * self.scale, self.weight, self._scaled_bias())
+            return logits if self.soft_cap is None else logits.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
+
+    def _scaled_bias(self) -> Tensor | None:
+        return None if self.bias is None else self.bias * self.scale
+
+
+def full_precision_layer(model: nn.Module, layer: nn.Linear, *, dtype: torch.dtype) -> OutputLayer:
+    """Return the output layer as the model and its configuration have it."""
+    embeddings = model.get_input_embeddings()  # type: ignore[operator]
+    scale, soft_cap = transform(model.config)
+    return OutputLayer(
+        weight=layer.weight.detach().to(dtype),
+        bias=None if layer.bias is None else layer.bias.detach().to(dtype),
+        scale=scale,
+        soft_cap=soft_cap,
+        tied=embeddings is not None and embeddings.weight is layer.weight,
+    )
+
+
+def transform(config: Any) -> tuple[float, float | None]:
+    """Return what happens to the logits behind the linear layer, from the configuration: scale and soft cap."""
+    text = config.get_text_config()
+
+    def found(names: tuple[str, ...]) -> list[float]:
+        values = (getattr(text, name, None) for name in names)
+        return [float(value) for value in values if isinstance(value, int | float) and value]
+
+    scale = 1.0
+    for factor in found(MULTIPLIERS):
+        scale *= factor
+    for divisor in found(DIVISORS):
+        scale /= divisor
+    return scale, next(iter(found(SOFT_CAPS)), None)
+
+
+def check_logits(layer: OutputLayer, hidden: Tensor, logits: Tensor, *, eps: float, what: str) -> float:
+    """Return the largest difference between our logits and the model's own, when roundoff explains all of them.
+
+    A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
+
+    Args:
+        layer: ours.
+        hidden: (n, d), what the model gave its own.
+        logits: (n, M), what that made.
+        eps: of the body's type.
+        what: the model's name.
+
+    Raises:
+        SourceError: with the largest difference, when one is larger.
+    """
+    ours = layer.logits(hidden)
+    with full_precision():
+        size = F.linear(hidden.to(layer.weight).abs(), layer.weight.abs()) * abs(layer.scale)
+        if layer.bias is not None:
+            size += (layer.bias * layer.scale).abs()
+        difference = (logits.to(ours) - ours).abs()
+        excess = difference - ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)
+    largest = float(difference.max())
+    if not bool((excess <= 0).all()):
+        raise SourceError(
+            f"the logits of {what} are not those of its output layer as its configuration describes it: they differ by "
+            f"up to {largest:.3g}, more than rounding with eps = {eps:.2g} explains; measure it through a function, "
+            "softmax_bottleneck.rank(f, data=…)"
+        )
+    return largest
+
+
+def log_partition(logits: Tensor) -> Tensor:
+    """Return log Z of each row, (n, 1)."""
+    # From the fused kernel of a forward pass: z − (z − log Z) of one column, in half the passes of a logsumexp.
+    return logits[:, :1] - torch.log_softmax(logits, 1)[:, :1]
+
+
+@dataclass(frozen=True)
+class FinalNorm:
+    """A LayerNorm right before the output layer: for v = 1/γ and every hidden state, h·v is one constant."""
+
+    name: str
+    offset: bool
+    """Whether the constant β·v is not zero: then all hidden states lie in an affine space that misses the origin."""
+
+
+def final_norm(model: nn.Module, run: Callable[[], object], hidden: Tensor, *, eps: float) -> FinalNorm | None:
+    r"""Return the LayerNorm whose output the output layer is given, if there is one.
+
+    It gives :math:`h = γ ⊙ \hat x + β` with :math:`\hat x · 1 = 0`, so :math:`h·γ^{-1} = β·γ^{-1}`: one linear
+    condition on all hidden states, looked for in the numbers, as modules go by many names.
+
+    Args:
+        model: the body and its output layer.
+        run: makes ``hidden`` anew.
+        hidden: (L, d), what the output layer is given.
+        eps: of the model's type.
+    """
+    made: dict[str, tuple[nn.Module, Tensor]] = {}
+    handles = [
+        module.register_forward_hook(lambda module, _, output, name=name: made.update({name: (module, output)}))
+        for name, module in model.named_modules()
+        if "norm" in type(module).__name__.lower()
+    ]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name, (module, output) in made.items():
+        if not isinstance(output, Tensor) or output.numel() != hidden.numel():
+            continue
+        if torch.equal(output.reshape(hidden.shape), hidden) and (found := _condition(name, module, hidden, eps)):
+            return found
+    return None
+
+
+def _condition(name: str, module: nn.Module, hidden: Tensor, eps: float) -> FinalNorm | None:
+    with full_precision():
+        states = hidden.double()
+        gain, shift = getattr(module, "weight", None), getattr(module, "bias", None)
+        gain = torch.ones_like(states[0]) if gain is None else gain.detach().double()
+        shift = torch.zeros_like(states[0]) if shift is None else shift.detach().double()
+        if gain.shape != states[0].shape or bool((gain == 0).any()):
+            return None
+        normal = 1 / gain
+        constant = float(shift @ normal)
+        size = states.abs() @ normal.abs() + float(shift.abs() @ normal.abs())
+        # Each coordinate is rounded a few times on its way through the norm.
+        if bool(((states @ normal - constant).abs() > ROUNDINGS * eps * size).any()):
+            return None
+        return FinalNorm(name, offset=abs(constant) > ROUNDINGS * eps * float(size.mean()))
+
+
+def bound_of(layer: OutputLayer, norm: FinalNorm | None, *, exact_norm: bool) -> Bound:
+    """Return what algebra says of the rank of log P, and in words what a final LayerNorm makes of it.
+
+    Args:
+        layer: the output layer.
+        norm: the LayerNorm before it.
+        exact_norm: whether the norm's output is precise enough for its condition to hold in the measurement.
+    """
+    if not layer.log_linear:
+        return Bound(
+            None, None, f"soft-capping at {layer.soft_cap:g} is a pointwise nonlinearity, which has no rank bound"
+        )
+    d, bias = layer.weight.shape[1], int(layer.bias is not None)
+    why = f"log-probabilities are d = {d} hidden directions" + (", the output bias" if bias else "")
+    why += " and the log-partition column; centring the rows removes the last"
+    if norm is not None and exact_norm:
+        raw, centered = reached(d, int(layer.bias is not None and bool(layer.bias.any())), norm)
+        why += f"; hidden states come from a LayerNorm, so they lie in {d - 1} dimensions"
+        why += " off the origin" if norm.offset else " through the origin"
+        why += f", and the rank reaches {raw} raw and {centered} row-centred"
+    elif norm is not None:
+        why += "; hidden states come from a LayerNorm, whose one linear condition the body's rounding breaks"
+    return Bound(d + 1 + bias, d + bias, why)
+
+
+def reached(d: int, bias: int, norm: FinalNorm | None) -> tuple[int, int]:
+    """Return the rank, raw and row-centred, that generic weights behind this norm reach; a bias of zeros is none.
+
+    The columns of [H, 1] span d dimensions behind a LayerNorm: one fewer than d + 1, as a combination of H's columns
+    is the constant β·v. It is 1 itself, so that a bias adds nothing, or zero, so that H has rank d − 1.
+    """
+    states = d if norm is None or norm.offset else d - 1
+    beside = bias if norm is None or not norm.offset else 0
+    return states + beside + 1, states + beside

@@ -1,0 +1,142 @@
+"""A Hugging Face causal language model: loaded with safetensors only, and read up to its output layer."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import SourceError
+from ...full_precision import full_precision
+from .hf_folder import import_transformers
+
+BODY_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@contextmanager
+def quiet() -> Iterator[Any]:
+    """Yield transformers with its progress bars and advice switched off; errors still come."""
+    transformers = import_transformers()
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def skeleton(path: Path) -> nn.Module:
+    """Return the model without weights, for its shapes.
+
+    Raises:
+        SourceError: for a configuration that transformers cannot read.
+    """
+    with quiet() as transformers, torch.device("meta"):
+        try:
+            config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+            return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+            raise SourceError(f"transformers cannot read the configuration of {path}: {_first_line(error)}") from error
+
+
+def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool) -> nn.Module:
+    """Return the model in evaluation mode.
+
+    Raises:
+        SourceError: when a weight is missing, of another shape than the configuration says, or unreadable.
+    """
+    with quiet() as transformers:
+        try:
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=dtype,
+                trust_remote_code=False,
+                use_safetensors=not pickled,
+                weights_only=True,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
+    for what in ("missing_keys", "mismatched_keys"):
+        if info[what]:
+            name = sorted(map(str, info[what]))[0]
+            raise SourceError(
+                f"the weights of {path} do not fit its config.json: {name} is "
+                f"{'missing' if what == 'missing_keys' else 'of another shape'}, and random numbers would stand in for "
+                "it; download the model again"
+            )
+    return model.to(device).eval()
+
+
+def output_layer(model: nn.Module, path: Path) -> nn.Linear:
+    """Return the module that turns hidden states into logits.
+
+    Raises:
+        SourceError: when it is not one linear layer.
+    """
+    layer = model.get_output_embeddings()  # type: ignore[operator]
+    if not isinstance(layer, nn.Linear):
+        kind = "none" if layer is None else type(layer).__name__
+        raise SourceError(f"the output layer of {path} is {kind}, not one linear layer: it cannot be taken apart")
+    return layer
+
+
+def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return what the output layer is given, (B, L, d), for ids and mask (B, L); one token's logits are made."""
+    taken: list[Tensor] = []
+
+    def take(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        taken.append(inputs[0])
+        return (inputs[0][:, :1],)
+
+    _run(model, ids, mask, layer, take)
+    if len(taken) != 1 or taken[0].shape[:2] != ids.shape:
+        raise SourceError(
+            f"the output layer of {type(model).__name__} is not given one hidden state a token: it cannot be measured"
+        )
+    return taken[0]
+
+
+def hidden_and_logits(model: nn.Module, layer: nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what the output layer is given, (L, d), and the model's own logits, (L, M), for ids (L,)."""
+    taken: list[Tensor] = []
+    batch = ids.unsqueeze(0)
+    logits = _run(model, batch, torch.ones_like(batch), layer, lambda module, inputs: taken.append(inputs[0]))
+    return taken[0][0], logits[0]
+
+
+def _run(model: nn.Module, ids: Tensor, mask: Tensor, layer: nn.Linear, hook: Any) -> Tensor:
+    device = layer.weight.device
+    arguments: dict[str, Any] = {"input_ids": ids.to(device), "use_cache": False, "return_dict": True}
+    if "attention_mask" in inspect.signature(model.forward).parameters:
+        arguments["attention_mask"] = mask.to(device)
+    handle = layer.register_forward_pre_hook(hook)
+    try:
+        with full_precision(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return model(**arguments).logits
+    finally:
+        handle.remove()
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

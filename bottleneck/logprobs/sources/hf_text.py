@@ -1,0 +1,142 @@
+"""Running text for models with a tokenizer of their own, and its token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import corpora
+from ...corpora import EOS
+from ...errors import ConfigurationError, CorpusError, SourceError
+from ...files import sha256_bytes
+from .hf_model import quiet
+
+DEFAULT_CORPUS = "python-docs"
+"""What is measured on when nobody says otherwise: it is there without a download."""
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """A text before it is encoded."""
+
+    name: str
+    """Of the corpus, file or data set."""
+    split: str | None
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the text in UTF-8."""
+        return sha256_bytes(self.text.encode())
+
+
+def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
+    """Return the text of a corpus's split, of a ``.txt`` file, or of a data set of the hub.
+
+    A corpus's tokens are joined by spaces, and its lines by newlines.
+
+    Raises:
+        ConfigurationError: for both ``data`` and ``dataset``, or a data set without the package ``datasets``.
+        CorpusError: for a text that is not there, empty or not UTF-8.
+    """
+    if dataset is not None:
+        if data is not None:
+            raise ConfigurationError("--data and --hf-dataset each name a text: give one of them")
+        return _dataset(dataset, split)
+    name = data or DEFAULT_CORPUS
+    if name.endswith(".txt"):
+        return RunningText(name, None, _file(Path(name)))
+    corpus = corpora.load(name)
+    words = corpus.vocabulary.decode(corpus.split(split))
+    return RunningText(corpus.name, split, " ".join(words).replace(f" {EOS} ", "\n").removesuffix(f" {EOS}"))
+
+
+def _file(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; give a text file") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{path}: the byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8; save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise CorpusError(f"{path} is empty: give a file with text")
+    return text
+
+
+def _dataset(name: str, split: str) -> RunningText:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigurationError("--hf-dataset needs the package datasets: pip install datasets") from error
+    path, _, configuration = name.partition(":")
+    try:
+        rows = datasets.load_dataset(path, configuration or None, split={"valid": "validation"}.get(split, split))
+    except Exception as error:  # the package raises errors of many others'
+        raise CorpusError(
+            f"the data set {name} cannot be loaded, split {split}: {(str(error).splitlines() or [repr(error)])[0]}"
+        ) from error
+    if "text" not in rows.column_names:
+        raise CorpusError(
+            f"the data set {name} has no column 'text' (its columns are {', '.join(rows.column_names)}); save the "
+            "text as a .txt file and pass it with --data"
+        )
+    return RunningText(name, split, "\n".join(rows["text"]))
+
+
+class Tokenizer:
+    """A model's own tokenizer.
+
+    Args:
+        path: the model's folder.
+
+    Raises:
+        SourceError: when there is none, or it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with quiet() as transformers:
+            try:
+                whole = path / "tokenizer.json"
+                # A tokenizer.json says everything; the class that goes by a model's type may not be its own.
+                self._tokenizer: Any = (
+                    transformers.PreTrainedTokenizerFast(tokenizer_file=str(whole))
+                    if whole.exists()
+                    else transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+                )
+                self.size = 1 + max(self._tokenizer.get_vocab().values())
+            except Exception as error:  # tokenizers raises bare ones
+                reason = (str(error).strip().splitlines() or [repr(error)])[0]
+                raise SourceError(
+                    f"{path} has no tokenizer that can be read ({reason}); put its tokenizer.json beside its weights"
+                ) from error
+
+    def encode(self, text: str, *, vocab_size: int) -> Tensor:
+        """Return the ids of a text, int64 (N,), without special tokens.
+
+        Raises:
+            SourceError: when one is outside the model's vocabulary.
+        """
+        with quiet():
+            found = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = torch.tensor(found, dtype=torch.int64)
+        if ids.numel() and int(ids.max()) >= vocab_size:
+            raise SourceError(
+                f"the tokenizer of {self._path} makes the token {int(ids.max())}, and the model has {vocab_size:,}, "
+                "numbered from 0: put the model's own tokenizer beside it"
+            )
+        return ids
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each token as text."""
+        return [self._tokenizer.decode([token]) if token < self.size else f"<{token}>" for token in ids]
+
+    def text(self, ids: list[int]) -> str:
+        """Return consecutive tokens as text."""
+        return str(self._tokenizer.decode(ids))

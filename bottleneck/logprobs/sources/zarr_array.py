@@ -1,0 +1,58 @@
+"""A plain Zarr array, or a store that lies behind a URL."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import zarr
+
+from ...errors import SourceError, StoreError
+from ...spectrum import Precision
+from ..store import FORMAT, LOG_PROBS
+from .matrix import MatrixSource
+
+_URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
+
+
+def is_url(name: str) -> bool:
+    """Return whether ``name`` is for fsspec: ``s3://bucket/m.zarr``, ``https://…``, ``simplecache::s3://…``."""
+    return _URL.fullmatch(name) is not None
+
+
+def is_plain_array(path: Path) -> bool:
+    """Return whether a folder is a Zarr array itself, of format 3 or 2, and not a group such as a store is."""
+    if (path / ".zarray").exists():
+        return True
+    try:
+        return bool(json.loads((path / "zarr.json").read_bytes())["node_type"] == "array")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def open_zarr(name: str, *, kind: str) -> MatrixSource:
+    """Open a two-dimensional array, or the rows of a dumped store; its chunks are read when they are asked for.
+
+    A store behind a URL is read as the matrix it holds, with its recorded precision; chunks that were never written
+    are NaN and refused, but their checksums are checked only on a local disk.
+
+    Raises:
+        SourceError: when there is none, or a file system of this kind needs a package that is not installed.
+        StoreError: for a group that ``bottleneck dump`` did not write.
+    """
+    try:
+        node = zarr.open(store=name, mode="r")
+    except ImportError as error:
+        raise SourceError(f"{name} needs a package that is not installed ({error}): install it with pip") from error
+    except Exception as error:  # each file system has errors of its own
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        raise SourceError(f"{name} cannot be opened as a Zarr array: {reason}") from error
+    made_in = None
+    if isinstance(node, zarr.Group):
+        attributes: dict[str, Any] = dict(node.attrs)
+        if attributes.get("format") != FORMAT:
+            raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
+        node, made_in, kind = node[LOG_PROBS], Precision(**attributes["eps"]), "log-probs"
+    return MatrixSource(node, kind=kind, path=name, made_in=made_in)
