@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -37,7 +37,8 @@ def _check(component: Component, config: type[Any], allowed: tuple[str, ...], ki
             TypeAdapter(types[key], config=_STRICT).validate_python(value)
         except ValidationError as error:
             raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {value!r})") from None
-    from_surroundings = {field.name: 1 for field in fields(config) if field.name not in allowed}
+    surroundings = [field for field in fields(config) if field.name not in allowed]
+    from_surroundings = {field.name: 1 for field in surroundings if field.default is MISSING}
     config(**component.settings, **from_surroundings)  # the dataclass's own checks
 
 
@@ -70,8 +71,11 @@ class LanguageModel(nn.Module):
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
         self.config = config
-        self.backbone = backbones.build(config.backbone.name, vocab_size=vocab_size, **config.backbone.settings)
-        settings = config.head.settings
+        all_layers = heads.find(config.head.name).takes_all_layers
+        self.backbone = backbones.build(
+            config.backbone.name, vocab_size=vocab_size, all_layers=all_layers, **config.backbone.settings
+        )
+        settings = config.head.settings | ({"layer_sizes": self.backbone.layer_sizes} if all_layers else {})
         if config.tie_embeddings:
             settings.setdefault("embedding_size", self.backbone.embedding.embedding_dim)
         self.head = heads.build(

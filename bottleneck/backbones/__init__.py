@@ -18,10 +18,13 @@ def find(name: str) -> type[LSTM]:
     return REGISTRY[name]
 
 
-def build(name: str, *, vocab_size: int, **settings: Any) -> Backbone:
-    """Return a new backbone with the given settings of its configuration class."""
+def build(name: str, *, vocab_size: int, all_layers: bool = False, **settings: Any) -> Backbone:
+    """Return a new backbone with the given settings of its configuration class.
+
+    With ``all_layers`` its hidden states are those of all layers side by side, the first layer first.
+    """
     cls = find(name)
-    return cls(cls.Config(**settings), vocab_size=vocab_size)
+    return cls(cls.Config(**settings), vocab_size=vocab_size, all_layers=all_layers)
 
 
 __all__ = ["LSTM", "REGISTRY", "Backbone", "LSTMConfig", "State", "build", "find"]

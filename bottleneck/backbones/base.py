@@ -15,6 +15,9 @@ class Backbone(nn.Module, ABC):
 
     embedding: nn.Embedding
     hidden_size: int
+    """Size of the hidden states that come out: the last layer's, or the sum of all layers'."""
+    layer_sizes: tuple[int, ...]
+    """Sizes of the layers in them, the first layer first."""
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:

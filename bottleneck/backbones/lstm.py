@@ -48,22 +48,38 @@ class LSTM(Backbone):
 
     Config = LSTMConfig
 
-    def __init__(self, config: LSTMConfig, *, vocab_size: int) -> None:
+    def __init__(self, config: LSTMConfig, *, vocab_size: int, all_layers: bool = False) -> None:
         super().__init__()
-        self.config, self.hidden_size = config, config.hidden_size
+        self.config = config
+        self.layer_sizes = (config.hidden_size,) * (config.layers if all_layers else 1)
+        self.hidden_size = sum(self.layer_sizes)
         self.embedding = nn.Embedding(vocab_size, config.embedding_size)
         init_embeddings_(self.embedding.weight)
-        between = config.dropout if config.layers > 1 else 0.0
-        self.lstm = nn.LSTM(config.embedding_size, config.hidden_size, config.layers, dropout=between)
         self.dropout = nn.Dropout(config.dropout)
+        if len(self.layer_sizes) > 1:  # torch's stack of layers returns only the last one's hidden states
+            inputs = (config.embedding_size, *self.layer_sizes[:-1])
+            self.layers = nn.ModuleList(nn.LSTM(size, config.hidden_size) for size in inputs)
+        else:
+            between = config.dropout if config.layers > 1 else 0.0
+            self.lstm = nn.LSTM(config.embedding_size, config.hidden_size, config.layers, dropout=between)
 
     def initial_state(self, batch_size: int) -> State:
         """Return zeros: (layers, B, hidden_size), twice."""
-        shape = (self.config.layers, batch_size, self.hidden_size)
+        shape = (self.config.layers, batch_size, self.config.hidden_size)
         zeros = self.embedding.weight.new_zeros(shape)
         return zeros, torch.zeros_like(zeros)
 
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Encode a stretch of text; see `Backbone.forward`."""
-        hidden, (h, c) = self.lstm(self.dropout(self.embedding(ids)), (state[0], state[1]))
-        return self.dropout(hidden), (h, c)
+        inputs = self.dropout(self.embedding(ids))
+        if len(self.layer_sizes) == 1:
+            hidden, (h, c) = self.lstm(inputs, (state[0], state[1]))
+            return self.dropout(hidden), (h, c)
+        outputs, after = [], []
+        for layer, before in zip(self.layers, zip(*(part.split(1) for part in state), strict=True), strict=True):
+            hidden, new = layer(inputs, before)
+            inputs = self.dropout(hidden)
+            outputs.append(inputs)
+            after.append(new)
+        h, c = (torch.cat(parts) for parts in zip(*after, strict=True))
+        return torch.cat(outputs, -1), (h, c)

@@ -1,7 +1,7 @@
 """Output layers, one file each, all exact in log space.
 
-To add one: write a final subclass of `Head` (or of `LogLinear` or `Pointwise`) in a file of its own and enter
-it in ``REGISTRY``; the contract test then runs over it.
+To add one: write a final subclass of `Head` (or of `LogLinear`, `Pointwise` or `Mixture`) in a file of its own and
+enter it in ``REGISTRY``; the contract test then runs over it. Another package adds its own through an entry point.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import ConfigurationError
-from .base import Head, HeadConfig, RankBound
+from . import plugins
+from .base import Head, HeadConfig, ParameterSettings, RankBound
+from .doc import DOC
+from .gss import GeneralizedSigsoftmax
 from .lms_net import LMSNet
 from .lms_plif import LMSPLIF
 from .log_linear import LogLinear
+from .mixtape import Mixtape
+from .mixture import Mixture
 from .moc import MoC
 from .mos import MoS
+from .mos_plif import MoSPLIF
 from .pointwise import Pointwise
 from .scores import Factors, Scores
 from .sigsoftmax import Sigsoftmax
@@ -26,27 +32,35 @@ REGISTRY: dict[str, type[Head]] = {
     "moc": MoC,
     "mos": MoS,
     "sigsoftmax": Sigsoftmax,
+    "gss": GeneralizedSigsoftmax,
     "lms-plif": LMSPLIF,
     "lms-net": LMSNet,
+    "mos-plif": MoSPLIF,
+    "doc": DOC,
+    "mixtape": Mixtape,
 }
 
 
 def find(name: str) -> type[Head]:
-    """Return the class registered under ``name``.
+    """Return the class registered under ``name``, here or by an installed package (see `plugins`).
 
     Raises:
-        ConfigurationError: for an unknown name; the text lists the known ones.
+        ConfigurationError: for an unknown name; the text lists the known ones. Also for a package's head that
+            does not load.
     """
-    if name not in REGISTRY:
-        raise ConfigurationError(f"unknown head {name!r}; known heads are {', '.join(REGISTRY)}")
-    return REGISTRY[name]
+    if name in REGISTRY:
+        return REGISTRY[name]
+    found = plugins.find(name)
+    if found is None:
+        raise ConfigurationError(f"unknown head {name!r}; known heads are {', '.join([*REGISTRY, *plugins.names()])}")
+    return found
 
 
 def build(name: str, **settings: Any) -> Head:
     """Return a new head in float32 on the default device.
 
     Args:
-        name: one of ``REGISTRY``.
+        name: one of ``REGISTRY``, or of an installed package.
         settings: fields of the head's configuration class, ``hidden_size`` and ``vocab_size`` among them.
 
     Raises:
@@ -60,21 +74,27 @@ def build(name: str, **settings: Any) -> Head:
 
 
 def settings(name: str) -> tuple[str, ...]:
-    """Return the names of a head's own settings: all but the two sizes its surroundings decide."""
-    given = {"hidden_size", "vocab_size"}
+    """Return the names of a head's own settings: all but the sizes its surroundings decide."""
+    given = {"hidden_size", "vocab_size", "layer_sizes"}
     return tuple(field.name for field in fields(find(name).Config) if field.name not in given)
 
 
 __all__ = [
+    "DOC",
     "LMSPLIF",
     "REGISTRY",
     "Factors",
+    "GeneralizedSigsoftmax",
     "Head",
     "HeadConfig",
     "LMSNet",
     "LogLinear",
+    "Mixtape",
+    "Mixture",
     "MoC",
     "MoS",
+    "MoSPLIF",
+    "ParameterSettings",
     "Pointwise",
     "RankBound",
     "Scores",

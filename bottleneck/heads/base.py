@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,16 @@ class RankBound:
     """The reason, in one sentence."""
 
 
+class ParameterSettings(NamedTuple):
+    """How an optimizer should treat some of a head's parameters; all others are treated alike."""
+
+    parameters: tuple[nn.Parameter, ...]
+    learning_rate_factor: float = 1.0
+    """Times the learning rate of all others."""
+    weight_decay: bool = True
+    """Whether weight decay acts on them, where it acts on their kind."""
+
+
 class Head(nn.Module, ABC):
     """An output layer: hidden states in, next-token log-probabilities out.
 
@@ -59,6 +69,8 @@ class Head(nn.Module, ABC):
     """
 
     Config: ClassVar[type[HeadConfig]]
+    takes_all_layers: ClassVar[bool] = False
+    """Whether hidden states are those of all layers side by side; the configuration then has ``layer_sizes``."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -134,6 +146,10 @@ class Head(nn.Module, ABC):
     def penalty(self, hidden: Tensor) -> Tensor | None:
         """Return what the head's own regularization adds to a training loss, a scalar, or ``None`` for nothing."""
         return None
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Return what an optimizer should know of some parameters; no parameter is named twice."""
+        return []
 
     def _check(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
         """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
-from .base import HeadConfig
-from .plif import PLIF
+from .base import ParameterSettings
+from .plif import PLIF, PLIFConfig
 from .pointwise import Pointwise
-
-
-@dataclass(frozen=True, kw_only=True)
-class LMSPLIFConfig(HeadConfig):
-    """Settings of `LMSPLIF`."""
-
-    knots: int = 100_000
-    """P, the number of linear pieces on [−interval, interval]."""
-    interval: float = 20.0
-    """T, half the width of the interval covered; f goes on linearly outside."""
-    noise: float = 1.0
-    """Standard deviation of the initial slope parameters around unit slope."""
 
 
 @final
@@ -30,14 +17,23 @@ class LMSPLIF(Pointwise):
         Ganea et al. 2019, eq. 12 and §4; defaults are the settings its authors gave to Parthiban et al. 2021.
 
     Example:
-        >>> LMSPLIF(hidden_size=4, vocab_size=10, knots=1000).function.slopes().min().item() > 0
+        >>> LMSPLIF(hidden_size=4, vocab_size=10, knots=1000).plif.slope_statistics().min > 0
         True
     """
 
-    Config = LMSPLIFConfig
-    config: LMSPLIFConfig
+    Config = PLIFConfig
+    config: PLIFConfig
+    function: PLIF
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        config = self.config
-        self.function = PLIF(knots=config.knots, interval=config.interval, noise=config.noise)
+        self.function = self.config.plif()
+
+    @property
+    def plif(self) -> PLIF:
+        """The function on the logits."""
+        return self.function
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Give the slopes their own learning rate; see `Head.parameter_settings`."""
+        return self.config.slope_settings(self.function)

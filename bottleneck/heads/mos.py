@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
-from torch import Tensor
-
-from .base import Head, HeadConfig, RankBound
+from .base import RankBound
 from .context import ContextVectors, MixtureWeights
-from .scores import Factors, Scores
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoSConfig(HeadConfig):
-    """Settings of `MoS`."""
-
-    components: int = 15
-    """K, the number of softmaxes."""
+from .mixture import Mixture, MixtureConfig
 
 
 @final
-class MoS(Head):
+class MoS(Mixture):
     r"""A mixture of K softmaxes that share their output embeddings.
 
     .. math:: P(x | c) = \sum_k π_{c,k} \frac{\exp(h_{c,k}·w_x + b_x)}{\sum_{x'} \exp(h_{c,k}·w_{x'} + b_{x'})}
@@ -37,18 +26,15 @@ class MoS(Head):
         torch.Size([])
     """
 
-    Config = MoSConfig
-    config: MoSConfig
+    Config = MixtureConfig
+    config: MixtureConfig
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         components = self.config.components
         self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
         self.mixture = MixtureWeights(self.hidden_size, components=components)
-
-    def scores(self, hidden: Tensor) -> Scores:
-        """Return the K components' factors and their weights; see `Head.scores`."""
-        return Scores((Factors(self.contexts(hidden), self.weight, self.bias),), self.mixture(hidden))
+        self.function = None
 
     @property
     def rank_bound(self) -> RankBound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,10 +11,63 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import ConfigurationError
+from .base import HeadConfig, ParameterSettings
+from .deterministic import histogram, prefix_sums
 from .first_order import first_order
 
 UNIT_SLOPE = math.log(math.e - 1)
 """softplus(v) = 1, the slope of the identity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PLIFConfig(HeadConfig):
+    """Settings of a head with a `PLIF`."""
+
+    knots: int = 100_000
+    """P, the number of linear pieces on [−interval, interval]."""
+    interval: float = 20.0
+    """T, half the width of the interval covered; f goes on linearly outside."""
+    noise: float = 1.0
+    """Standard deviation of the initial slope parameters around unit slope."""
+    learn_slopes: bool = True
+    """Whether slopes are learned; random ones that stay were found as good (Parthiban et al. 2021)."""
+    slope_learning_rate: float = 1.0
+    """Learning rate of the slopes, as a multiple of the model's."""
+
+    def __post_init__(self) -> None:
+        """Refuse a learning rate that is none."""
+        super().__post_init__()
+        if not (self.slope_learning_rate > 0 and math.isfinite(self.slope_learning_rate)):
+            raise ConfigurationError(f"slope_learning_rate must be above 0, not {self.slope_learning_rate}")
+
+    def plif(self) -> PLIF:
+        """Return a new function with these settings."""
+        return PLIF(knots=self.knots, interval=self.interval, noise=self.noise).requires_grad_(self.learn_slopes)
+
+    def slope_settings(self, plif: PLIF) -> list[ParameterSettings]:
+        """Return how an optimizer should treat the slopes: at their own rate, without weight decay."""
+        return [ParameterSettings((plif.v,), self.slope_learning_rate, weight_decay=False)]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A piecewise linear function by its corners."""
+
+    knots: Tensor
+    """l_0 … l_P, (P + 1,), float64."""
+    values: Tensor
+    """f(l_0) … f(l_P), (P + 1,), float64."""
+
+
+@dataclass(frozen=True)
+class SlopeStatistics:
+    """The slopes of a `PLIF` in four numbers (LMS paper table 2)."""
+
+    mean: float
+    std: float
+    """Of the population: divided by P."""
+    min: float
+    max: float
 
 
 class PLIF(nn.Module):
@@ -45,6 +99,20 @@ class PLIF(nn.Module):
         """Return the P slopes s = softplus(v), all positive."""
         return F.softplus(self.v)
 
+    @torch.no_grad()
+    def function(self) -> Curve:
+        """Return the curve learned so far, from f(−T) = −T on."""
+        slopes, width = self.slopes().double(), 2 * self.interval / self.knots
+        knots = torch.arange(self.knots + 1, dtype=torch.float64, device=slopes.device) * width - self.interval
+        return Curve(knots, F.pad(width * prefix_sums(slopes), (1, 0)) - self.interval)
+
+    @torch.no_grad()
+    def slope_statistics(self) -> SlopeStatistics:
+        """Return mean, standard deviation, least and largest slope."""
+        slopes = self.slopes().double()
+        std, mean = torch.std_mean(slopes, correction=0)
+        return SlopeStatistics(mean.item(), std.item(), slopes.min().item(), slopes.max().item())
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply f to each element."""
         result: Tensor = _PiecewiseLinear.apply(inputs, self.slopes(), self.interval)
@@ -59,15 +127,16 @@ class _PiecewiseLinear(torch.autograd.Function):
         knots = slopes.numel()
         width = 2 * interval / knots
         # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
-        before = torch.cumsum(slopes, 0, dtype=torch.float64) - slopes
+        before = prefix_sums(slopes.double()) - slopes
         at_knot = (width * before - interval).to(inputs.dtype)
-        index = ((inputs + interval) / width).floor_().clamp_(0, knots - 1).nan_to_num_()  # NaN shows in offset
-        offset = inputs - (index * width - interval)
-        index = index.long()
-        slope = slopes[index]
+        offset = (inputs + interval).div_(width)  # in pieces, from −T
+        piece = offset.floor().clamp_(0, knots - 1).nan_to_num_()  # NaN shows in the offset
+        offset.sub_(piece).mul_(width)
+        index = piece.int().view(-1)
+        slope = slopes.index_select(0, index).view_as(inputs)
         ctx.save_for_backward(index, offset, slope)
         ctx.knots, ctx.width = knots, width
-        return torch.addcmul(at_knot[index], slope, offset)
+        return at_knot.index_select(0, index).view_as(inputs).addcmul_(slope, offset)
 
     @staticmethod
     @first_order
@@ -75,10 +144,9 @@ class _PiecewiseLinear(torch.autograd.Function):
         index, offset, slope = ctx.saved_tensors
         slope_gradient = None
         if ctx.needs_input_grad[1]:
-            flat, weights = index.reshape(-1), upstream.reshape(-1).double()
-            inside = torch.bincount(flat, weights * offset.reshape(-1), minlength=ctx.knots)
-            total = torch.bincount(flat, weights, minlength=ctx.knots)
-            # s_j lifts every interval after j by Δ: a reverse cumulative sum, without j itself.
-            after = total.flip(0).cumsum(0).flip(0) - total
+            inside = histogram(index, (upstream * offset).view(-1).double(), ctx.knots)
+            total = histogram(index, upstream.reshape(-1).double(), ctx.knots)
+            # s_j lifts every interval after j by Δ: a reverse prefix sum, without j itself.
+            after = prefix_sums(total.flip(0)).flip(0) - total
             slope_gradient = (inside + ctx.width * after).to(slope.dtype)
         return upstream * slope, slope_gradient, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,8 +34,18 @@ class Sigsoftmax(Pointwise):
 
 
 class LogSigmoidProduct(nn.Module):
-    """``x + log σ(x)``, which is ``2x − log(1 + eˣ)`` without overflow."""
+    """``f(x) = x + p log σ(x − c)``, without overflow and without cancellation at large x.
+
+    Args:
+        center: c.
+        power: p.
+    """
+
+    def __init__(self, *, center: float = 0.0, power: float = 1.0) -> None:
+        super().__init__()
+        self.center, self.power = center, power
 
     def forward(self, logits: Tensor) -> Tensor:
         """Apply it to each element."""
-        return logits + F.logsigmoid(logits)
+        shifted = logits - self.center if self.center else logits
+        return torch.add(logits, F.logsigmoid(shifted), alpha=self.power)

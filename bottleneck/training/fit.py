@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import corpora
+from .. import corpora, heads
 from .._version import __version__
 from ..checkpoint import (
     COMPLETE,
@@ -120,8 +120,8 @@ def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
 
 def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
-    given = {"hidden_size", "vocab_size"}
-    head = {key: value for key, value in asdict(model.head.config).items() if key not in given}
+    own = heads.settings(config.model.head.name)
+    head = {key: value for key, value in asdict(model.head.config).items() if key in own}
     head["embedding_size"] = model.head.embedding_size
     backbone = asdict(model.backbone.config)  # type: ignore[call-overload]
     values = config.model_dump(mode="json")
@@ -178,7 +178,7 @@ def _train(
     settings = config.training
     steps_per_epoch = math.ceil((len(data) - 1) / settings.bptt)
     steps = steps_per_epoch * settings.epochs
-    optimizer = optimizers.build(settings.optimizer, model.parameters())
+    optimizer = optimizers.build(settings.optimizer, model.parameters(), model.head.parameter_settings())
     state, carried = load_state(folder, model, optimizer) or (TrainerState(), ())
     if state.step == 0 and settings.unigram_bias:
         _start_bias(model, data)
@@ -193,12 +193,13 @@ def _train(
             bar.advance(state.position // settings.bptt)
             for position, inputs, targets in stretches(data, settings.bptt, start=state.position):
                 rate = optimizers.learning_rate(settings.optimizer, step=state.step, steps=steps)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
+                optimizers.set_learning_rate(optimizer, rate)
                 hidden, carried = model.hidden(inputs, carried)
                 carried = tuple(tensor.detach() for tensor in carried)
                 loss = model.head.nll(hidden, targets)
                 value = loss.item()
+                penalty = model.head.penalty(hidden)
+                loss = loss if penalty is None else loss + penalty
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip).item()

@@ -8,20 +8,40 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from ..heads import ParameterSettings
 from .config import OptimizerConfig
 
 
-def build(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return the optimizer; weight decay acts on matrices, not on biases or pointwise functions."""
-    parameters = list(parameters)
+def build(
+    config: OptimizerConfig, parameters: Iterable[nn.Parameter], special: Iterable[ParameterSettings] = ()
+) -> torch.optim.Optimizer:
+    """Return the optimizer; weight decay acts on matrices, not on biases or pointwise functions.
+
+    Args:
+        config: what it is.
+        parameters: of the whole model.
+        special: those among them that a head wants treated otherwise.
+    """
+    settings = {id(parameter): one for one in special for parameter in one.parameters}
+    kinds: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
+    for parameter in parameters:
+        own = settings.get(id(parameter), ParameterSettings((parameter,)))
+        kind = own.learning_rate_factor, parameter.ndim >= 2 and own.weight_decay
+        kinds.setdefault(kind, []).append(parameter)
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": members, "weight_decay": config.weight_decay * decays, "learning_rate_factor": factor}
+        for (factor, decays), members in kinds.items()
+        if members
     ]
-    groups = [group for group in groups if group["params"]]
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=config.learning_rate)
     return torch.optim.SGD(groups, lr=config.learning_rate)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group of parameters the learning rate, times its own factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["learning_rate_factor"]
 
 
 def learning_rate(config: OptimizerConfig, *, step: int, steps: int) -> float:

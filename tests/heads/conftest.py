@@ -19,6 +19,9 @@ SETTINGS = MappingProxyType(
         "mos": {"components": 3},
         "lms-plif": {"knots": 12, "interval": 1.5},
         "lms-net": {"hidden_units": 3, "interval": 1.5},
+        "mos-plif": {"components": 3, "knots": 12, "interval": 1.5},
+        "doc": {"components": (2, 1)},
+        "mixtape": {"components": 4, "gate_size": 2},
     }
 )
 """Small settings of the heads that have their own; the interval is narrow, so that logits fall outside it too."""
@@ -36,13 +39,15 @@ def _repeatable() -> Iterator[None]:
 
 @pytest.fixture
 def make() -> Callable[..., Head]:
-    """Build a head in float64 with a random bias."""
+    """Build a head in float64 with random biases."""
 
     def make(name: str, *, hidden: int = 5, vocab: int = 7, size: int | None = 3, **settings: Any) -> Head:
-        given = {**SETTINGS.get(name, {}), **settings}
+        layers = {"layer_sizes": (hidden // 2, hidden - hidden // 2)} if name == "doc" else {}
+        given = {**layers, **SETTINGS.get(name, {}), **settings}
         head = heads.build(name, hidden_size=hidden, vocab_size=vocab, embedding_size=size, **given).double()
-        if head.bias is not None:
-            nn.init.normal_(head.bias)
+        for key, parameter in head.named_parameters():
+            if key in ("bias", "function.bias"):  # they start at zero, which would hide them
+                nn.init.normal_(parameter)
         return head
 
     return make
@@ -69,16 +74,23 @@ def _logits(head: Head, context: Tensor) -> Tensor:
 
 
 def _contexts(head: Any, hidden: Tensor) -> list[Tensor]:
-    """Every context vector h_k = tanh(W_k g + b_k), or the hidden state itself."""
-    if head.contexts is None:
-        return [hidden]
-    d, linear = head.embedding_size, head.contexts.projection
+    """Every context vector of the head, or the hidden state itself."""
+    return [hidden] if head.contexts is None else _vectors(head.contexts, hidden)
+
+
+def _vectors(made: Any, hidden: Tensor) -> list[Tensor]:
+    """h_k = tanh(W_k g + b_k)."""
+    d, linear = made.embedding_size, made.projection
     pairs = zip(linear.weight.split(d), linear.bias.split(d), strict=True)
     return [torch.tanh(hidden @ weight.T + bias) for weight, bias in pairs]
 
 
 def _prior(head: Any, hidden: Tensor) -> list[Tensor]:
-    weights = _normalized(torch.exp(hidden @ head.mixture.projection.weight.T))
+    return _weights(head.mixture, hidden)
+
+
+def _weights(made: Any, hidden: Tensor) -> list[Tensor]:
+    weights = _normalized(torch.exp(hidden @ made.projection.weight.T))
     return [weight.unsqueeze(-1) for weight in weights.unbind(-1)]
 
 
@@ -102,9 +114,22 @@ def _sigsoftmax(head: Head, hidden: Tensor) -> Tensor:
     return _normalized(torch.exp(logits) / (1 + torch.exp(-logits)))
 
 
+def _gss(head: Any, hidden: Tensor) -> Tensor:
+    logits, c, k = _logits(head, *_contexts(head, hidden)), head.config.c, head.config.k
+    return _normalized(torch.exp(logits) * (1 / (1 + torch.exp(c - logits))) ** (k - 1))
+
+
 def _lms_plif(head: Any, hidden: Tensor) -> Tensor:
+    return _normalized(torch.exp(_integrated(head, _logits(head, *_contexts(head, hidden)))))
+
+
+def _mos_plif(head: Any, hidden: Tensor) -> Tensor:
+    bent = [_integrated(head, _logits(head, context)) for context in _contexts(head, hidden)]
+    return sum(p * _normalized(torch.exp(part)) for p, part in zip(_prior(head, hidden), bent, strict=True))
+
+
+def _integrated(head: Any, logits: Tensor) -> Tensor:
     """The integral of the slopes: each piece gives its slope times the part of it that x has passed."""
-    logits = _logits(head, *_contexts(head, hidden))
     v, interval = head.function.v, head.config.interval
     width = 2 * interval / len(v)
     bent = torch.full_like(logits, -interval)
@@ -112,7 +137,7 @@ def _lms_plif(head: Any, hidden: Tensor) -> Tensor:
         passed = logits + interval - i * width
         passed = passed if i == 0 else passed.clamp(min=0)
         bent = bent + slope * (passed if i == len(v) - 1 else passed.clamp(max=width))
-    return _normalized(torch.exp(bent))
+    return bent
 
 
 def _lms_net(head: Any, hidden: Tensor) -> Tensor:
@@ -122,6 +147,28 @@ def _lms_net(head: Any, hidden: Tensor) -> Tensor:
     return _normalized(torch.exp(units @ v))
 
 
+def _doc(head: Any, hidden: Tensor) -> Tensor:
+    """Two components from the last layer, one from the first, and the weights from the last."""
+    first, last = hidden.split(head.config.layer_sizes, -1)
+    contexts = [*_vectors(head.contexts.layers["1"], last), *_vectors(head.contexts.layers["0"], first)]
+    assert len(contexts) == 3
+    softmaxes = [_normalized(torch.exp(_logits(head, context))) for context in contexts]
+    return sum(p * q for p, q in zip(_weights(head.mixture.weights, last), softmaxes, strict=True))
+
+
+def _mixtape(head: Any, hidden: Tensor) -> Tensor:
+    """The four leaves' weights written out, and w_x times each token's own mixture of the context vectors."""
+    scalars, b = hidden @ head.gate_scalars.weight.T, head.function.bias
+    one, two, three = (
+        1 / (1 + torch.exp(-(vector @ head.gate_weight.T + scalars[..., i : i + 1] + b[i])))
+        for i, vector in enumerate(_vectors(head.gate_vectors, hidden))
+    )
+    leaves = [one * two, one * (1 - two), (1 - one) * three, (1 - one) * (1 - three)]
+    mixed = sum(p.unsqueeze(-1) * h.unsqueeze(-2) for p, h in zip(leaves, _contexts(head, hidden), strict=True))
+    logits = (mixed * head.weight).sum(-1)
+    return _normalized(torch.exp(logits if head.bias is None else logits + head.bias))
+
+
 NAIVE: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "softmax": _softmax,
     "moc": _moc,
@@ -129,4 +176,8 @@ NAIVE: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "sigsoftmax": _sigsoftmax,
     "lms-plif": _lms_plif,
     "lms-net": _lms_net,
+    "gss": _gss,
+    "mos-plif": _mos_plif,
+    "doc": _doc,
+    "mixtape": _mixtape,
 }

@@ -27,6 +27,7 @@ CASES = [
 ]
 BOUNDED = {"lms-net"}
 """Heads whose function keeps log-probabilities near each other, whatever the logits."""
+COUNTS = {"embedding_size", "components", "knots", "hidden_units", "gate_size"}
 every_case = pytest.mark.parametrize(("name", "settings"), CASES)
 every_head = pytest.mark.parametrize("name", heads.REGISTRY)
 
@@ -129,7 +130,7 @@ def test_block_size_changes_nothing(
     blocks = _with_block_bytes(block_bytes, monkeypatch)
     after = head.nll(hidden, targets, reduction=reduction)
     torch.testing.assert_close([after, *_gradients(after, head, hidden)], expected, rtol=20 * EPS, atol=20 * EPS)
-    assert max(blocks) <= max(block_bytes, 3 * 7 * 8)
+    assert max(blocks) <= max(block_bytes, 4 * 7 * 8)
 
 
 def _with_block_bytes(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -191,7 +192,7 @@ def test_extreme_logits(name: str, dtype: torch.dtype, make: Make) -> None:
     hidden = (5 * torch.randn(60, 5)).to(dtype).requires_grad_()
     log_prob = head.log_prob(hidden)
     assert (log_prob.min() < -1e4) == (name not in BOUNDED)
-    assert log_prob.max() <= 0
+    assert log_prob.max() <= torch.finfo(dtype).eps
     torch.testing.assert_close(log_prob.exp().sum(-1), torch.ones(60, dtype=dtype), rtol=0, atol=1e-6)
     for targets, reduction in product((log_prob.argmax(-1), log_prob.argmin(-1)), ("sum", "none")):
         loss = head.nll(hidden, targets, reduction=reduction)
@@ -331,7 +332,7 @@ def test_an_unknown_setting_is_named_with_the_known_ones(name: str) -> None:
 @pytest.mark.parametrize("value", [0, -3])
 def test_sizes_below_one(name: str, value: int) -> None:
     sizes = {"hidden_size": 5, "vocab_size": 7}
-    for key in {"hidden_size", "vocab_size", *heads.settings(name)} & {*sizes, "embedding_size", "components", "knots"}:
+    for key in {"hidden_size", "vocab_size", *heads.settings(name)} & {*sizes, *COUNTS}:
         with pytest.raises(ConfigurationError, match=f"{key} must be at least 1, not {value}"):
             heads.build(name, **{**sizes, key: value})
 

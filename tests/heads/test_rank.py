@@ -43,7 +43,16 @@ def test_log_linear_heads_are_exactly_at_their_bound(
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("mos", {"components": 2}), ("sigsoftmax", {}), ("lms-plif", {"knots": 1000, "interval": 20.0}), ("lms-net", {})],
+    [
+        ("mos", {"components": 2}),
+        ("sigsoftmax", {}),
+        ("gss", {}),
+        ("lms-plif", {"knots": 1000, "interval": 20.0}),
+        ("lms-net", {}),
+        ("mos-plif", {"knots": 1000, "interval": 20.0}),
+        ("doc", {}),
+        ("mixtape", {}),
+    ],
 )
 def test_the_others_are_not_bounded(name: str, settings: dict[str, Any], bias: bool, make: Callable[..., Head]) -> None:
     head = make(name, hidden=9, vocab=M, size=D, bias=bias, **settings)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from softmax_bottleneck import heads
 from softmax_bottleneck.heads import Head
 from softmax_bottleneck.heads.plif import UNIT_SLOPE
 
@@ -79,7 +79,7 @@ def test_a_one_hot_prior_leaves_one_component(name: str, chosen: int, make: Make
     torch.testing.assert_close(ours, theirs, rtol=50 * EPS, atol=50 * EPS)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in heads.REGISTRY.items() if not issubclass(cls, heads.Pointwise)])
+@pytest.mark.parametrize("name", ["softmax", "moc", "mos", "doc", "mixtape"])
 def test_a_shift_of_all_biases_changes_nothing(name: str, make: Make) -> None:
     """True of every softmax, but not of a function that bends the logits after the bias."""
     head: Any = make(name)
@@ -88,3 +88,54 @@ def test_a_shift_of_all_biases_changes_nothing(name: str, make: Make) -> None:
     with torch.no_grad():
         head.bias.add_(3.0)
     torch.testing.assert_close(_outcomes(head, hidden, targets), before, rtol=100 * EPS, atol=100 * EPS)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "same"), [({"c": 0.0, "k": 2.0}, "sigsoftmax"), ({"c": 0.7, "k": 1.0}, "softmax")]
+)
+def test_gss_contains_sigsoftmax_and_softmax(settings: dict[str, float], same: str, bias: bool, make: Make) -> None:
+    gss, other = make("gss", bias=bias, **settings), make(same, bias=bias)
+    other.load_state_dict(gss.state_dict())
+    hidden, targets = torch.randn(20, 5, dtype=torch.float64, requires_grad=True), torch.randint(7, (20,))
+    expected = _outcomes(other, hidden, targets)
+    torch.testing.assert_close(_outcomes(gss, hidden, targets), expected, rtol=50 * EPS, atol=50 * EPS)
+
+
+def test_gss_is_the_published_form_at_any_logit(make: Make) -> None:
+    """k(x − c) + c − (k − 1) log(1 + e^{x − c}), in fifty digits where float64 would overflow or cancel."""
+    function: Any = make("gss", c=-1.5, k=2.5).get_submodule("function")
+    with localcontext() as context:
+        context.prec = 600
+        for x in (-300.0, -20.0, -1.5, 0.0, 3.0, 300.0):
+            y = Decimal(x) + Decimal("1.5")
+            exact = Decimal("2.5") * y - Decimal("1.5") - Decimal("1.5") * (1 + y.exp()).ln()
+            assert function(torch.tensor(x).double()).item() == pytest.approx(float(exact), rel=4 * EPS)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_mos_plif_with_unit_slopes_is_mos(bias: bool, make: Make) -> None:
+    plif, mos = make("mos-plif", bias=bias), make("mos", bias=bias)
+    nn.init.constant_(plif.get_parameter("function.v"), UNIT_SLOPE)
+    mos.load_state_dict({key: value for key, value in plif.state_dict().items() if "function" not in key})
+    hidden, targets = torch.randn(20, 5, dtype=torch.float64, requires_grad=True), torch.randint(7, (20,))
+    expected = _outcomes(mos, hidden, targets)
+    torch.testing.assert_close(_outcomes(plif, hidden, targets), expected, rtol=100 * EPS, atol=100 * EPS)
+
+
+def test_doc_with_one_layer_is_mos(make: Make) -> None:
+    doc, mos = make("doc", layer_sizes=None, components=3), make("mos", components=3)
+    renamed = {key.replace("layers.0.", "").replace("weights.", ""): value for key, value in doc.state_dict().items()}
+    mos.load_state_dict(renamed)
+    hidden, targets = torch.randn(20, 5, dtype=torch.float64, requires_grad=True), torch.randint(7, (20,))
+    torch.testing.assert_close(_outcomes(doc, hidden, targets), _outcomes(mos, hidden, targets), rtol=0, atol=0)
+
+
+def test_mixtape_with_gates_half_open_is_a_softmax_over_the_mean_context(make: Make) -> None:
+    mixtape, softmax = make("mixtape"), make("softmax", hidden=3, size=3)
+    for key in ("gate_weight", "gate_scalars.weight", "function.bias"):
+        nn.init.zeros_(mixtape.get_parameter(key))
+    softmax.load_state_dict({key: mixtape.get_parameter(key) for key in ("weight", "bias")})
+    hidden = torch.randn(20, 5, dtype=torch.float64)
+    mean = mixtape.get_submodule("contexts")(hidden).mean(-2)
+    torch.testing.assert_close(mixtape.log_prob(hidden), softmax.log_prob(mean), rtol=20 * EPS, atol=20 * EPS)

@@ -1,0 +1,102 @@
+"""Mixtape: logits mixed with weights of each token's own, before one softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from ..embeddings import init_embeddings_
+from ..errors import ConfigurationError
+from .base import Head, HeadConfig, ParameterSettings, RankBound
+from .context import ContextVectors
+from .scores import Factors, Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtapeConfig(HeadConfig):
+    """Settings of `Mixtape`."""
+
+    components: int = 4
+    """K, the number of context vectors: a power of two, the leaves of the tree of gates (4 in the paper)."""
+    gate_size: int = 100
+    """Size of the embeddings that make the gates, much smaller than d where gates are to be cheap."""
+
+    def __post_init__(self) -> None:
+        """Refuse a number of leaves that no full binary tree has."""
+        super().__post_init__()
+        if self.components < 2 or self.components & (self.components - 1):
+            raise ConfigurationError(f"Mixtape needs components that are a power of two from 2, not {self.components}")
+
+
+@final
+class Mixtape(Head):
+    r"""A softmax over a mixture of K logits whose weights differ from token to token.
+
+    .. math:: P(x | c) ∝ \exp\Big(\sum_k π_{c,x,k}\, h_{c,k}·w_x + b_x\Big)
+
+    The weights are products of sigmoids down a binary tree, K − 1 of them a token:
+
+    .. math:: γ_{c,x,i} = σ(v_x·\tanh(U_i g_c + a_i) + u_i·g_c + b_{x,i})
+
+    For K = 4: π = γ₁γ₂, γ₁(1 − γ₂), (1 − γ₁)γ₃, (1 − γ₁)(1 − γ₃). One softmax a context, against K of `MoS`; every
+    token has gates of its own (the paper's sharing of gates among rare tokens is left out, being a cheaper head).
+
+    References:
+        Yang, Luong, Salakhutdinov and Le 2019, "Mixtape: Breaking the Softmax Bottleneck Efficiently" (NeurIPS).
+
+    Example:
+        >>> import torch
+        >>> head = Mixtape(hidden_size=8, vocab_size=50, embedding_size=4, gate_size=3)
+        >>> head.log_prob(torch.randn(2, 8)).exp().sum(-1).round(decimals=4).tolist()
+        [1.0, 1.0]
+    """
+
+    Config = MixtapeConfig
+    config: MixtapeConfig
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        components, gates = self.config.components, self.config.components - 1
+        self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
+        self.gate_vectors = ContextVectors(self.hidden_size, self.config.gate_size, components=gates)
+        self.gate_scalars = nn.Linear(self.hidden_size, gates, bias=False)
+        self.gate_weight = nn.Parameter(torch.empty(self.vocab_size, self.config.gate_size))
+        init_embeddings_(self.gate_weight)
+        self.function = GateTree(gates, self.vocab_size)
+
+    def scores(self, hidden: Tensor) -> Scores:
+        """Return the factors of the K logits and of the K − 1 gates, and the tree; see `Head.scores`."""
+        # u·g is one more coordinate of the gate vectors, which every token takes with weight one.
+        vectors = torch.cat([self.gate_vectors(hidden), self.gate_scalars(hidden).unsqueeze(-1)], -1)
+        weight = torch.cat([self.gate_weight, torch.ones_like(self.gate_weight[:, :1])], 1)
+        logits = Factors(self.contexts(hidden), self.weight, self.bias)
+        return Scores((logits, Factors(vectors, weight, None)), function=self.function)
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Spare the gates' biases, a matrix in shape only, weight decay; see `Head.parameter_settings`."""
+        return [ParameterSettings((self.function.bias,), weight_decay=False)]
+
+    @property
+    def rank_bound(self) -> RankBound:
+        """None: the weights are nonlinear in the context and differ from token to token."""
+        return RankBound(None, None, "logits mixed with weights of each token's own have no rank bound below min(T, M)")
+
+
+class GateTree(nn.Module):
+    """Mix K logits of a token with weights that are products of gates down a full binary tree."""
+
+    def __init__(self, gates: int, vocab_size: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(gates, vocab_size))
+
+    def forward(self, logits: Tensor, gates: Tensor) -> Tensor:
+        """Map logits (…, K, M) and gates before their sigmoids (…, K − 1, M) to mixed logits (…, 1, M)."""
+        open_gates = torch.sigmoid(gates + self.bias)
+        # From the leaves up: the gates of a level stand side by side, the root first of all.
+        while (width := logits.shape[-2] // 2) > 0:
+            level = open_gates[..., width - 1 : 2 * width - 1, :]
+            logits = torch.lerp(logits[..., 1::2, :], logits[..., ::2, :], level)
+        return logits
