@@ -6,7 +6,7 @@ import re
 
 import rich_click as click
 
-from .options import check_outputs, emit, example, json_option, progress
+from .options import check_outputs, device_option, emit, example, json_option, progress
 
 
 @click.group("bench", epilog=example("bottleneck bench spectrum --shape 2000x500"))
@@ -16,20 +16,48 @@ def command() -> None:
 
 @command.command(epilog=example("bottleneck bench spectrum --shape 2000x500"))
 @click.option("--shape", default="20000x5000", show_default=True, metavar="TxM", help="Of the full-rank matrix.")
+@click.option("--store", is_flag=True, help="Also rank a matrix of Penn Treebank's size from a store (3.3 GB of disk).")
+@device_option
 @json_option
-def spectrum(shape: str, json_to: str | None) -> None:
+def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
     """Time the spectrum methods against NumPy and torch on one random matrix: minutes at the default shape."""
     found = re.fullmatch(r"(\d+)x(\d+)", shape)
     if not found or min(int(found[1]) // 2, int(found[2])) < 1:
         raise click.BadParameter(f"{shape!r} is no shape; write it as 20000x5000", param_hint="--shape")
     from softmax_bottleneck.bench import bench_spectrum
+    from softmax_bottleneck.training.fit import resolve_device
 
     check_outputs(json_to)
-    values = bench_spectrum(shape=(int(found[1]), int(found[2])), progress=progress())
+    rows, columns = int(found[1]), int(found[2])
+    values = bench_spectrum(shape=(rows, columns), store=store, device=resolve_device(device), progress=progress())
     lines = [
         *(f"{name:>34}  {case['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"
           for name, case in values["cases"].items()),
         *(f"{name:>34}  {rate:8.1f} GFLOP/s" for name, rate in values["rates"].items()),
         *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
+    ]  # fmt: skip
+    emit(values, "\n".join(lines), json_to)
+
+
+@command.command(epilog=example("bottleneck bench heads --shrink 20"))
+@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+              help="Divide contexts and vocabulary, for a quick look; the goals are for 1.")  # fmt: skip
+@device_option
+@json_option
+def heads(shrink: int, device: str, json_to: str | None) -> None:
+    """Time every output layer's training step against its plain formulation: minutes at full size."""
+    from softmax_bottleneck.bench import bench_heads
+    from softmax_bottleneck.training.fit import resolve_device
+
+    check_outputs(json_to)
+    values = bench_heads(device=resolve_device(device), shrink=shrink, progress=progress())
+    lines = [
+        f"{'':>26}  seconds      MiB  GFLOP/s  of the products' rate",
+        *(f"{name:>26} {case['seconds']:8.3f} {case['memory_bytes'] / 2**20:8,.0f} {case['gflops']:8.1f} "
+          f"{100 * case['share']:6.1f} %" for name, case in values["cases"].items()),
+        *(f"slowdown over Softmax, {which}: " + ", ".join(f"{ratio:.1f} (K = {K})" for K, ratio in by_K.items())
+          for which, by_K in values["slowdown"].items()),
+        *(f"{'met' if goal['met'] else 'NOT MET':>8}  {goal['what']}: {goal['measured']:.3g} (asked {goal['asked']})"
+          for goal in values["asked"]),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)

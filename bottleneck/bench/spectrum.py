@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from .._version import __version__
+from ..logprobs import Block, Source, dump, rank
+from ..logprobs.base import UNKNOWN
 from ..progress import SILENT, Progress
-from ..spectrum import TSQR, Factored, Gram, SpectrumMethod, measure
+from ..spectrum import TSQR, Factored, Gram, Precision, SpectrumMethod, measure, on, precision
 from .process import in_its_own_process, machine, report
 
 ROWS = 1024
@@ -24,13 +28,17 @@ PTB_RANK = 402
 """Columns of [H, 1, −log Z] for the papers' Softmax with d = 400 and a bias."""
 
 
-def bench_spectrum(*, shape: tuple[int, int] = (20_000, 5_000), progress: Progress = SILENT) -> dict[str, Any]:
+def bench_spectrum(
+    *, shape: tuple[int, int] = (20_000, 5_000), store: bool = False, device: str = "cpu", progress: Progress = SILENT
+) -> dict[str, Any]:
     """Time each method on one full-rank random matrix, and the machine's own product rates beside it.
 
     Both spectra, raw and row-centred, are in our times; NumPy and torch compute the raw one alone.
 
     Args:
         shape: (T, M).
+        store: whether to rank a matrix of Penn Treebank's size from a store too: minutes, and 3.3 GB of disk.
+        device: of our methods; NumPy, torch and the rates stay on the CPU.
         progress: where to report.
 
     Returns:
@@ -38,7 +46,7 @@ def bench_spectrum(*, shape: tuple[int, int] = (20_000, 5_000), progress: Progre
     """
     T, M = shape
     cases = {}
-    for name, arguments in {
+    wanted = {
         "numpy float64 svd": ("numpy", T, M),
         "torch float32 svdvals": ("torch", T, M),
         "gram float32": ("gram", T, M),
@@ -47,9 +55,16 @@ def bench_spectrum(*, shape: tuple[int, int] = (20_000, 5_000), progress: Progre
         "factored, PTB shape, d = 400": ("factored", *PTB),
         "syrk rate": ("syrk", T, M),
         "gemm rate": ("gemm", T, M),
-    }.items():
-        cases[name] = in_its_own_process("softmax_bottleneck.bench.spectrum", *map(str, arguments))
-        progress.line(f"{name}: {cases[name].seconds:.2f} s, {cases[name].memory_bytes / 2**20:,.0f} MiB")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        if store:
+            wanted["gram float32, PTB shape, from a store"] = ("store", *PTB)
+            dump(_Random(PTB), Path(folder) / "random.zarr")
+        for name, arguments in wanted.items():
+            cases[name] = in_its_own_process(
+                "softmax_bottleneck.bench.spectrum", *map(str, arguments), device, f"{folder}/random.zarr"
+            )
+            progress.line(f"{name}: {cases[name].seconds:.2f} s, {cases[name].memory_bytes / 2**20:,.0f} MiB")
     seconds = {name: case.seconds for name, case in cases.items()}
     gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
     stream = gram.result["stream_seconds"]
@@ -71,13 +86,38 @@ def bench_spectrum(*, shape: tuple[int, int] = (20_000, 5_000), progress: Progre
     }
 
 
-def _case(name: str, T: int, M: int) -> Callable[[], Any]:
+@final
+class _Random(Source):
+    """Normal random numbers in float32, made block by block."""
+
+    description = {"path": "random", "kind": "matrix", "head": None, "corpus": None, "split": None}
+    bound, embedding_size, targets, dtype = UNKNOWN, None, None, "float32"
+    identity = {"random": "0"}
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+    @property
+    def precision(self) -> Precision:
+        return precision("float32")
+
+    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
+        at_once = rows or self.rows_at_once()
+        for start in range(0, self.shape[0], at_once):
+            if wanted(start):
+                shape = (min(at_once, self.shape[0] - start), self.shape[1])
+                yield Block(start, np.random.default_rng(start).standard_normal(shape, dtype=np.float32))
+
+
+def _case(name: str, T: int, M: int, device: str, store: str) -> Callable[[], Any]:
     """Make a case's input, and return its work."""
+    if name == "store":
+        return lambda: rank(Path(store), kind="matrix", method="gram", device=device).to_dict()
     random = np.random.default_rng(0)
     if name == "factored":
         right = random.standard_normal((M, PTB_RANK))
         thin = random.standard_normal((T, PTB_RANK))
-        return lambda: _streamed(Factored(right), thin)
+        return lambda: _streamed(Factored(right, arithmetic=on(device)), thin)
     matrix = random.standard_normal((T, M), dtype=np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32)
     if name == "numpy":
         return lambda: float(np.linalg.svd(matrix.astype(np.float64), compute_uv=False)[0])
@@ -91,8 +131,8 @@ def _case(name: str, T: int, M: int) -> Callable[[], Any]:
     if name == "gemm":
         other = matrix.copy()  # of one matrix with itself NumPy would make a syrk
         return lambda: float((matrix.T @ other)[0, 0])
-    method = Gram(M) if name == "gram" else TSQR(M)
-    return lambda: _streamed(method, matrix)
+    method = Gram if name == "gram" else TSQR
+    return lambda: _streamed(method(M, arithmetic=on(device)), matrix)
 
 
 def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
@@ -115,5 +155,5 @@ def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    case, rows, columns = sys.argv[1:]
-    report(_case(case, int(rows), int(columns)))
+    case, rows, columns, where, path = sys.argv[1:]
+    report(_case(case, int(rows), int(columns), where, path))

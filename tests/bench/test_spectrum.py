@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from softmax_bottleneck.bench import bench_spectrum
+from softmax_bottleneck.bench import bench_spectrum, spectrum
 from softmax_bottleneck.bench.process import in_its_own_process
 from softmax_bottleneck.errors import BottleneckError
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux's /proc")
-def test_every_case_agrees_on_the_matrix() -> None:
-    found = bench_spectrum(shape=(600, 150))
+def test_every_case_agrees_on_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spectrum, "PTB", (900, 450))
+    found = bench_spectrum(shape=(600, 150), store=True)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     cases = found["cases"]
     largest = cases["numpy float64 svd"]["result"]
@@ -22,11 +23,13 @@ def test_every_case_agrees_on_the_matrix() -> None:
     assert cases["gram float32"]["result"]["sigma_1"] == pytest.approx(largest, rel=1e-10)
     assert all(case["seconds"] > 0 for case in cases.values())
     assert cases["gram float32"]["result"]["certificate"] < 1e-10
+    stored = cases["gram float32, PTB shape, from a store"]["result"]
+    assert (stored["contexts"], stored["vocab"], stored["method"]) == (900, 450, "gram")
     assert found["ratios"]["gram / numpy"] == pytest.approx(
         cases["gram float32"]["seconds"] / cases["numpy float64 svd"]["seconds"]
     )
 
 
 def test_a_case_that_fails_says_why() -> None:
-    with pytest.raises(BottleneckError, match=r"the benchmark gram x 5 failed: .*invalid literal"):
-        in_its_own_process("softmax_bottleneck.bench.spectrum", "gram", "x", "5")
+    with pytest.raises(BottleneckError, match=r"the benchmark gram x 5 cpu - failed: .*invalid literal"):
+        in_its_own_process("softmax_bottleneck.bench.spectrum", "gram", "x", "5", "cpu", "-")
