@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 State = tuple[Tensor, ...]
 """The recurrent state after the last token: tensors whose second dimension is the batch."""
+
+
+class Encoding(NamedTuple):
+    """A stretch of text, encoded for training."""
+
+    hidden: Tensor
+    """(L, B, hidden_size)."""
+    state: State
+    """After the last token."""
+    penalty: Tensor | None
+    """What the encoder's own regularization adds to a training loss, a scalar; ``None`` for nothing."""
 
 
 class Backbone(nn.Module, ABC):
@@ -34,3 +46,7 @@ class Backbone(nn.Module, ABC):
         Returns:
             hidden states (L, B, hidden_size), and the state after the last token.
         """
+
+    def encode(self, ids: Tensor, state: State) -> Encoding:
+        """Encode a stretch of text like `forward`, and say what it adds to a training loss."""
+        return Encoding(*self(ids, state), None)

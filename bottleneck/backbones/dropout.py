@@ -1,0 +1,55 @@
+"""Dropout that is drawn once for a whole stretch of text."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def locked_dropout(sequence: Tensor, probability: float, *, training: bool) -> Tensor:
+    """Drop the same units at every step of a sequence (Gal and Ghahramani 2016, variational dropout).
+
+    Args:
+        sequence: float, (L, …); each of the (…) units is dropped at all L steps, or scaled by 1 / (1 − p) at all.
+        probability: p, in [0, 1).
+        training: whether anything is dropped at all.
+    """
+    if not training or not probability:
+        return sequence
+    return sequence * F.dropout(torch.ones_like(sequence[:1]), probability)
+
+
+def drop_words(embedding: nn.Embedding, ids: Tensor, probability: float, *, training: bool) -> Tensor:
+    """Look embeddings up, (…) ids to (…, d), with whole words dropped wherever they occur (Merity et al. 2018, §4.3).
+
+    Args:
+        embedding: M embeddings.
+        ids: int64, (…).
+        probability: p, in [0, 1); the words that stay are scaled by 1 / (1 − p).
+        training: whether anything is dropped at all.
+    """
+    vectors: Tensor = embedding(ids)
+    if not training or not probability:
+        return vectors
+    weight = embedding.weight
+    scales = F.dropout(torch.ones(len(weight), dtype=weight.dtype, device=weight.device), probability)
+    return vectors * scales[ids].unsqueeze(-1)
+
+
+def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
+    """Return a one-layer LSTM's weights with some of its hidden-to-hidden ones dropped (DropConnect, Wan et al. 2013).
+
+    They come in one piece of memory, in the order in which cuDNN keeps them, so that its kernels need no copy of
+    their own; gradients flow back to the layer's parameters, which are left alone.
+
+    Args:
+        layer: torch's, with biases, one direction and one layer.
+        probability: p, in [0, 1); the weights that stay are scaled by 1 / (1 − p).
+
+    Returns:
+        input-to-hidden and hidden-to-hidden matrix, then the two biases.
+    """
+    parts = [layer.weight_ih_l0, F.dropout(layer.weight_hh_l0, probability), layer.bias_ih_l0, layer.bias_hh_l0]
+    pieces = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
+    return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
