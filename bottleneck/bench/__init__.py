@@ -1,5 +1,7 @@
 """Benchmarks: our algorithms beside the usual ones, in one run, each in a process of its own."""
 
+from .heads import bench_heads
+from .hugging_face import bench_hugging_face
 from .spectrum import bench_spectrum
 
-__all__ = ["bench_spectrum"]
+__all__ = ["bench_heads", "bench_hugging_face", "bench_spectrum"]

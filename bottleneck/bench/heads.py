@@ -1,0 +1,274 @@
+"""``bottleneck bench heads``: each output layer's training step against its plain formulation."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from ..progress import SILENT, Progress
+from .process import Measured, in_its_own_process, machine, report
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..heads import Head
+    from ..heads.scores import Scores
+
+REPEATS, SECONDS = 7, 20.0
+"""Steps timed after the first one, and the time after which no other is begun."""
+COMPONENTS = (5, 7, 10, 15)
+"""K of the MoS paper's table 13, where training times are compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One training step: forward and backward, in float32."""
+
+    head: str
+    """A registered head, or ``"products"`` for the matrix products alone."""
+    contexts: int
+    """N."""
+    size: int
+    """d, of hidden states and output embeddings."""
+    vocab: int
+    """M."""
+    components: int = 1
+    """K, where the head takes one."""
+    plain: bool = False
+    """Whether the step is of the plain formulation, which holds N × K × M tensors."""
+    device: str = "cpu"
+
+    @property
+    def floor(self) -> float:
+        """Floating-point operations of the three matrix products, N·K × d × M each: no exact step takes fewer."""
+        return 6.0 * self.contexts * self.components * self.size * self.vocab
+
+
+MOS = Case(head="mos", contexts=840, size=280, vocab=10_000, components=15)
+"""The MoS paper's Penn Treebank model: 12 texts of 70 tokens."""
+BILLION = Case(head="mos", contexts=2_100, size=280, vocab=100_000, components=7)
+"""The size of the MoS paper's 1B-word model."""
+POINTWISE = Case(head="softmax", contexts=1_400, size=400, vocab=10_000)
+"""The LMS paper's Penn Treebank model: 20 texts of 70 tokens."""
+OTHERS = {"moc": 15, "sigsoftmax": 1, "gss": 1, "lms-plif": 1, "lms-net": 1, "mos-plif": 5, "doc": 5, "mixtape": 4}
+"""The heads timed at ``POINTWISE``'s shape, with their K."""
+
+
+def bench_heads(*, device: str = "cpu", shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
+    """Time the training step of every head and of its plain formulation, each in a process of its own.
+
+    Args:
+        device: ``"cpu"`` or a CUDA device.
+        shrink: divides contexts and vocabulary of every case: 1 for the figures that count.
+        progress: where to report.
+
+    Returns:
+        ``machine``, ``cases`` (median seconds, bytes above the idle process, GFLOP/s of the floor, and their
+        share of the matrix products' rate), ``slowdown`` over Softmax by K, and ``asked``: the project's goals,
+        each with its bound, what was measured, and whether it is met.
+
+    Raises:
+        BottleneckError: when a case fails.
+    """
+    cases = _cases()
+    measured: dict[str, Measured] = {}
+    for name, case in cases.items():
+        case = replace(
+            case, contexts=max(1, case.contexts // shrink), vocab=max(2, case.vocab // shrink), device=device
+        )
+        cases[name] = case
+        measured[name] = in_its_own_process("softmax_bottleneck.bench.heads", json.dumps(asdict(case)))
+        progress.line(f"{name}: {_seconds(measured[name]):.3f} s, {_memory(measured[name]) / 2**20:,.0f} MiB")
+    rate = _rate(cases["products"], measured["products"])
+    rows = {
+        name: {
+            "case": asdict(case),
+            "seconds": _seconds(measured[name]),
+            "memory_bytes": _memory(measured[name]),
+            "gflops": _rate(case, measured[name]),
+            "share": _rate(case, measured[name]) / rate,
+            "loss": measured[name].result["loss"],
+        }
+        for name, case in cases.items()
+    }
+    return {
+        "machine": machine(),
+        "device": device,
+        "shrink": shrink,
+        "cases": rows,
+        "slowdown": {
+            formulation: {str(K): rows[f"mos K={K}{suffix}"]["seconds"] / rows[f"softmax d=280{suffix}"]["seconds"]
+                          for K in COMPONENTS}
+            for formulation, suffix in (("ours", ""), ("plain", " plain"))
+        },
+        "asked": _asked(rows),
+        "version": __version__,
+    }  # fmt: skip
+
+
+def _cases() -> dict[str, Case]:
+    """Return every case by name; the plain formulation of each is beside it where it can be run."""
+    ours = {
+        "softmax d=280": replace(MOS, head="softmax", components=1),
+        **{f"mos K={K}": replace(MOS, components=K) for K in COMPONENTS},
+        "softmax": POINTWISE,
+        **{head: replace(POINTWISE, head=head, components=K) for head, K in OTHERS.items()},
+        "softmax M=100,000": replace(BILLION, head="softmax", components=1),
+    }
+    paired: dict[str, Case] = {}
+    for name, case in ours.items():
+        paired |= {name: case, f"{name} plain": replace(case, plain=True)}
+    return {"products": replace(MOS, head="products"), **paired, "mos M=100,000": BILLION}
+
+
+def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    def ratio(one: str, other: str, key: str) -> float:
+        return float(rows[one][key] / rows[other][key])
+
+    mos, softmax, large = "mos K=15", "softmax", "softmax M=100,000"
+    goals = [
+        ("MoS, K = 15: plain seconds / ours", ratio(f"{mos} plain", mos, "seconds"), ">=", 1.8),
+        ("MoS, K = 15: memory / plain", ratio(mos, f"{mos} plain", "memory_bytes"), "<=", 1 / 6),
+        ("MoS, K = 15: share of the matrix products' rate", rows[mos]["share"], ">=", 0.8),
+        ("MoS, K = 7, M = 100,000: GiB", rows["mos M=100,000"]["memory_bytes"] / 2**30, "<=", 2.0),
+        ("LMS-PLIF: seconds / Softmax", ratio("lms-plif", softmax, "seconds"), "<=", 1.5),
+        ("Sigsoftmax: seconds / Softmax", ratio("sigsoftmax", softmax, "seconds"), "<=", 1.3),
+        ("GSS: seconds / Softmax", ratio("gss", softmax, "seconds"), "<=", 1.3),
+        ("Softmax: seconds / F.cross_entropy", ratio(softmax, f"{softmax} plain", "seconds"), "<=", 1.0),
+        ("Softmax, M = 100,000: seconds / F.cross_entropy", ratio(large, f"{large} plain", "seconds"), "<=", 1.0),
+        ("Softmax, M = 100,000: memory / plain", ratio(large, f"{large} plain", "memory_bytes"), "<=", 1 / 4),
+    ]
+    return [
+        {"what": what, "measured": found, "asked": f"{sign} {bound:.3g}",
+         "met": found >= bound if sign == ">=" else found <= bound}
+        for what, found, sign, bound in goals
+    ]  # fmt: skip
+
+
+def _seconds(measured: Measured) -> float:
+    return float(statistics.median(measured.result["seconds"]))
+
+
+def _memory(measured: Measured) -> int:
+    """Return the bytes above the idle process: the device's own where that is not the CPU."""
+    return int(measured.result.get("device_bytes", measured.memory_bytes))
+
+
+def _rate(case: Case, measured: Measured) -> float:
+    return case.floor / _seconds(measured) / 1e9
+
+
+def _work(case: Case) -> Callable[[], dict[str, Any]]:
+    """Make a case's input, and return its work: steps, their times, and the last loss."""
+    import torch
+
+    torch.manual_seed(0)
+    make = _products if case.head == "products" else _step
+    make(replace(case, contexts=2, vocab=8))()  # what torch loads on first use is none of the step's memory
+    step = make(case)
+    cuda = case.device != "cpu"
+
+    def work() -> dict[str, Any]:
+        before = torch.cuda.memory_allocated() if cuda else 0
+        loss, began = step(), time.perf_counter()
+        seconds: list[float] = []
+        while not seconds or (len(seconds) < REPEATS and time.perf_counter() - began < SECONDS):
+            started = time.perf_counter()
+            loss = step()
+            if cuda:
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+        memory = {"device_bytes": torch.cuda.max_memory_allocated() - before} if cuda else {}
+        return {"seconds": seconds, "loss": float(loss), **memory}
+
+    return work
+
+
+def _step(case: Case) -> Callable[[], Tensor]:
+    import torch
+
+    from .. import heads
+
+    settings = {"components": case.components} if "components" in heads.settings(case.head) else {}
+    with torch.device(case.device):
+        head = heads.build(case.head, hidden_size=case.size, vocab_size=case.vocab, **settings)
+        hidden = torch.randn(case.contexts, case.size, requires_grad=True)
+        targets = torch.randint(case.vocab, (case.contexts,))
+
+    def step() -> Tensor:
+        head.zero_grad()
+        hidden.grad = None
+        loss = plain_nll(head, hidden, targets) if case.plain else head.nll(hidden, targets)
+        loss.backward()
+        return loss.detach()
+
+    return step
+
+
+def _products(case: Case) -> Callable[[], Tensor]:
+    """The three matrix products of a step and nothing else, into memory that is there already."""
+    import torch
+
+    rows = case.contexts * case.components
+    with torch.device(case.device):
+        contexts, weight = torch.randn(rows, case.size), torch.randn(case.vocab, case.size)
+        logits, back, down = torch.randn(rows, case.vocab), torch.empty_like(contexts), torch.empty_like(weight)
+
+    def step() -> Tensor:
+        torch.mm(contexts, weight.T, out=logits)
+        torch.mm(logits, weight, out=back)
+        torch.mm(logits.T, contexts, out=down)
+        return down[0, 0]
+
+    return step
+
+
+def plain_nll(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss by the formulas as the papers print them, in plain torch: N × K × M tensors and autograd.
+
+    Args:
+        head: any head.
+        hidden: float, (N, hidden_size).
+        targets: int64, (N,).
+
+    Source: MoS paper §2.4; LMS paper eq. 12 to 14. Only its logarithm has nothing added inside.
+    """
+    import torch
+    from torch.nn import functional as F
+
+    scores = head.scores(hidden)
+    logits = _plain_logits(scores)
+    if scores.log_prior is None:
+        return F.cross_entropy(logits.squeeze(1), targets)
+    probability = (scores.log_prior.exp().unsqueeze(2) * torch.softmax(logits, 2)).sum(1)
+    return F.nll_loss(torch.log(probability), targets)
+
+
+def _plain_logits(scores: Scores) -> Tensor:
+    import torch
+    from torch.nn import functional as F
+
+    from ..heads.lms_net import MonotonicNetwork
+    from ..heads.plif import PLIF
+
+    logits, *others = (F.linear(*factors) for factors in scores.factors)
+    function = scores.function
+    if isinstance(function, PLIF):
+        slopes, width = function.slopes(), 2 * function.interval / function.knots
+        at_knot = width * (torch.cumsum(slopes, 0) - slopes) - function.interval
+        piece = ((logits.detach() + function.interval) / width).long().clamp(0, function.knots - 1)
+        return at_knot[piece] + slopes[piece] * (logits - (piece.to(logits.dtype) * width - function.interval))
+    if isinstance(function, MonotonicNetwork):
+        units = torch.sigmoid(logits.unsqueeze(-1) * F.softplus(function.u) + function.b)
+        return units @ F.softplus(function.v)
+    return logits if function is None else function(logits, *others)
+
+
+if __name__ == "__main__":
+    report(_work(Case(**json.loads(sys.argv[1]))))

@@ -1,0 +1,80 @@
+"""The benchmark of the heads: what it compares is the same loss, and what it says follows from what it measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from softmax_bottleneck import heads
+from softmax_bottleneck.bench import heads as bench
+from softmax_bottleneck.bench.heads import Case, bench_heads, plain_nll
+from softmax_bottleneck.bench.process import Measured, in_its_own_process
+
+
+@pytest.mark.parametrize("name", heads.REGISTRY)
+def test_the_plain_formulation_is_the_same_loss_with_the_same_gradients(name: str) -> None:
+    torch.manual_seed(0)
+    head = heads.build(name, hidden_size=6, vocab_size=30).double()
+    hidden, targets = torch.randn(8, 6, dtype=torch.float64, requires_grad=True), torch.randint(30, (8,))
+    losses = plain_nll(head, hidden, targets), head.nll(hidden, targets)
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
+    learned = [hidden, *head.parameters()]
+    theirs, ours = (torch.autograd.grad(loss, learned) for loss in losses)
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case's work is done here, in this process, with seconds and bytes that depend on its name."""
+
+    def measure(_: str, arguments: str) -> Measured:
+        case = Case(**json.loads(arguments))
+        result = bench._work(case)()
+        scale = 9.0 if case.plain else 1.0
+        return Measured(0.0, int(1000 * scale), {**result, "seconds": [5.0, scale * case.components, 0.0]})
+
+    monkeypatch.setattr(bench, "in_its_own_process", measure)
+    monkeypatch.setattr(bench, "REPEATS", 1)
+    found = bench_heads(shrink=100)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    cases = found["cases"]
+    assert {case["case"]["head"] for case in cases.values()} == {"products", *heads.REGISTRY}
+    assert cases["mos K=5"]["seconds"] == 5.0  # the median
+    for name, case in cases.items():
+        if f"{name} plain" in cases:
+            assert case["loss"] == pytest.approx(cases[f"{name} plain"]["loss"], rel=1e-5)
+    goals = {goal["what"]: goal for goal in found["asked"]}
+    assert goals["MoS, K = 15: memory / plain"]["measured"] == pytest.approx(1 / 9)
+    assert goals["MoS, K = 15: memory / plain"]["met"]
+    assert not goals["MoS, K = 15: plain seconds / ours"]["met"]  # both have the median 5
+    assert found["slowdown"]["ours"]["7"] == pytest.approx(5.0)
+
+
+def test_the_floor_is_three_products() -> None:
+    case = Case(head="mos", contexts=3, size=5, vocab=7, components=2)
+    assert case.floor == 3 * 2 * (3 * 2) * 5 * 7
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux's /proc")
+def test_a_case_in_its_own_process_sees_the_plain_tensors() -> None:
+    """N × K × M float32 numbers are 24 MB here; the plain step holds several times that, ours a few blocks at most."""
+    case = Case(head="mos", contexts=300, size=4, vocab=5_000, components=4)
+
+    def measured(case: Case) -> Any:
+        return in_its_own_process("softmax_bottleneck.bench.heads", json.dumps(case.__dict__))
+
+    ours, plain = measured(case), measured(replace(case, plain=True))
+    assert plain.memory_bytes > 2 * 300 * 4 * 5_000 * 4
+    assert plain.memory_bytes > 1.3 * ours.memory_bytes
+    assert ours.result["loss"] == pytest.approx(plain.result["loss"], rel=1e-5)
+
+
+def test_it_stops_repeating_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    work: Callable[[], dict[str, Any]] = bench._work(Case(head="softmax", contexts=2, size=2, vocab=3))
+    assert len(work()["seconds"]) == 1
