@@ -44,8 +44,15 @@ INDETERMINATE = 3
     help="Roundoff of the numbers.  [default: as recorded, or what the numbers show]",
 )
 @kind_option
+@click.option(
+    "--inf",
+    type=click.Choice(["refuse", "drop-columns"]),
+    default="refuse",
+    show_default=True,
+    help="What to do with tokens of probability 0.",
+)
 @dtype_option
-@click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
+@click.option("--max-memory", type=Memory(), help="For the decomposition.  [default: 8GiB, or what the GPU has free]")
 @click.option("--width", type=click.IntRange(min=1), default=1024, show_default=True, help="Of a sketch.")
 @device_option
 @hugging_face_options
@@ -63,8 +70,9 @@ def command(
     rule: str,
     eps: str | None,
     kind: str,
+    inf: str,
     dtype: str,
-    max_memory: int,
+    max_memory: int | None,
     width: int,
     device: str,
     save_spectrum: Path | None,
@@ -106,6 +114,7 @@ def command(
             split=split,
             contexts=contexts,
             kind=kind,
+            inf=inf,
             method=method,
             rule=rule,
             eps=eps,

@@ -84,6 +84,8 @@ class Source(ABC):
     """``"float32"`` or ``"float64"``, the type of the blocks."""
     targets: NDArray[np.int64] | None
     """(T,), the token that came after each context, where it is known."""
+    passes_minus_inf: bool = False
+    """Whether −∞ is passed on, not refused: for a reader that drops such columns."""
     identity: Mapping[str, str]
     """Hashes of all that decides the numbers: an interrupted dump continues only where they agree."""
 

@@ -36,7 +36,10 @@ from ..spectrum.rules import MARGIN, tolerance
 from ..spectrum.saved import SavedState
 from .base import FactorRows, Source
 from .findings import findings_of, of_variant
-from .sources import HuggingFaceOptions, open_source
+from .sources import FiniteColumns, HuggingFaceOptions, open_source
+
+INF = ("refuse", "drop-columns")
+"""What to do with −∞."""
 
 LONG = 10**12
 """T · M² above which a computation takes minutes, and its state is kept on disk."""
@@ -61,6 +64,7 @@ def rank(
     vocab_size: int | None = None,
     hugging_face: HuggingFaceOptions | None = None,
     estimate_hidden_size: bool = False,
+    inf: str = "refuse",
 ) -> RankReport:
     """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
 
@@ -85,6 +89,7 @@ def rank(
             them, and all return the report.
         vocab_size: M of a function.
         hugging_face: how a Hugging Face model is read.
+        inf: ``"refuse"`` −∞, or ``"drop-columns"`` that hold it anywhere, which the report counts.
         estimate_hidden_size: whether to look for the hidden size in the row-centred spectrum.
 
     Raises:
@@ -110,6 +115,10 @@ def rank(
         vocab_size=vocab_size,
         hugging_face=hugging_face,
     )
+    if inf not in INF:
+        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
+    if inf == "drop-columns":
+        opened = FiniteColumns(opened, progress=progress)
     eps_used = opened.precision if eps is None else precision(eps)
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.

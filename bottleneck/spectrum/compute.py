@@ -117,11 +117,16 @@ def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]
 
 
 def checked(
-    blocks: Iterable[Any], *, what: str = "the matrix", start: int = 0, may_be_empty: bool = False
+    blocks: Iterable[Any],
+    *,
+    what: str = "the matrix",
+    start: int = 0,
+    may_be_empty: bool = False,
+    minus_inf: bool = False,
 ) -> Iterator[NDArray[Any]]:
     """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite.
 
-    ``start`` is the first block's first row.
+    ``start`` is the first block's first row; ``minus_inf`` lets −∞ pass.
     """
     columns = None
     for block in blocks:
@@ -133,16 +138,23 @@ def checked(
         # A sum is finite only if all its terms are: one pass without an array of answers. Overflow asks again.
         with np.errstate(over="ignore", invalid="ignore"):
             finite = bool(np.isfinite(rows.sum())) or bool(np.isfinite(rows).all())
-        if not finite:
-            row, column = np.argwhere(~np.isfinite(rows))[0]
+        if not finite and (bad := _first_bad(rows, minus_inf)) is not None:
+            row, column = bad
+            remedy = "--inf drop-columns leaves such tokens out" if rows[row, column] == -np.inf else "fix what made it"
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
-                "numbers can be measured; mask such tokens out or fix what made them"
+                f"numbers can be measured; {remedy}"
             )
         yield rows
         start += len(rows)
     if columns is None and not may_be_empty:
         raise MatrixError(f"{what} is empty: there are no rows to measure")
+
+
+def _first_bad(rows: NDArray[Any], minus_inf: bool) -> tuple[int, int] | None:
+    bad = ~(rows < np.inf) if minus_inf else ~np.isfinite(rows)
+    found = np.argwhere(bad)
+    return (int(found[0, 0]), int(found[0, 1])) if len(found) else None
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> None:

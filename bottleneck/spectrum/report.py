@@ -105,12 +105,13 @@ class RankReport:
         )
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
         outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
+        dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
         bound = self.bound
         raw, centered = bound["raw"], bound["centered"]
         limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
         return [
             ("source", " ".join(str(source[key]) for key in ("path", "head", "corpus", "split") if source.get(key))),
-            ("matrix", f"{d['contexts']:,} contexts × {d['vocab']:,} tokens"),
+            ("matrix", f"{d['contexts']:,} contexts × {d['vocab']:,} tokens{dropped}"),
             ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
             ("bound", f"{limits} ({bound['why']})"),
             ("rank", _verdict(self.rank)),

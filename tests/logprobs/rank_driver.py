@@ -30,4 +30,4 @@ SpectrumMethod.update = counted  # type: ignore[method-assign]
 try:
     main(sys.argv[1:], prog_name="bottleneck")
 finally:
-    print(f"updates left: {updates_left}", file=sys.stderr)
+    sys.stderr.write(f"updates left: {updates_left}\n")

@@ -11,6 +11,7 @@ from ...checkpoint import Run, is_run
 from ...errors import ConfigurationError, RunError, SourceError
 from ..base import Source
 from ..store import is_store
+from .columns import FiniteColumns
 from .first import FirstContexts
 from .function import Adapter, from_function
 from .hf_folder import is_hub_id, is_hugging_face
@@ -109,6 +110,7 @@ def _open_path(name: str, kind: str, hugging_face: HuggingFaceOptions | None, **
 
 __all__ = [
     "Adapter",
+    "FiniteColumns",
     "FirstContexts",
     "HuggingFaceOptions",
     "HuggingFaceSource",

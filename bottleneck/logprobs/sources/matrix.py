@@ -85,7 +85,7 @@ class MatrixSource(Source):
 
     def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
         pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
-        return checked(pieces, what=self._path)
+        return checked(pieces, what=self._path, minus_inf=self.passes_minus_inf)
 
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         with np.errstate(over="ignore", divide="ignore"):
