@@ -127,5 +127,5 @@ def _run(layer: nn.Module, inputs: Tensor, state: State, weight_drop: float) -> 
         return hidden, list(after)
     assert isinstance(layer, nn.LSTM)
     weights = drop_weights(layer, weight_drop)
-    hidden, *new = torch._VF.lstm(inputs, state, weights, True, 1, 0.0, True, False, False)  # type: ignore[attr-defined]
+    hidden, *new = torch._VF.lstm(inputs, state, weights, True, 1, 0.0, True, False, False)
     return hidden, new

@@ -49,4 +49,5 @@ class Backbone(nn.Module, ABC):
 
     def encode(self, ids: Tensor, state: State) -> Encoding:
         """Encode a stretch of text like `forward`, and say what it adds to a training loss."""
-        return Encoding(*self(ids, state), None)
+        hidden, after = self(ids, state)
+        return Encoding(hidden, after, None)

@@ -50,6 +50,8 @@ def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
     Returns:
         input-to-hidden and hidden-to-hidden matrix, then the two biases.
     """
-    parts = [layer.weight_ih_l0, F.dropout(layer.weight_hh_l0, probability), layer.bias_ih_l0, layer.bias_hh_l0]
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    parts: list[Tensor] = [layer.get_parameter(name) for name in names]
+    parts[1] = F.dropout(parts[1], probability)
     pieces = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
     return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,21 @@ from torch import Tensor
 
 from ..errors import TrainingError
 
+HALF_LENGTH_PROBABILITY = 0.05
+"""How often a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""
 
-def columns(ids: NDArray[np.int64], batch_size: int) -> Tensor:
+SHORTEST = 5
+"""Tokens of the shortest random stretch, as in the code of AWD-LSTM."""
+
+LARGEST_DEVIATIONS = 4
+"""How far a random length may go above bptt, in standard deviations: it bounds the memory of a step."""
+
+
+def columns(ids: NDArray[np.integer[Any]], batch_size: int) -> Tensor:
     """Cut a stream into ``batch_size`` equal columns, one after the other: (N,) → (N // B, B).
 
-    The few tokens past the last full row are left out, as in every published recipe.
+    The few tokens past the last full row are left out, as in every published recipe. Ids that lie in a file
+    (`numpy.memmap`) stay there, in their own type; others are copied.
     """
     length = len(ids) // batch_size
     if length < 2:
@@ -23,11 +34,48 @@ def columns(ids: NDArray[np.int64], batch_size: int) -> Tensor:
             f"the training text has {len(ids)} tokens, too few for batch_size={batch_size}: "
             f"at most {len(ids) // 2} columns of two tokens are possible"
         )
-    return torch.from_numpy(ids[: length * batch_size].reshape(batch_size, length).T.copy())
+    by_column = ids[: length * batch_size].reshape(batch_size, length).T
+    return torch.from_numpy(by_column if isinstance(ids, np.memmap) else by_column.copy())
 
 
-def stretches(data: Tensor, bptt: int, *, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield ``(position, inputs, targets)``: at most ``bptt`` rows, and the rows one further."""
-    for position in range(start, len(data) - 1, bptt):
-        length = min(bptt, len(data) - 1 - position)
-        yield position, data[position : position + length], data[position + 1 : position + 1 + length]
+def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int] = (0,)) -> list[int]:
+    """Return how long the stretches of one epoch are; together they predict all ``rows`` but the first.
+
+    Args:
+        rows: of the columns.
+        bptt: the usual length.
+        deviation: standard deviation σ of the lengths: each is drawn from N(bptt, σ²), or with a probability of
+            `HALF_LENGTH_PROBABILITY` from N(bptt / 2, σ²), rounded down, and is at least `SHORTEST` (or bptt) and
+            at most bptt + `LARGEST_DEVIATIONS` σ. 0 makes every stretch ``bptt`` long. The last one is what is left.
+        seed: of the draw.
+    """
+    total, least = rows - 1, min(SHORTEST, bptt)
+    if not deviation:
+        drawn = np.full(-(-total // bptt), bptt)
+    else:
+        generator, most = np.random.default_rng(seed), -(-total // least)
+        means = np.where(generator.random(most) < HALF_LENGTH_PROBABILITY, bptt / 2, bptt)
+        drawn = (
+            generator.normal(means, deviation).astype(np.int64).clip(least, int(bptt + LARGEST_DEVIATIONS * deviation))
+        )
+    ends = np.minimum(np.cumsum(drawn), total)
+    return [int(length) for length in np.diff(ends, prepend=0) if length]
+
+
+def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield ``(position, inputs, targets)``: some rows as int64, and the rows one further.
+
+    Args:
+        data: the columns, (N // B, B).
+        lengths: of the stretches, as `lengths` gives them; one number where all are alike.
+        start: position to go on from: the end of a stretch.
+    """
+    if isinstance(lengths, int):
+        lengths = [lengths] * -(-(len(data) - 1) // lengths)
+    position = 0
+    for length in lengths:
+        end = min(position + length, len(data) - 1)
+        if position >= start:
+            piece = data[position : end + 1].long().contiguous()
+            yield position, piece[:-1], piece[1:]
+        position = end

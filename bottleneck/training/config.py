@@ -31,6 +31,16 @@ class OptimizerConfig(_Section):
     """Largest norm of the whole gradient."""
 
 
+class AveragingConfig(_Section):
+    """When the weights begin to be averaged; from then on the averages are what is evaluated and kept."""
+
+    start: Literal["never", "non-monotone", "epoch"] = "never"
+    """``non-monotone``: when the validation loss is above the best of all but the last ``interval`` epochs
+    (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
+    interval: int = Field(default=5, ge=0)
+    epoch: int = Field(default=0, ge=0)
+
+
 class TrainingConfig(_Section):
     """How long, and on what pieces of text."""
 
@@ -39,10 +49,21 @@ class TrainingConfig(_Section):
     """Number of parallel texts the corpus is cut into."""
     bptt: int = Field(default=35, ge=1)
     """Tokens a step; gradients stop there, the state is carried on."""
+    bptt_deviation: float = Field(default=0.0, ge=0)
+    """Standard deviation of random stretch lengths around ``bptt``, the learning rate in proportion; 0 for none."""
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    """Columns worked through at once, their gradients added up; fewer take less memory. ``None`` takes all."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the matrix products in a training step; weights, losses and all measurements are float32."""
+    compile: bool = False
+    """Whether torch compiles the training step."""
     unigram_bias: bool = True
     """Start the output bias at the log frequencies of the training text, so that contexts need not learn them."""
     save_every: int = Field(default=200, ge=1)
     """Steps between saved states, beside one at every epoch's end."""
+    stop_interval: int | None = Field(default=None, ge=0)
+    """Stop early when the validation loss is above the best of all but the last so many epochs; ``None`` for never."""
+    averaging: AveragingConfig = AveragingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 
 
@@ -53,6 +74,8 @@ class RunConfig(_Section):
     seed: int = Field(default=0, ge=0, lt=2**64)
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
+    initial: str | None = None
+    """A finished run of the same model whose weights training starts from; ``None`` draws them."""
 
 
 def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,21 +23,22 @@ from ..checkpoint import (
     TIMING,
     VOCABULARY,
     check_hashes,
+    load,
     load_tensors_into,
+    model_tensors,
     read_config,
     read_tensors,
-    save_model,
     write_complete,
 )
 from ..errors import RunError, TrainingError
-from ..files import explain_output_errors, make_folder, unfinished, write_bytes, write_json
+from ..files import explain_output_errors, make_folder, sha256_file, unfinished, write_json
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
-from . import optimizer as optimizers
-from .batches import columns, stretches
+from .batches import columns
 from .config import RunConfig, difference, parse
-from .evaluate import Evaluation, evaluate, perplexity_of
-from .state import TrainerState, load_state, save_state
+from .distributed import Team, team
+from .evaluate import Evaluation, evaluate
+from .loop import Loop, write_metrics
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,8 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
 
     A folder that holds an unfinished run of the same configuration is continued where its last saved state
     left it; a finished one is only read. On the CPU, with one number of threads, the files come out the same
-    byte for byte however often the run was killed.
+    byte for byte however often the run was killed. The processes that ``torchrun`` starts train one model together,
+    each on its share of the batch's columns.
 
     Args:
         config: what to train.
@@ -70,23 +70,30 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
 
     Raises:
         RunError: the folder holds something else, a run of another configuration, or a damaged one.
-        TrainingError: the loss is no longer finite, or the corpus is too short.
+        TrainingError: the loss is no longer finite, memory does not suffice, or the corpus is too short.
+        ConfigurationError: the processes cannot share the batch's columns equally.
         OutputError: the folder cannot be written; what was saved before is whole.
     """
-    folder = Path(folder)
+    with team() as processes:
+        return _fit(config, Path(folder), resolve_device(device), processes, progress)
+
+
+def _fit(config: RunConfig, folder: Path, device: str, team: Team, progress: Progress) -> FitResult:
     corpus = corpora.load(config.corpus)
     # All that can be wrong with the request shows before the folder is touched.
     data = columns(corpus.split("train"), config.training.batch_size)
-    place = torch.device(resolve_device(device))
-    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if place.type == "cuda" else []):
+    team.share(config.training.batch_size)
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
         torch.manual_seed(config.seed)
         model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
+        if config.initial is not None:
+            _start_from(Path(config.initial), model, corpus)
         description = _describe(config, corpus, model)
-        if _prepare(folder, description, corpus):
+        if team.in_first(lambda: _prepare(folder, description, corpus)):
             return result(folder)
-        model.to(place)
-        _train(config, folder, data.to(place), corpus, model, progress)
-        _finish(folder, corpus, model, progress)
+        model.to(device)
+        Loop(config, folder, corpus, data, model, team=team, progress=progress).run()
+        team.in_first(lambda: _finish(folder, corpus, model, progress))
     return result(folder)
 
 
@@ -118,6 +125,17 @@ def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
     return parse(values, where=CONFIG)
 
 
+def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> None:
+    """Give a model the weights of a finished run."""
+    run = load(initial)
+    if run.vocabulary.tokens != corpus.vocabulary.tokens:
+        raise RunError(
+            f"the run {initial} was trained with another vocabulary than that of {corpus.name}; start from a run on "
+            "the same corpus"
+        )
+    load_tensors_into(model, model_tensors(run.model), where=initial / MODEL)
+
+
 def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
     own = heads.settings(config.model.head.name)
@@ -132,6 +150,8 @@ def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -
         "sha256": corpus.sha256,
         "vocab_size": len(corpus.vocabulary),
     }
+    if config.initial is not None:
+        values["initial_sha256"] = sha256_file(Path(config.initial) / MODEL)
     versions = {
         "softmax-bottleneck": __version__,
         "torch": torch.__version__,
@@ -143,10 +163,7 @@ def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -
 def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus) -> bool:
     """Start the folder or check that it can be continued; return whether it is finished already."""
     if (folder / CONFIG).exists():
-        old = read_config(folder)
-        if differences := difference(
-            {**old, "versions": None}, json.loads(json.dumps({**description, "versions": None}))
-        ):
+        if differences := difference(_decisive(read_config(folder)), _decisive(json.loads(json.dumps(description)))):
             raise RunError(
                 f"{folder} holds a run with a different configuration: {'; '.join(differences[:4])}; "
                 "give the old settings to continue it, or another --out"
@@ -167,102 +184,14 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus) 
     return False
 
 
-def _train(
-    config: RunConfig,
-    folder: Path,
-    data: torch.Tensor,
-    corpus: corpora.Corpus,
-    model: LanguageModel,
-    progress: Progress,
-) -> None:
-    settings = config.training
-    steps_per_epoch = math.ceil((len(data) - 1) / settings.bptt)
-    steps = steps_per_epoch * settings.epochs
-    optimizer = optimizers.build(settings.optimizer, model.parameters(), model.head.parameter_settings())
-    state, carried = load_state(folder, model, optimizer) or (TrainerState(), ())
-    if state.step == 0 and settings.unigram_bias:
-        _start_bias(model, data)
-    clock = _Clock(folder / TIMING)
-    while state.epoch < settings.epochs:
-        started = time.monotonic()
-        model.train()
-        if state.position == 0:
-            carried = model.backbone.initial_state(settings.batch_size)
-        description = f"epoch {state.epoch + 1}/{settings.epochs}"
-        with progress.bar(description, steps_per_epoch, "steps") as bar:
-            bar.advance(state.position // settings.bptt)
-            for position, inputs, targets in stretches(data, settings.bptt, start=state.position):
-                rate = optimizers.learning_rate(settings.optimizer, step=state.step, steps=steps)
-                optimizers.set_learning_rate(optimizer, rate)
-                hidden, carried = model.hidden(inputs, carried)
-                carried = tuple(tensor.detach() for tensor in carried)
-                loss = model.head.nll(hidden, targets)
-                value = loss.item()
-                penalty = model.head.penalty(hidden)
-                loss = loss if penalty is None else loss + penalty
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip).item()
-                for what, number in (("loss", value), ("gradient's norm", norm)):
-                    if not math.isfinite(number):
-                        raise TrainingError(
-                            f"the {what} became {number} at step {state.step}; the last saved state is kept in "
-                            f"{folder}: lower training.optimizer.learning_rate "
-                            f"(now {settings.optimizer.learning_rate:g}) or "
-                            f"training.optimizer.clip (now {settings.optimizer.clip:g}) and train into a new folder"
-                        )
-                optimizer.step()
-                state.step += 1
-                state.position = position + len(inputs)
-                state.loss_sum += value * targets.numel()
-                state.loss_tokens += targets.numel()
-                bar.advance(1, f"loss {state.loss_sum / state.loss_tokens:.3f}")
-                if state.step % settings.save_every == 0 and state.position < len(data) - 1:
-                    save_state(folder, state, model, optimizer, carried)
-                    clock.tick(state.step)
-        _end_epoch(folder, corpus, model, state, rate)
-        save_state(folder, state, model, optimizer, carried)
-        clock.tick(state.step)
-        row = state.metrics[-1]
-        progress.line(
-            f"{description}: train perplexity {row['train_perplexity']:.2f}, "
-            f"valid perplexity {row['valid_perplexity']:.2f} ({time.monotonic() - started:.0f} s)"
-        )
-    _write_metrics(folder, state.metrics)
+def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a ``config.json`` that must stay the same, settings that it is too old for at their defaults.
 
-
-@torch.no_grad()
-def _start_bias(model: LanguageModel, data: torch.Tensor) -> None:
-    """Set the output bias to log unigram frequencies, each count plus one."""
-    if model.head.bias is not None:
-        counts = torch.bincount(data.flatten(), minlength=model.head.vocab_size) + 1.0
-        model.head.bias.copy_(torch.log(counts / counts.sum()))
-
-
-def _end_epoch(folder: Path, corpus: corpora.Corpus, model: LanguageModel, state: TrainerState, rate: float) -> None:
-    """Validate, keep the weights when they are the best, and move the state to the next epoch."""
-    train_loss = state.loss_sum / state.loss_tokens
-    train_perplexity = perplexity_of(train_loss)
-    valid = evaluate(model, corpus.split("valid"))
-    best = state.best_loss is None or valid.loss < state.best_loss
-    if best:
-        state.best_loss = valid.loss
-        save_model(folder / MODEL, model)
-    state.epoch += 1
-    state.metrics.append(
-        {
-            "epoch": state.epoch,
-            "step": state.step,
-            "learning_rate": rate,
-            "train_loss": train_loss,
-            "train_perplexity": train_perplexity,
-            "valid_loss": valid.loss,
-            "valid_perplexity": valid.perplexity,
-            "best": best,
-        }
-    )
-    state.position, state.loss_sum, state.loss_tokens = 0, 0.0, 0
-    _write_metrics(folder, state.metrics)
+    How many columns are worked through at once may change: it is the remedy when memory does not suffice.
+    """
+    settings = configuration_of(saved).model_dump(mode="json")
+    training = {**settings["training"], "micro_batch_size": None}
+    return {**saved, "initial": settings["initial"], "training": training, "versions": None}
 
 
 def _finish(folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress: Progress) -> None:
@@ -271,22 +200,5 @@ def _finish(folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress
     test = evaluate(model, corpus.split("test"), progress=progress)
     rows = [json.loads(row) for row in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
-    _write_metrics(folder, rows)
+    write_metrics(folder, rows)
     write_complete(folder)
-
-
-def _write_metrics(folder: Path, rows: list[dict[str, Any]]) -> None:
-    write_bytes(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-
-class _Clock:
-    """Adds the seconds since the last saved state, so that a killed run still knows its time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._last = path, time.monotonic()
-
-    def tick(self, step: int) -> None:
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        rows = self._path.read_bytes() if self._path.exists() else b""
-        write_bytes(self._path, rows + json.dumps({"step": step, "seconds": round(seconds, 3)}).encode() + b"\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ..checkpoint import STATE, load_tensors_into, model_tensors
 from ..errors import RunError
 from ..files import explain_output_errors, make_folder, write_bytes
 from ..language_model import LanguageModel
+from .averaging import WeightAverage
 
 
 @dataclass
@@ -36,6 +37,19 @@ class TrainerState:
     """Lowest validation loss so far, nats."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """Rows of ``metrics.jsonl``."""
+    averaged: int | None = None
+    """Steps in the average of the weights; ``None`` before averaging starts."""
+
+    @property
+    def losses(self) -> list[float]:
+        """The validation losses so far, nats."""
+        return [row["valid_loss"] for row in self.metrics]
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the generators that dropout on ``device`` draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def save_state(
@@ -44,16 +58,30 @@ def save_state(
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     carried: tuple[Tensor, ...],
+    *,
+    average: WeightAverage | None = None,
+    random: Sequence[Mapping[str, Tensor]] = (),
 ) -> None:
-    """Write the state of a run beside the last one, then drop the last one."""
+    """Write the state of a run beside the last one, then drop the last one.
+
+    Args:
+        folder: of the run.
+        state: the numbers.
+        model: with its weights.
+        optimizer: with its moments.
+        carried: the recurrent state of all columns.
+        average: of the weights.
+        random: the `random_states` of each process that trains; by default this one's.
+    """
     tensors = {f"model.{name}": tensor for name, tensor in model_tensors(model).items()}
     for index, values in optimizer.state_dict()["state"].items():
         for key, value in values.items():
             tensors[f"optimizer.{index}.{key}"] = value
     tensors |= {f"carried.{index}": tensor for index, tensor in enumerate(carried)}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if next(model.parameters()).is_cuda:
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    if average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in average.tensors().items()}
+    for process, states in enumerate(random or [random_states(next(model.parameters()).device)]):
+        tensors |= {f"random.{process}.{kind}": tensor for kind, tensor in states.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     make_folder(folder / STATE)
     file = folder / STATE / f"step-{state.step:09d}.safetensors"
@@ -62,9 +90,19 @@ def save_state(
 
 
 def load_state(
-    folder: Path, model: LanguageModel, optimizer: torch.optim.Optimizer
+    folder: Path,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    *,
+    average: WeightAverage | None = None,
+    process: int = 0,
+    processes: int = 1,
 ) -> tuple[TrainerState, tuple[Tensor, ...]] | None:
-    """Put model, optimizer and random states back; return the rest, or ``None`` when nothing was saved yet."""
+    """Put model, optimizer, average and random states back; return the rest, or ``None`` when nothing was saved yet.
+
+    Raises:
+        RunError: the state is damaged, or was saved by another number of ``processes``: each draws for itself.
+    """
     files = _files(folder)
     if not files:
         return None
@@ -72,17 +110,27 @@ def load_state(
         with safe_open(files[-1], framework="pt") as file:
             state = TrainerState(**json.loads(file.metadata()["state"]))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        generator = tensors["random.cpu"]
+        generators = _part(tensors, f"random.{process}.")
+        saved_by = sum(name.endswith(".cpu") for name in _part(tensors, "random."))
+        if not saved_by:
+            raise KeyError("random.0.cpu")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"the saved state {files[-1]} is damaged ({error}); delete it to start the run anew") from error
-    _keep_only(folder, files[-1])  # a kill may have come between its writing and the last one's removal
+    if saved_by != processes:
+        raise RunError(
+            f"the saved state {files[-1]} is that of {saved_by} processes, not {processes}: start as many again"
+        )
+    if process == 0:
+        _keep_only(folder, files[-1])  # a kill may have come between its writing and the last one's removal
     device = next(model.parameters()).device
     load_tensors_into(model, _part(tensors, "model."), where=files[-1])
     _restore_optimizer(optimizer, _part(tensors, "optimizer."))
     carried = _part(tensors, "carried.")
-    torch.set_rng_state(generator)
-    if "random.cuda" in tensors and device.type == "cuda":
-        torch.cuda.set_rng_state(tensors["random.cuda"])
+    if average is not None:
+        average.restore(_part(tensors, "average."), state.averaged)
+    torch.set_rng_state(generators["cpu"])
+    if "cuda" in generators and device.type == "cuda":
+        torch.cuda.set_rng_state(generators["cuda"], device)
     return state, tuple(carried[str(index)].to(device) for index in range(len(carried)))
 
 

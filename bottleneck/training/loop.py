@@ -1,0 +1,249 @@
+"""The steps of a training run, from its last saved state to its last epoch."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..backbones import State
+from ..checkpoint import METRICS, MODEL, TIMING, save_model
+from ..corpora import Corpus
+from ..errors import TrainingError
+from ..files import write_bytes
+from ..language_model import LanguageModel
+from ..progress import SILENT, Bar, Progress
+from . import optimizer as optimizers
+from .averaging import WeightAverage
+from .batches import lengths, stretches
+from .config import RunConfig
+from .distributed import Team
+from .evaluate import evaluate, perplexity_of
+from .objective import Objective, accumulate
+from .state import TrainerState, load_state, random_states, save_state
+from .triggers import is_non_monotone, starts_averaging
+
+
+class Loop:
+    """Everything that moves while a model is trained.
+
+    Args:
+        config: what is trained.
+        folder: of the run, prepared.
+        corpus: the text.
+        data: its training split in columns, those of all processes.
+        model: on its device, with its first weights.
+        team: the processes that train it.
+        progress: where the first of them reports.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path,
+        corpus: Corpus,
+        data: Tensor,
+        model: LanguageModel,
+        *,
+        team: Team,
+        progress: Progress,
+    ) -> None:
+        self.config, self.settings, self.folder, self.corpus = config, config.training, folder, corpus
+        self.model, self.team, self.progress = model, team, progress if team.first else SILENT
+        self.device = model.head.weight.device
+        self.data = data[:, team.share(self.settings.batch_size)]
+        self.steps = sum(len(self._lengths(epoch)) for epoch in range(self.settings.epochs))
+        self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
+        self.average = WeightAverage(model)
+        saved = load_state(
+            folder, model, self.optimizer, average=self.average, process=team.index, processes=team.count
+        )
+        self.state, carried = saved or (TrainerState(), model.backbone.initial_state(self.settings.batch_size))
+        self.carried = tuple(tensor[:, team.share(self.settings.batch_size)] for tensor in carried)
+        if saved is None:
+            self._begin(data)
+        objective = Objective(model, mixed=self.settings.precision == "bfloat16")
+        if self.settings.compile:
+            objective.compile(dynamic=True)
+        self.objective = team.wrap(objective)
+        self.clock = _Clock(folder / TIMING)
+
+    def run(self) -> None:
+        """Train to the last epoch, or until the validation loss says to stop.
+
+        Raises:
+            TrainingError: the loss or the gradient is not finite, or memory does not suffice; what was saved is whole.
+        """
+        interval = self.settings.stop_interval
+        while self.state.epoch < self.settings.epochs:
+            if interval is not None and is_non_monotone(self.state.losses, interval):
+                break
+            self._epoch()
+        if self.team.first:
+            write_metrics(self.folder, self.state.metrics)
+
+    def _begin(self, data: Tensor) -> None:
+        """Set what a run starts with beside its drawn weights."""
+        if self.settings.unigram_bias and self.config.initial is None and self.model.head.bias is not None:
+            counts = _counts(data, self.model.head.vocab_size).to(self.device) + 1.0
+            with torch.no_grad():
+                self.model.head.bias.copy_(torch.log(counts / counts.sum()))
+        if self.team.index:  # the first weights are the same in all processes, what is dropped is not
+            torch.manual_seed((self.config.seed + self.team.index) % 2**64)
+        if starts_averaging(self.settings.averaging, []):
+            self.average.start()
+
+    def _lengths(self, epoch: int) -> list[int]:
+        settings = self.settings
+        seed = self.config.seed, epoch
+        return lengths(len(self.data), settings.bptt, deviation=settings.bptt_deviation, seed=seed)
+
+    def _epoch(self) -> None:
+        started, state = time.monotonic(), self.state
+        self.model.train()
+        pieces = self._lengths(state.epoch)
+        if state.position == 0:
+            self.carried = self.model.backbone.initial_state(self.data.shape[1])
+        description = f"epoch {state.epoch + 1}/{self.settings.epochs}"
+        with self.progress.bar(description, len(pieces), "steps") as bar:
+            bar.advance(int(np.searchsorted(np.cumsum(pieces), state.position, side="right")))
+            for position, inputs, targets in stretches(self.data, pieces, start=state.position):
+                rate = self._step(position, inputs, targets, bar)
+                if state.step % self.settings.save_every == 0 and state.position < len(self.data) - 1:
+                    self._save()
+        self._end_epoch(rate)
+        self._save()
+        row = state.metrics[-1]
+        self.progress.line(
+            f"{description}: train perplexity {row['train_perplexity']:.2f}, "
+            f"valid perplexity {row['valid_perplexity']:.2f} ({time.monotonic() - started:.0f} s)"
+        )
+
+    def _step(self, position: int, inputs: Tensor, targets: Tensor, bar: Bar) -> float:
+        """Make one update; return its learning rate."""
+        settings, state = self.settings, self.state
+        rate = optimizers.learning_rate(settings.optimizer, step=state.step, steps=self.steps)
+        if settings.bptt_deviation:
+            rate *= len(inputs) / settings.bptt
+        optimizers.set_learning_rate(self.optimizer, rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        nll, self.carried = self._gradient(inputs.to(self.device), targets.to(self.device), self.carried)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
+        value = self._finite(self.team.mean(nll), norm)
+        self.optimizer.step()
+        self.average.update()
+        state.step += 1
+        state.averaged = self.average.steps
+        state.position = position + len(inputs)
+        state.loss_sum += value * targets.numel()
+        state.loss_tokens += targets.numel()
+        bar.advance(1, f"loss {state.loss_sum / state.loss_tokens:.3f}")
+        return rate
+
+    def _gradient(self, inputs: Tensor, targets: Tensor, carried: State) -> tuple[Tensor, State]:
+        columns = self.settings.micro_batch_size
+        try:
+            return accumulate(self.objective, inputs, targets, carried, columns=columns)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not _is_out_of_memory(error):
+                raise
+            smaller = max(1, min(columns or inputs.shape[1], inputs.shape[1]) // 2)
+        raise TrainingError(
+            f"out of memory at step {self.state.step}; the last saved state is kept in {self.folder}: give the same "
+            f"command with --set training.micro_batch_size={smaller}, which adds the gradients of so many columns up"
+        )
+
+    def _finite(self, nll: Tensor, norm: Tensor) -> float:
+        """Return the loss as a number; both of a step's numbers come over from the device at once."""
+        value, length = torch.stack([nll, norm.to(nll)]).tolist()
+        for what, number in (("loss", value), ("gradient's norm", length)):
+            if not math.isfinite(number):
+                optimizer = self.settings.optimizer
+                raise TrainingError(
+                    f"the {what} became {number} at step {self.state.step}; the last saved state is kept in "
+                    f"{self.folder}: lower training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or "
+                    f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
+                )
+        return float(value)
+
+    def _end_epoch(self, rate: float) -> None:
+        """Validate, keep the weights when they are the best, and move the state to the next epoch."""
+        state = self.state
+        state.metrics.append(self.team.in_first(lambda: self._validate(rate)))
+        state.epoch += 1
+        state.best_loss = min(state.losses)
+        state.position, state.loss_sum, state.loss_tokens = 0, 0.0, 0
+        if self.average.steps is None and starts_averaging(self.settings.averaging, state.losses):
+            self.average.start()
+            state.averaged = self.average.steps
+            self.progress.line(f"epoch {state.epoch}: from here on the weights are averaged")
+        if self.team.first:
+            write_metrics(self.folder, state.metrics)
+
+    def _validate(self, rate: float) -> dict[str, float | bool | int]:
+        state = self.state
+        train_loss = state.loss_sum / state.loss_tokens
+        train_perplexity = perplexity_of(train_loss)
+        with self.average.swapped_in():
+            valid = evaluate(self.model, self.corpus.split("valid"))
+            best = state.best_loss is None or valid.loss < state.best_loss
+            if best:
+                save_model(self.folder / MODEL, self.model)
+        averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
+        return {
+            "epoch": state.epoch + 1,
+            "step": state.step,
+            "learning_rate": rate,
+            "train_loss": train_loss,
+            "train_perplexity": train_perplexity,
+            "valid_loss": valid.loss,
+            "valid_perplexity": valid.perplexity,
+            "best": best,
+            **averaged,
+        }
+
+    def _save(self) -> None:
+        columns = self.team.gather([tensor.cpu() for tensor in self.carried] if self.team.count > 1 else self.carried)
+        carried = tuple(torch.cat(pieces, 1) for pieces in zip(*columns, strict=True))
+        random = self.team.gather(random_states(self.device))
+        if self.team.first:
+            save_state(
+                self.folder, self.state, self.model, self.optimizer, carried, average=self.average, random=random
+            )
+            self.clock.tick(self.state.step)
+
+
+def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> None:
+    """Write ``metrics.jsonl``, a row an epoch."""
+    write_bytes(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def _counts(data: Tensor, vocab_size: int) -> Tensor:
+    """Count the tokens of all columns, one column at a time: they may be larger than memory."""
+    counts = torch.zeros(vocab_size, dtype=torch.int64)
+    for column in data.T:
+        counts += torch.bincount(column.contiguous(), minlength=vocab_size)
+    return counts
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether torch has no memory left: it has an error of its own for a GPU, and none for the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+class _Clock:
+    """Adds the seconds since the last saved state, so that a killed run still knows its time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._last = path, time.monotonic()
+
+    def tick(self, step: int) -> None:
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        rows = self._path.read_bytes() if self._path.exists() else b""
+        write_bytes(self._path, rows + json.dumps({"step": step, "seconds": round(seconds, 3)}).encode() + b"\n")

@@ -1,0 +1,78 @@
+"""What training minimizes, as one module: the unit that several processes share and that torch compiles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones import State
+from ..language_model import LanguageModel
+
+
+class Objective(nn.Module):
+    """The training loss of a stretch of text: mean negative log-likelihood and the model's own penalties.
+
+    Args:
+        model: what is trained.
+        mixed: whether matrix products are made in bfloat16 (autocast); weights, losses and the state that is
+            carried on stay in float32.
+    """
+
+    def __init__(self, model: LanguageModel, *, mixed: bool = False) -> None:
+        super().__init__()
+        self.model, self.mixed = model, mixed
+
+    def forward(self, inputs: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Return the loss, the mean negative log-likelihood in it, and the state after the stretch, detached.
+
+        Args:
+            inputs: int64, (L, B).
+            targets: int64, (L, B).
+            state: before the stretch.
+        """
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.mixed):
+            encoding = self.model.backbone.encode(inputs, state)
+            nll = self.model.head.nll(encoding.hidden, targets)
+            penalties = encoding.penalty, self.model.head.penalty(encoding.hidden)
+        loss = nll
+        for penalty in penalties:
+            loss = loss if penalty is None else loss + penalty
+        dtype = self.model.head.weight.dtype
+        return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in encoding.state)
+
+
+class Step(NamedTuple):
+    """What a batch's gradient came with."""
+
+    nll: Tensor
+    """Mean negative log-likelihood, a scalar, nats."""
+    state: State
+    """After the batch's stretch."""
+
+
+def accumulate(objective: nn.Module, inputs: Tensor, targets: Tensor, state: State, *, columns: int | None) -> Step:
+    """Add the gradient of a batch's loss to the parameters', some columns after the others.
+
+    Args:
+        objective: an `Objective`, or what wraps one.
+        inputs: int64, (L, B).
+        targets: int64, (L, B).
+        state: before the stretch.
+        columns: how many are worked through at once, which bounds memory; ``None`` takes all B.
+    """
+    batch_size = inputs.shape[1]
+    starts = range(0, batch_size, columns or batch_size)
+    nll, after = inputs.new_zeros((), dtype=torch.float32), []
+    for start in starts:
+        part = slice(start, start + (columns or batch_size))
+        if isinstance(objective, nn.parallel.DistributedDataParallel):
+            objective.require_backward_grad_sync = start == starts[-1]
+        before = tuple(tensor[:, part].contiguous() for tensor in state)
+        loss, own, new = objective(inputs[:, part], targets[:, part], before)
+        share = inputs[:, part].shape[1] / batch_size
+        (loss * share).backward()
+        nll = nll + own * share
+        after.append(new)
+    return Step(nll, tuple(torch.cat(pieces, 1) for pieces in zip(*after, strict=True)))

@@ -1,0 +1,63 @@
+"""Random stretch lengths: their law, and that nothing of the text is lost or seen twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softmax_bottleneck.training.batches import columns, lengths, stretches
+
+
+@given(
+    rows=st.integers(2, 500),
+    bptt=st.integers(1, 80),
+    deviation=st.floats(0, 20),
+    epoch=st.integers(0, 5),
+    data=st.data(),
+)
+def test_every_row_is_predicted_once_and_any_stretch_can_come_next(
+    rows: int, bptt: int, deviation: float, epoch: int, data: st.DataObject
+) -> None:
+    pieces = lengths(rows, bptt, deviation=deviation, seed=(3, epoch))
+    assert sum(pieces) == rows - 1
+    assert min(pieces) >= 1
+    assert max(pieces) <= bptt + 4 * deviation
+    assert all(piece >= min(5, bptt) for piece in pieces[:-1])
+    text = torch.arange(2 * rows).reshape(rows, 2)
+    found = list(stretches(text, pieces))
+    assert torch.equal(torch.cat([inputs for _, inputs, _ in found]), text[:-1])
+    assert torch.equal(torch.cat([targets for _, _, targets in found]), text[1:])
+    done = data.draw(st.integers(0, len(pieces) - 1))
+    rest = list(stretches(text, pieces, start=sum(pieces[:done])))
+    assert [position for position, _, _ in rest] == [position for position, _, _ in found[done:]]
+
+
+def test_their_law() -> None:
+    """A mixture of N(70, 25), N(35, 25) at 19 : 1, rounded down; five standard errors of room."""
+    drawn = np.array(lengths(70 * 20_000, 70, deviation=5.0))
+    half = drawn < 52
+    assert abs(half.mean() - 0.05) < 5 * np.sqrt(0.05 * 0.95 / len(drawn))
+    for values, mean in ((drawn[~half], 69.5), (drawn[half], 34.5)):
+        assert abs(values.mean() - mean) < 5 * 5 / np.sqrt(len(values))
+        assert abs(values.std() - 5) < 5 * 5 / np.sqrt(2 * len(values))
+
+
+def test_each_epoch_draws_anew_and_repeatably() -> None:
+    first, again, second = (lengths(1000, 35, deviation=5.0, seed=(7, epoch)) for epoch in (0, 0, 1))
+    assert first == again != second
+
+
+def test_a_text_in_a_file_stays_there(tmp_path: Path) -> None:
+    file = tmp_path / "ids"
+    np.arange(23, dtype=np.int32).tofile(file)
+    ids = np.memmap(file, dtype=np.int32, mode="c")
+    data = columns(ids, 2)
+    assert data.dtype == torch.int32
+    assert data.data_ptr() == ids.ctypes.data
+    pieces = list(stretches(data, 4))
+    assert [inputs.dtype for _, inputs, _ in pieces] == [torch.int64] * 3
+    assert torch.cat([targets for _, _, targets in pieces]).T.tolist() == [list(range(1, 11)), list(range(12, 22))]
