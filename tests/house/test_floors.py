@@ -24,6 +24,7 @@ FLOORS = {
     "checkpoint": 3,
     "training": 4,
     "logprobs": 4,
+    "synthetic": 4,
     "plotting": 5,
     "figures": 6,
     "demo": 6,

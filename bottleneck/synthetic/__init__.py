@@ -1,0 +1,47 @@
+"""The Dirichlet experiments of the LMS paper (§5.1, appendices G and H), and what its models could reach at best."""
+
+from .attainable import Attainable, attainable
+from .cells import Cell, Result, run
+from .dirichlet import DirichletBlocks, sample_dirichlet_log_probs
+from .eckart_young import EckartYoung, eckart_young
+from .fit import Fit, FitConfig, fit
+from .grid import grid, run_grid
+from .launch import submit
+from .metrics import Evaluation, evaluate, expected_pairwise_kl, matrices, reachable
+from .models import MODELS
+from .presets import PRESETS, SyntheticPreset, preset
+from .profile import profile
+from .summary import summarize, table
+from .targets import DEFAULT_MEMORY, Targets
+
+__all__ = [
+    "DEFAULT_MEMORY",
+    "MODELS",
+    "PRESETS",
+    "Attainable",
+    "Cell",
+    "DirichletBlocks",
+    "EckartYoung",
+    "Evaluation",
+    "Fit",
+    "FitConfig",
+    "Result",
+    "SyntheticPreset",
+    "Targets",
+    "attainable",
+    "eckart_young",
+    "evaluate",
+    "expected_pairwise_kl",
+    "fit",
+    "grid",
+    "matrices",
+    "preset",
+    "profile",
+    "reachable",
+    "run",
+    "run_grid",
+    "sample_dirichlet_log_probs",
+    "submit",
+    "summarize",
+    "table",
+]

@@ -1,0 +1,178 @@
+r"""What a softmax could reach with its embeddings as they are: the best context vector, with a certificate.
+
+For fixed W and one target p the cross entropy :math:`F(h) = \log Z(h) - h·E_p[w] - E_p[b]` is convex. Its minimum is
+the maximum entropy (relative to the bias) of the distributions R with :math:`E_R[w] = E_p[w]` (LMS paper, theorem 2),
+so each such R bounds it from below. A Newton step gives one: with q = Q_h, its covariance C of the embeddings and the
+step :math:`δ = C^{-1}(E_q[w] - E_p[w])`,
+
+.. math:: R_x = q_x (1 - t_x), \quad t_x = (w_x - E_q[w])·δ
+
+sums to one and has the right mean, and where no t exceeds 1 the gap between F(h) and its bound is KL(R ‖ q), a sum
+without cancellation. p itself is such an R, too: the gap is never more than KL(p ‖ q).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigurationError
+
+WORK_ENTRIES = 1 << 23
+"""Centred embeddings, one set a context, that are held at a time."""
+RIDGE = 1e-14
+"""Added to the covariance, relative to its mean eigenvalue: float64 roundoff, so that a flat direction has a factor."""
+SLACK = 1e-14
+"""Relative roundoff of a cross entropy in float64, which a line search must not mistake for an ascent."""
+SUFFICIENT = 0.25
+"""Share of the decrease that a line promises which a step must keep; a quadratic keeps a half."""
+HALVINGS = 40
+"""Of a step, which a spread of t of 2⁴⁰ would need."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attainable:
+    """The best context vectors for fixed embeddings."""
+
+    contexts: Tensor
+    """H, float64, (n, D), of least norm."""
+    kl: Tensor
+    """KL(p ‖ Q_h) at them in nats, float64, (n,)."""
+    gap: Tensor
+    """Nats by which a better vector could at most lower it, float64, (n,)."""
+    steps: int
+    """Newton steps of the slowest context."""
+
+
+def attainable(
+    log_targets: Tensor,
+    weight: Tensor,
+    *,
+    bias: Tensor | None = None,
+    start: Tensor | None = None,
+    tolerance: float = 1e-10,
+    max_steps: int = 200,
+) -> Attainable:
+    """Minimize KL(p ‖ Q_h) over h for each target by damped Newton, until the duality gap closes.
+
+    Args:
+        log_targets: log p, (n, M), each row's logsumexp 0.
+        weight: W, (M, D).
+        bias: b, (M,).
+        start: (n, D) context vectors; a row is used where it is better than zero. The result is never worse.
+        tolerance: on the gap, nats.
+        max_steps: Newton steps; a context that needs more comes back with the gap it has.
+
+    Raises:
+        ConfigurationError: for shapes that do not fit together.
+    """
+    log_p = log_targets.double()
+    if log_p.ndim != 2 or weight.ndim != 2 or log_p.shape[1] != weight.shape[0]:
+        raise ConfigurationError(
+            f"log-probabilities of shape (n, M) need embeddings of shape (M, D), not {tuple(log_p.shape)} and "
+            f"{tuple(weight.shape)}"
+        )
+    # In orthonormal directions of the centred embeddings the problem is as well conditioned as they allow.
+    W = weight.double()
+    U, S, V = torch.linalg.svd(W - W.mean(0), full_matrices=False)
+    kept = max(W.shape) * torch.finfo(torch.float64).eps * S[0] < S
+    scale = W.shape[0] ** 0.5
+    X, back = U[:, kept] * scale, V[kept].T * (scale / S[kept])
+    b = torch.zeros_like(W[:, 0]) if bias is None else bias.double()
+    a = log_p.new_zeros(len(log_p), X.shape[1])
+    if start is not None:
+        given = torch.linalg.lstsq(back, start.double().T, driver="gelsd" if back.device.type == "cpu" else None)
+        a = _better(log_p, X, b, given.solution.T, a)
+    kl, gap, steps = _minimize(log_p, X, b, a, tolerance, max_steps)
+    return Attainable(a @ back.T, kl, gap, steps)
+
+
+def _better(log_p: Tensor, X: Tensor, b: Tensor, first: Tensor, other: Tensor) -> Tensor:
+    is_better = _divergence(log_p, X, b, first) < _divergence(log_p, X, b, other)
+    return torch.where(is_better.unsqueeze(1), first, other)
+
+
+def _log_q(X: Tensor, b: Tensor, a: Tensor) -> Tensor:
+    return torch.log_softmax(torch.addmm(b, a, X.T), 1)
+
+
+def _divergence(log_p: Tensor, X: Tensor, b: Tensor, a: Tensor) -> Tensor:
+    return torch.linalg.vecdot(log_p.exp(), log_p - _log_q(X, b, a))
+
+
+def _minimize(
+    log_p: Tensor, X: Tensor, b: Tensor, a: Tensor, tolerance: float, max_steps: int
+) -> tuple[Tensor, Tensor, int]:
+    """Move ``a`` to the minima; return the divergences there, the gaps, and the steps taken."""
+    kl = _divergence(log_p, X, b, a)
+    gap = kl.clone()
+    at_once = max(1, WORK_ENTRIES // max(1, X.numel()))
+    steps = 0
+    while X.shape[1] and steps < max_steps:
+        active = (gap > tolerance).nonzero().squeeze(1)
+        if not len(active):
+            break
+        stuck = True
+        for some in active.split(at_once):
+            a[some], kl[some], gap[some], moved = _newton(log_p[some], X, b, a[some], kl[some], tolerance)
+            stuck = stuck and not moved
+        steps += 1
+        if stuck:
+            break
+    return kl, gap, steps
+
+
+def _solve(covariance: Tensor, gradient: Tensor) -> Tensor:
+    """Return δ with C δ = g: (n, r, r), (n, r) → (n, r, 1); what is flat to roundoff is held by a ridge."""
+    size = covariance.shape[1]
+    diagonal = torch.eye(size).to(covariance)
+    ridge = RIDGE * torch.einsum("nii->n", covariance) / size + torch.finfo(torch.float64).tiny
+    factor, failed = torch.linalg.cholesky_ex(covariance + ridge.view(-1, 1, 1) * diagonal)
+    while bool(failed.any()) and float(ridge.max()) < math.inf:
+        ridge = torch.where(failed > 0, 10 * ridge, ridge)
+        factor, failed = torch.linalg.cholesky_ex(covariance + ridge.view(-1, 1, 1) * diagonal)
+    return torch.cholesky_solve(gradient.unsqueeze(2), factor)
+
+
+def _newton(
+    log_p: Tensor, X: Tensor, b: Tensor, a: Tensor, kl: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Certify some contexts, then take one damped step from those that are not good enough.
+
+    Along δ the curvature of F changes by at most the factor e^(s·B), B the spread of t, so a step of log(1 + B)/B is
+    sure to descend (Bach 2010, Self-concordant analysis for logistic regression); longer ones are tried first.
+    """
+    q, p = _log_q(X, b, a).exp(), log_p.exp()
+    mean = q @ X
+    gradient = (q - p) @ X
+    centred = X - mean.unsqueeze(1)
+    weighted = centred * q.sqrt().unsqueeze(2)
+    covariance = weighted.transpose(1, 2) @ weighted
+    delta = _solve(covariance, gradient)
+    t = (centred @ delta).squeeze(2)
+    # What the mean of R is off by, times how far any good vector may lie: twice this one.
+    missed = (gradient - (covariance @ delta).squeeze(2)).norm(dim=1) * a.norm(dim=1) * 2
+    certificate = torch.linalg.vecdot(q, torch.xlogy(1 - t, 1 - t) + t) + missed
+    gap = torch.where((t.amax(1) <= 1) & certificate.isfinite(), torch.minimum(certificate.clamp(min=0), kl), kl)
+    decrease = torch.linalg.vecdot(gradient, delta.squeeze(2))
+    size = torch.where((gap > tolerance) & decrease.isfinite(), 1.0, 0.0).double()
+    direction = delta.squeeze(2).nan_to_num(0, 0, 0)
+    spread = (t.amax(1) - t.amin(1)).nan_to_num()
+    safe = torch.where(spread > 0, torch.log1p(spread) / spread, 1.0) * size
+    for _ in range(HALVINGS):
+        moved = a - size.unsqueeze(1) * direction
+        found = _divergence(log_p, X, b, moved)
+        too_far = ~(found <= kl - SUFFICIENT * size * decrease.nan_to_num() + SLACK * (1 + kl)) & (size > safe)
+        if not bool(too_far.any()):
+            break
+        size = torch.where(too_far, torch.maximum(size / 2, safe), size)
+    better = (found <= kl + SLACK * (1 + kl)) & (size > 0)
+    return (
+        torch.where(better.unsqueeze(1), moved, a),
+        torch.where(better, found, kl),
+        gap,
+        bool(better.any()),
+    )

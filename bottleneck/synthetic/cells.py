@@ -1,0 +1,133 @@
+"""One cell of the experiment: what it is, how it is run, and its file, which is whole and its own or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+from ..errors import ConfigurationError
+from ..files import sha256_bytes, write_json
+from .dirichlet import DirichletBlocks
+from .fit import FitConfig, fit
+from .metrics import evaluate, matrices, reachable
+from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, build, check_model
+from .targets import DEFAULT_MEMORY, Targets
+
+FORMAT = 1
+"""Raised when the same cell would come out otherwise."""
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One model fitted to one sample of distributions."""
+
+    model: str
+    """A name of `MODELS`."""
+    alpha: float
+    """The Dirichlet concentration."""
+    vocab: int
+    """M."""
+    dim: int
+    """D, the embedding size."""
+    contexts: int
+    """T, the paper's N."""
+    seed: int = 0
+    """Of the distributions and of the starting weights."""
+    fit: FitConfig = field(default_factory=FitConfig)
+    """How it is fitted."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        check_model(self.model)
+        self.blocks()
+        if self.dim < 1:
+            raise ConfigurationError(f"the embedding size must be at least 1, not {self.dim}")
+        if self.seed < 0:
+            raise ConfigurationError(f"a seed must not be negative, not {self.seed}")
+
+    def blocks(self, device: str = "cpu") -> DirichletBlocks:
+        """Return its distributions."""
+        return DirichletBlocks(self.contexts, self.vocab, self.alpha, self.seed, device)
+
+    def key(self) -> dict[str, Any]:
+        """Return all that decides how it comes out."""
+        sizes = {"components": COMPONENTS, "hidden_units": HIDDEN_UNITS, "knots": KNOTS}
+        return {**asdict(self), **sizes, "format": FORMAT}
+
+    @property
+    def name(self) -> str:
+        """Its file's name without the suffix."""
+        readable = f"{self.model}-alpha{self.alpha:g}-M{self.vocab}-D{self.dim}-T{self.contexts}-seed{self.seed}"
+        return f"{readable}-{_digest(self.key())[:8]}"
+
+
+def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) -> Result:
+    """Fit one cell and measure it.
+
+    Returns:
+        What decides it (``model``, ``alpha``, ``vocab``, ``dim``, ``contexts``, ``seed``), `Fit` without its tensors,
+        `Evaluation`, and what `matrices` and `reachable` return under their names. Where the fit diverged all measures
+        are ``None``.
+    """
+    head = build(cell.model, vocab=cell.vocab, dim=cell.dim, seed=cell.seed, device=device)
+    blocks = cell.blocks(device)
+    fitted = fit(head, Targets(blocks, max_memory=max_memory), config=cell.fit, seed=cell.seed)
+    which = {name: getattr(cell, name) for name in ("model", "alpha", "vocab", "dim", "contexts", "seed")}
+    how = {
+        "steps": fitted.steps,
+        "epochs": fitted.epochs,
+        "seconds": round(fitted.seconds, 3),
+        "converged": fitted.converged,
+        "diverged": fitted.diverged,
+        "gradient_norm": fitted.gradient_norm,
+        "parameters": sum(p.numel() for p in head.parameters() if p.requires_grad) + fitted.contexts.numel(),
+        "device": device,
+        "curve": [list(point) for point in fitted.curve],
+    }
+    measures: Result = dict.fromkeys(("mode_match", "kl", "top_overlap", "entropy"))
+    if fitted.diverged:
+        return {**which, **measures, **how, "matrices": None, "reachable": None}
+    measures |= asdict(evaluate(head, fitted.contexts, blocks))
+    if not math.isfinite(measures["kl"]):
+        return {**which, **dict.fromkeys(measures), **how, "diverged": True, "matrices": None, "reachable": None}
+    return {
+        **which,
+        **measures,
+        **how,
+        "matrices": matrices(head, fitted.contexts, blocks),
+        "reachable": reachable(head, fitted.contexts, blocks),
+    }
+
+
+def write(cell: Cell, result: Result, folder: Path) -> None:
+    """Keep a cell's result; `OutputError` when the disk is full or not writable."""
+    content = {"cell": cell.key(), "result": result, "version": __version__}
+    write_json(folder / f"{cell.name}.json", {**content, "sha256": _digest(content)})
+
+
+def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None:
+    """Return a kept result, or ``None`` where there is none or one that was changed, of which it warns."""
+    path = folder / f"{cell.name}.json"
+    try:
+        content = json.loads(path.read_bytes())
+        digest = content.pop("sha256")
+        if digest == _digest(content) and content["cell"] == json.loads(json.dumps(cell.key())):
+            result: Result = content["result"]
+            return result
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    warn(f"{path} is damaged or was changed: its cell is computed again")
+    return None
+
+
+def _digest(content: Any) -> str:
+    return sha256_bytes(json.dumps(content, sort_keys=True, allow_nan=False).encode())

@@ -1,0 +1,208 @@
+"""Fitting a head and one free context vector a distribution, by minibatches of contexts."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigurationError
+from ..heads import Head
+from .cross_entropy import cross_entropy_backward, gradient_norm
+from .targets import Targets
+
+CURVE_POINTS = 24
+"""Epochs of the loss curve that are kept, evenly spread over their logarithm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """How long, and how fast.
+
+    Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle begins again and is twice as
+    long (Loshchilov and Hutter 2017). A fit has converged when a cycle, although twice as long as the one before it,
+    ends with a divergence that is lower by less than ``tolerance`` of it, or by less than ``negligible`` nats. The
+    cycle that ended lowest is kept.
+    """
+
+    batch: int = 1000
+    """Contexts a step, at least one block of `DirichletBlocks`."""
+    first_cycle: int = 40
+    """Epochs of the first cycle."""
+    cycles: int = 5
+    """The most cycles."""
+    tolerance: float = 0.01
+    """Of the Kullback-Leibler divergence."""
+    negligible: float = 1e-4
+    """Nats."""
+    context_rate: float = 0.3
+    """Highest learning rate of the context vectors."""
+    embedding_rate: float = 0.1
+    """Highest learning rate of the output embeddings and, in a mixture, of its projections."""
+    function_rate: float = 0.03
+    """Highest learning rate of a pointwise function."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range."""
+        for name in ("batch", "first_cycle", "cycles"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("tolerance", "negligible", "context_rate", "embedding_rate", "function_rate"):
+            if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
+                raise ConfigurationError(f"{name} must be a number that is not negative, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a fit came to."""
+
+    contexts: Tensor
+    """(T, hidden_size), the context vectors."""
+    curve: tuple[tuple[int, float], ...]
+    """Epoch and mean KL(P* ‖ Q) in nats while it ran."""
+    epochs: int
+    """Passes over all contexts, the one at the end that measures the gradient left out."""
+    steps: int
+    """Of the optimizer."""
+    gradient_norm: float | None
+    """Of the mean cross entropy at the end, over all parameters; ``None`` after a divergence."""
+    converged: bool
+    """Whether the criterion of `FitConfig` was met."""
+    diverged: bool
+    """Whether the loss stopped being a number."""
+    seconds: float
+    """Wall time."""
+
+
+def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: int = 0) -> Fit:
+    """Minimize the mean cross entropy (LMS paper §5.1) over the head's parameters and one context vector a row.
+
+    Args:
+        head: changed in place; on the device of the targets.
+        targets: P*.
+        config: defaults to `FitConfig()`.
+        seed: of the starting context vectors, which are standard normal, and of the order of the batches.
+    """
+    config = config or FitConfig()
+    started = time.perf_counter()
+    state = _State(head, targets, config, torch.Generator().manual_seed(seed))
+    lowest, converged, diverged = math.inf, False, False
+    for cycle in range(config.cycles):
+        kl = state.cycle(config.first_cycle * 2**cycle)
+        diverged = not math.isfinite(kl)
+        gain = lowest - kl
+        if gain > 0:
+            lowest = kl
+            state.keep()
+        if diverged or gain <= max(config.tolerance * kl, config.negligible):
+            converged = not diverged
+            break
+    state.restore()
+    return Fit(
+        contexts=torch.cat([batch.detach() for batch in state.contexts]),
+        curve=_thinned(state.curve),
+        epochs=len(state.curve),
+        steps=state.steps,
+        gradient_norm=None if diverged else state.gradient_norm(),
+        converged=converged,
+        diverged=diverged,
+        seconds=time.perf_counter() - started,
+    )
+
+
+class _State:
+    """Parameters, their optimizer and the order of the batches."""
+
+    def __init__(self, head: Head, targets: Targets, config: FitConfig, generator: torch.Generator) -> None:
+        self.head, self.targets, self.generator = head, targets, generator
+        self.batches = targets.batches(config.batch)
+        device = head.weight.device
+        # One tensor a batch: a tensor without a gradient is left alone by Adam, moments and all.
+        self.contexts = [
+            nn.Parameter(torch.randn(self._rows(batch), head.hidden_size, generator=generator).to(device))
+            for batch in self.batches
+        ]
+        bends = getattr(head, "function", None)
+        function = list(bends.parameters()) if isinstance(bends, nn.Module) else []
+        known = {id(parameter) for parameter in function}
+        others = [parameter for parameter in head.parameters() if id(parameter) not in known]
+        rates = [config.context_rate, config.embedding_rate, config.function_rate]
+        groups = zip([self.contexts, others, function], rates, strict=True)
+        self.optimizer = torch.optim.Adam(
+            [{"params": parameters, "highest": rate} for parameters, rate in groups if parameters]
+        )
+        self.parameters = [*self.contexts, *head.parameters()]
+        self.kept: list[Tensor] = []
+        self.steps = 0
+        self.curve: list[tuple[int, float]] = []
+
+    def _rows(self, batch: range) -> int:
+        blocks = self.targets.blocks
+        return blocks.rows(batch[-1]).stop - blocks.rows(batch[0]).start
+
+    def cycle(self, length: int) -> float:
+        """Run one cycle of epochs and return the mean divergence during the last; stop when it is no number."""
+        kl = math.nan
+        for epoch in range(length):
+            kl = self.epoch(0.5 * (1 + math.cos(math.pi * epoch / length)))
+            if not math.isfinite(kl):
+                break
+        return kl
+
+    def keep(self) -> None:
+        """Remember the parameters as they are."""
+        self.kept = [parameter.detach().clone() for parameter in self.parameters]
+
+    def restore(self) -> None:
+        """Go back to the parameters that were kept last, if any were."""
+        with torch.no_grad():
+            for parameter, kept in zip(self.parameters, self.kept, strict=False):
+                parameter.copy_(kept)
+
+    def epoch(self, share: float) -> float:
+        """Visit every batch once at a share of the highest learning rates; return the mean divergence on the way."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = share * group["highest"]
+        total = 0.0
+        for number in torch.randperm(len(self.batches), generator=self.generator).tolist():
+            self.optimizer.zero_grad()
+            total += self._backward(number)
+            if not math.isfinite(total):
+                break
+            self.optimizer.step()
+            self.steps += 1
+        kl = total / self.targets.blocks.contexts - self.targets.mean_entropy
+        self.curve.append((len(self.curve) + 1, kl))
+        return kl
+
+    def gradient_norm(self) -> float:
+        """Return the norm of the gradient of the mean cross entropy over all contexts."""
+        self.optimizer.zero_grad()
+        for number in range(len(self.batches)):
+            self._backward(number)
+        return gradient_norm(self.parameters) / self.targets.blocks.contexts
+
+    def _backward(self, number: int) -> float:
+        """Add the gradients of one batch's cross entropy, and return it."""
+        contexts = self.contexts[number]
+        total = torch.zeros((), dtype=torch.float64, device=contexts.device)
+        gradients = []
+        for block, rows in zip(self.batches[number], self._split(contexts), strict=True):
+            hidden = rows.detach().requires_grad_()
+            total += cross_entropy_backward(self.head, hidden, self.targets.probabilities(block)).sum().double()
+            gradients.append(hidden.grad if hidden.grad is not None else torch.zeros_like(hidden))
+        contexts.grad = torch.cat(gradients)
+        return float(total)
+
+    def _split(self, contexts: Tensor) -> tuple[Tensor, ...]:
+        return contexts.split(self.targets.blocks.rows_at_once)
+
+
+def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Keep the first and last epoch and those between them at equal ratios; what is no number is left out."""
+    last = len(curve)
+    kept = {round(last ** (point / (CURVE_POINTS - 1))) for point in range(CURVE_POINTS)}
+    return tuple((epoch, kl) for epoch, kl in curve if epoch in kept and math.isfinite(kl))

@@ -1,0 +1,163 @@
+"""Cells side by side on one machine; finished ones are kept, so an interrupted or larger grid goes on from them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from itertools import product
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+import torch
+
+from ..errors import BottleneckError, ConfigurationError
+from ..files import make_folder
+from ..progress import SILENT, Progress
+from .cells import Cell, Result, read, run, write
+from .dirichlet import BLOCK_ENTRIES
+from .fit import FitConfig
+from .targets import DEFAULT_MEMORY
+
+PROCESS_BYTES = 600 << 20
+"""Resident size of a worker before its first cell: Python, torch and its libraries."""
+BLOCK_COPIES = 24
+"""Float32 blocks alive at once at the peak: the float64 evaluation of a mixture."""
+PARAMETER_COPIES = 8
+"""Of each parameter: itself, its gradient, Adam's two moments, the best so far, and what is joined or evaluated."""
+
+
+def grid(
+    models: Iterable[str],
+    alphas: Iterable[float],
+    vocabs: Iterable[int],
+    dims: Iterable[int],
+    seeds: int,
+    *,
+    contexts: int,
+    fit: FitConfig | None = None,
+) -> list[Cell]:
+    """Return every combination as a cell, the quickest first.
+
+    Raises:
+        ConfigurationError: for a grid without cells, or a cell that cannot be run.
+    """
+    config = fit or FitConfig()
+    cells = [
+        Cell(model=model, alpha=alpha, vocab=vocab, dim=dim, contexts=contexts, seed=seed, fit=config)
+        for vocab, dim, alpha, model, seed in product(vocabs, dims, alphas, models, range(seeds))
+    ]
+    if not cells:
+        raise ConfigurationError(
+            "the grid is empty: name at least one model, alpha, vocabulary and dimension, one seed"
+        )
+    return sorted(dict.fromkeys(cells), key=lambda cell: cell.vocab * cell.dim)
+
+
+def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
+    """Return about how many bytes a process needs that runs this cell."""
+    entries = cell.contexts * cell.vocab
+    kept = 4 * entries if 4 * entries <= max_memory else 0
+    blocks = BLOCK_COPIES * 4 * max(BLOCK_ENTRIES, cell.vocab)
+    return PROCESS_BYTES + kept + blocks + PARAMETER_COPIES * 4 * cell.dim * (cell.contexts + cell.vocab)
+
+
+def run_grid(
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    device: str = "cpu",
+    max_memory: int = DEFAULT_MEMORY,
+    processes: int | None = None,
+    progress: Progress = SILENT,
+) -> list[Result]:
+    """Run the cells that ``folder`` does not hold yet, and return the results of all in their order.
+
+    Args:
+        cells: what to run; a cell whose fit diverges is a result like any other.
+        folder: of the cells' files, made when it is not there.
+        device: of the fits; on a GPU they run one after another.
+        max_memory: bytes of P* a cell may keep.
+        processes: at most so many at a time; by default as many as there are cores and as fit in memory.
+        progress: where to report.
+
+    Raises:
+        OutputError: when a result cannot be written; those before it are kept.
+        BottleneckError: when a worker process dies.
+    """
+    make_folder(folder)
+    done = {cell: result for cell in cells if (result := read(cell, folder, progress.line)) is not None}
+    missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
+    if done:
+        progress.line(f"{len(done)} of {len(done) + len(missing)} cells are in {folder} already")
+    count = 1 if device != "cpu" else _processes(missing, max_memory) if processes is None else processes
+    with progress.bar("fitting", len(missing), "cells") as bar:
+        for cell, result in _completed(missing, folder, device, max_memory, min(count, len(missing))):
+            done[cell] = result
+            bar.advance(1)
+            progress.line(_describe(result))
+    return [done[cell] for cell in cells]
+
+
+def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
+    """Return a cell's result: what the folder holds, or a new one, written to it."""
+    found = read(cell, folder, lambda text: None)
+    if found is None:
+        found = run(cell, device=device, max_memory=max_memory)
+        write(cell, found, make_folder(folder))
+    return found
+
+
+def _processes(cells: Sequence[Cell], max_memory: int) -> int:
+    if not cells:
+        return 1
+    largest = max(memory(cell, max_memory=max_memory) for cell in cells)
+    return max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // largest))
+
+
+def _completed(
+    cells: Sequence[Cell], folder: Path, device: str, max_memory: int, processes: int
+) -> Iterator[tuple[Cell, Result]]:
+    """Yield the cells as they are done, in as many processes; one is this process itself."""
+    if processes <= 1:
+        yield from ((cell, work(cell, folder, device, max_memory)) for cell in cells)
+        return
+    context = multiprocessing.get_context("spawn")
+    lifeline, ours = context.Pipe(duplex=False)
+    threads = max(1, torch.get_num_threads() // processes)
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(lifeline, threads))
+    try:
+        waiting = {pool.submit(work, cell, folder, device, max_memory): cell for cell in cells}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    except BrokenProcessPool as error:
+        raise BottleneckError(
+            "a worker process was killed, most likely because memory ran out: run the same command again with fewer "
+            "--processes; finished cells are kept"
+        ) from error
+    finally:
+        ours.close()
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(lifeline: Connection, threads: int) -> None:
+    """Let a worker end with its parent, however that ends: nobody else holds the other end of the pipe."""
+    torch.set_num_threads(threads)
+
+    def wait() -> None:
+        lifeline.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _describe(result: Result) -> str:
+    cell = f"{result['model']}, α {result['alpha']:g}, M {result['vocab']}, D {result['dim']}, seed {result['seed']}"
+    if result["diverged"]:
+        return f"{cell}: diverged after {result['steps']} steps"
+    mark = "" if result["converged"] else ", not converged"
+    return f"{cell}: mode {100 * result['mode_match']:.1f} %, KL {result['kl']:.4f}, {result['seconds']:.0f} s{mark}"

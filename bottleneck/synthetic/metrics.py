@@ -1,0 +1,155 @@
+"""What a fitted model is judged by, all in float64."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..divergence import pairwise_kld
+from ..full_precision import full_precision
+from ..heads import Head, LogLinear
+from ..spectrum import numerical_rank, singular_values
+from .attainable import attainable
+from .dirichlet import DirichletBlocks
+from .eckart_young import eckart_young
+from .targets import entropy
+
+TOP = 10
+"""Tokens compared by `Evaluation.top_overlap`."""
+SAMPLE = 256
+"""Contexts whose matrix of log-probabilities is decomposed."""
+NEWTON_ENTRIES = 1 << 27
+"""M · D · contexts that the attainable divergence is solved for at most: seconds at any size."""
+GAP = 1e-8
+"""Nats by which an attainable divergence may still be too large."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over all contexts."""
+
+    mode_match: float
+    """Share of contexts with argmax P* = argmax Q (LMS eq. 10)."""
+    kl: float
+    """KL(P* ‖ Q) in nats."""
+    top_overlap: float
+    """Share of the ten likeliest tokens of P* (of all where there are fewer) among the ten of Q."""
+    entropy: float
+    """Of P*, in nats."""
+
+
+@torch.no_grad()
+def evaluate(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Evaluation:
+    """Compare the model with the distributions block by block.
+
+    Args:
+        head: evaluated in float64.
+        contexts: (T, hidden_size).
+        blocks: P*.
+    """
+    exact = copy.deepcopy(head).double()
+    sums = torch.zeros(4, dtype=torch.float64, device=contexts.device)
+    k = min(TOP, blocks.vocab)
+    with full_precision():
+        for block, sample in enumerate(blocks):
+            log_p = normalized(sample)
+            log_q = exact.log_prob(contexts[blocks.rows(block)].double())
+            best_p, best_q = log_p.topk(k, 1).indices, log_q.topk(k, 1).indices
+            sums += torch.stack(
+                [
+                    (log_p.argmax(1) == log_q.argmax(1)).double().sum(),
+                    divergence(log_p, log_q).sum(),
+                    (best_p.unsqueeze(2) == best_q.unsqueeze(1)).double().sum() / k,
+                    entropy(log_p).sum(),
+                ]
+            )
+    return Evaluation(*(sums / blocks.contexts).tolist())
+
+
+def normalized(sample: Tensor) -> Tensor:
+    """Return float32 log-probabilities in float64, their roundoff taken out of the sum."""
+    return torch.log_softmax(sample.double(), 1)
+
+
+def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return KL(p ‖ q) of each row in nats: (n, M), (n, M) → (n,)."""
+    return torch.linalg.vecdot(log_p.exp(), log_p - log_q)
+
+
+def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str, Any]:
+    """Measure log P* and log Q of the first contexts as matrices.
+
+    Returns:
+        ``contexts``; ``pairwise_kl`` of P* over pairs of different contexts, and ``pairwise_kl_expected``,
+        (M − 1)/(Mα); numerical ``rank`` and ``rank_centered`` of log Q at float64 roundoff, each with ``low`` and
+        ``high``; ``squared_error``, ‖log P* − log Q‖_F², and the bounds of `eckart_young` on it.
+    """
+    log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts))
+    with full_precision():
+        log_q = copy.deepcopy(head).double().log_prob(contexts[rows].double())
+    n, M = log_p.shape
+    spectrum = singular_values(log_q)
+    pairs = pairwise_kld(log_p.cpu().numpy())
+    ranks = {
+        name: numerical_rank(values, shape=(n, M), eps="float64")
+        for name, values in {"rank": spectrum.values, "rank_centered": spectrum.centered}.items()
+    }
+    return {
+        "contexts": n,
+        "pairwise_kl": pairs.kld * n / (n - 1) if n > 1 else None,
+        "pairwise_kl_expected": expected_pairwise_kl(M, blocks.alpha),
+        **{name: {"value": rank.value, "low": rank.low, "high": rank.high} for name, rank in ranks.items()},
+        "squared_error": float((log_p - log_q).square().sum()),
+        "eckart_young": asdict(eckart_young(singular_values(log_p), head.embedding_size)),
+    }
+
+
+def expected_pairwise_kl(vocab: int, alpha: float) -> float:
+    """Return E[KL(p ‖ p′)] of two independent symmetric Dirichlet(α) distributions over M tokens: (M − 1)/(Mα).
+
+    >>> expected_pairwise_kl(100, 0.1)
+    9.9
+    """
+    return (vocab - 1) / (vocab * alpha)
+
+
+@torch.no_grad()
+def reachable(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str, Any] | None:
+    """Solve for the best context vectors of the first contexts with the fitted embeddings as they are.
+
+    Returns:
+        ``contexts``; of these contexts the mean ``fitted_kl`` and the mean ``kl`` at the best vectors, which is too
+        large by no more than the mean ``gap``, all in nats; the largest ``largest_gap``; ``fitted_mode_match`` and
+        ``mode_match`` at the best vectors; Newton ``steps``. ``None`` for a model that is not log-linear, whose problem
+        is not convex.
+    """
+    if not isinstance(head, LogLinear):
+        return None
+    most = max(16, NEWTON_ENTRIES // (blocks.vocab * head.embedding_size))
+    log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts, most))
+    h, W = head.context(contexts[rows]).double(), head.weight.double()
+    bias = None if head.bias is None else head.bias.double()
+    with full_precision():
+        best = attainable(log_p, W, bias=bias, start=h, tolerance=GAP)
+        fitted = torch.log_softmax(h @ W.T + (0 if bias is None else bias), 1)
+        log_q = torch.log_softmax(best.contexts @ W.T + (0 if bias is None else bias), 1)
+    return {
+        "contexts": len(log_p),
+        "fitted_kl": float(divergence(log_p, fitted).mean()),
+        "kl": float(best.kl.mean()),
+        "gap": float(best.gap.mean()),
+        "largest_gap": float(best.gap.max()),
+        "fitted_mode_match": float((log_p.argmax(1) == fitted.argmax(1)).double().mean()),
+        "mode_match": float((log_p.argmax(1) == log_q.argmax(1)).double().mean()),
+        "steps": best.steps,
+    }
+
+
+def _first(blocks: DirichletBlocks, count: int) -> tuple[Tensor, slice]:
+    """Return log P* of the first contexts, which are as random as any others."""
+    needed = range(-(-count // blocks.rows_at_once))
+    return normalized(torch.cat([blocks.log_probs(block) for block in needed])[:count]), slice(0, count)

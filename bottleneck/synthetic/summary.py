@@ -1,0 +1,68 @@
+"""Results over seeds: mean and spread, and the table that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from .cells import Result
+
+CELL = ["alpha", "vocab", "dim", "model"]
+METRICS = ["mode_match", "kl", "best_kl", "best_mode_match"]
+
+
+def summarize(results: Sequence[Result]) -> pd.DataFrame:
+    """Return one row a model and size, in the order the models came.
+
+    Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation over seeds (``…_std``, NaN for
+    one seed) of ``mode_match``, ``kl`` and, for linear softmaxes, ``best_kl`` and ``best_mode_match`` at the best
+    context vectors for the fitted embeddings: the fitted figure of all contexts, corrected by what better vectors
+    gained on those that were solved for; ``seeds``, ``converged``, ``diverged`` (numbers of runs), ``seconds`` (of
+    all). Fits that diverged have no part in the means.
+    """
+    table = pd.DataFrame(
+        {
+            **{column: [result[column] for result in results] for column in CELL},
+            "mode_match": [result["mode_match"] for result in results],
+            "kl": [result["kl"] for result in results],
+            **{f"best_{metric}": [_best(result, metric) for result in results] for metric in ("kl", "mode_match")},
+            "seeds": [1] * len(results),
+            **{column: [result[column] for result in results] for column in ("converged", "diverged", "seconds")},
+        }
+    ).astype(dict.fromkeys(METRICS, float))
+    groups = table.groupby(CELL, sort=False)
+    means = groups[METRICS].mean().join(groups[METRICS].std().add_suffix("_std"))
+    sums = groups[["seeds", "converged", "diverged", "seconds"]].sum()
+    return means.join(sums).reset_index().sort_values(CELL[:3], kind="stable", ignore_index=True)
+
+
+def _best(result: Result, metric: str) -> float | None:
+    found = result["reachable"]
+    return None if found is None else result[metric] + found[metric] - found[f"fitted_{metric}"]
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the summary as text, one line a model and size."""
+    summary = summarize(results)
+    shown = pd.DataFrame(
+        {
+            "α": summary["alpha"].map("{:g}".format),
+            "M": summary["vocab"].map("{:,}".format),
+            "D": summary["dim"],
+            "model": summary["model"],
+            "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], 1),
+            "KL": _with_spread(summary["kl"], summary["kl_std"], 3),
+            "best KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else f"{value:.3f}"),
+            "converged": summary["converged"].astype(str) + "/" + summary["seeds"].astype(str),
+            "seconds": summary["seconds"].map("{:.0f}".format),
+        }
+    )
+    return shown.to_string(index=False)
+
+
+def _with_spread(mean: pd.Series[float], spread: pd.Series[float], digits: int) -> list[str]:
+    return [
+        "diverged" if pd.isna(m) else f"{m:.{digits}f}" + ("" if pd.isna(s) else f" ± {s:.{digits}f}")
+        for m, s in zip(mean, spread, strict=True)
+    ]

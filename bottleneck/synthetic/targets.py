@@ -1,0 +1,47 @@
+"""The distributions that models are fitted to: kept where they fit, made again where they do not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .dirichlet import DirichletBlocks
+
+DEFAULT_MEMORY = 2 << 30
+"""Bytes of P* kept when nobody says otherwise."""
+
+
+class Targets:
+    """P* block by block.
+
+    Args:
+        blocks: what they are.
+        max_memory: bytes; when all of P* takes more, every block is made anew each time, at several times the cost of
+            a pass over it, and memory does not depend on T · M.
+    """
+
+    def __init__(self, blocks: DirichletBlocks, *, max_memory: int = DEFAULT_MEMORY) -> None:
+        self.blocks = blocks
+        self.cached = 4 * blocks.contexts * blocks.vocab <= max_memory
+        self._kept: list[Tensor] = []
+        total = torch.zeros((), dtype=torch.float64, device=blocks.device)
+        for log_probs in blocks:
+            total += entropy(log_probs.double()).sum()
+            if self.cached:
+                self._kept.append(log_probs.exp_())
+        self.mean_entropy = float(total) / blocks.contexts
+        """Of P*, in nats: the least cross entropy there is."""
+
+    def probabilities(self, block: int) -> Tensor:
+        """Return P* of one block: float32, (n, M); not to be written to."""
+        return self._kept[block] if self.cached else self.blocks.log_probs(block).exp_()
+
+    def batches(self, contexts: int) -> list[range]:
+        """Return the blocks of each minibatch: as many as come to about this number of contexts."""
+        at_once = max(1, contexts // self.blocks.rows_at_once)
+        return [range(start, min(start + at_once, len(self.blocks))) for start in range(0, len(self.blocks), at_once)]
+
+
+def entropy(log_probs: Tensor) -> Tensor:
+    """Return −Σ p log p of each row in nats: (n, M) → (n,)."""
+    return -torch.linalg.vecdot(log_probs.exp(), log_probs)

@@ -1,0 +1,127 @@
+"""Best context vectors against SciPy, against theorem 2's other side, and their certificates against the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, minimize
+from scipy.special import logsumexp
+from torch import Tensor
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.synthetic import attainable, sample_dirichlet_log_probs
+
+
+def _problem(n: int, vocab: int, dim: int, alpha: float, seed: int = 0, spread: float = 2.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    log_p = sample_dirichlet_log_probs(n, vocab, alpha, generator, dtype=torch.float64)
+    return log_p, spread * torch.randn(vocab, dim, generator=generator, dtype=torch.float64)
+
+
+def _scipy(log_p: Tensor, weight: Tensor, bias: Tensor | None = None) -> float:
+    W, p = weight.numpy(), log_p.exp().numpy()
+    b = np.zeros(len(W)) if bias is None else bias.numpy()
+
+    def loss(h: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = W @ h + b
+        log_partition = logsumexp(logits)
+        return log_partition - p @ logits, (np.exp(logits - log_partition) - p) @ W
+
+    found = minimize(loss, np.zeros(W.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-10})
+    return float(found.fun + p @ log_p.numpy())
+
+
+@pytest.mark.parametrize(("vocab", "dim", "alpha"), [(12, 2, 1.0), (20, 3, 0.1), (30, 5, 0.3), (15, 1, 0.05)])
+def test_the_minimum_is_scipys(vocab: int, dim: int, alpha: float) -> None:
+    log_p, W = _problem(6, vocab, dim, alpha)
+    best = attainable(log_p, W)
+    assert best.gap.max() <= 1e-10
+    for row, kl in zip(log_p, best.kl, strict=True):
+        assert float(kl) == pytest.approx(_scipy(row, W), abs=1e-7)
+
+
+def test_the_minimum_is_the_maximum_entropy() -> None:
+    """Theorem 2 from its other side: the largest entropy among distributions with the same mean embedding."""
+    log_p, W = _problem(1, 8, 2, 1.0)
+    p = log_p[0].exp().numpy()
+    constraints = LinearConstraint(np.vstack([W.numpy().T, np.ones(8)]), *[np.append(p @ W.numpy(), 1.0)] * 2)
+    found = minimize(
+        lambda r: float((r * np.log(r)).sum()),
+        p,
+        jac=lambda r: np.log(r) + 1,
+        hess=lambda r: np.diag(1 / r),
+        bounds=[(1e-9, 1)] * 8,
+        constraints=constraints,
+        method="trust-constr",
+        options={"gtol": 1e-10, "xtol": 1e-12},
+    )
+    best = attainable(log_p, W)
+    assert float(best.kl[0]) == pytest.approx(-found.fun - float(-(p * log_p[0].numpy()).sum()), abs=1e-6)
+
+
+def test_vectors_give_what_is_claimed() -> None:
+    log_p, W = _problem(20, 40, 4, 0.2)
+    bias = torch.linspace(-1, 1, 40, dtype=torch.float64)
+    best = attainable(log_p, W, bias=bias)
+    log_q = torch.log_softmax(best.contexts @ W.T + bias, 1)
+    torch.testing.assert_close((log_p.exp() * (log_p - log_q)).sum(1), best.kl)
+    assert float(best.kl[0]) == pytest.approx(_scipy(log_p[0], W, bias), abs=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 8), st.sampled_from([0.01, 0.1, 1.0]))
+def test_the_gap_bounds_what_is_left(seed: int, vocab: int, dim: int, alpha: float) -> None:
+    """Stopped early, the true minimum lies between what is reached less the gap and what is reached."""
+    log_p, W = _problem(4, vocab, dim, alpha, seed)
+    final = attainable(log_p, W, tolerance=1e-9)
+    assert (final.gap <= 1e-9).all()
+    for steps in (0, 1, 3, 6):
+        early = attainable(log_p, W, max_steps=steps)
+        assert (early.kl >= final.kl - final.gap - 1e-12).all()
+        assert (early.kl - early.gap <= final.kl + 1e-12).all()
+
+
+def test_a_start_is_never_left_for_worse() -> None:
+    log_p, W = _problem(30, 50, 5, 0.1)
+    for scale in (0.1, 1.0, 100.0):
+        start = scale * torch.randn(30, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        log_q = torch.log_softmax(start @ W.T, 1)
+        kl = (log_p.exp() * (log_p - log_q)).sum(1)
+        for steps in (0, 2, 200):
+            assert (attainable(log_p, W, start=start, max_steps=steps).kl <= kl + 1e-12).all()
+    # From the solution there is nothing left to do.
+    best = attainable(log_p, W)
+    assert attainable(log_p, W, start=best.contexts).steps <= 1
+
+
+@pytest.mark.parametrize("dim", [19, 20, 40])
+def test_enough_dimensions_reach_everything(dim: int) -> None:
+    """D ≥ M − 1: KL → 0 and every mode is right (LMS corollary 2.2, with one dimension less)."""
+    log_p, W = _problem(50, 20, dim, 0.1)
+    best = attainable(log_p, W)
+    assert float(best.kl.max()) < 1e-9
+    log_q = torch.log_softmax(best.contexts @ W.T, 1)
+    assert torch.equal(log_q.argmax(1), log_p.argmax(1))
+
+
+def test_sparse_targets_on_the_edge_of_what_embeddings_span() -> None:
+    """At α = 0.01 the best vector is far away or at infinity: a damped step is needed, and the gap still closes."""
+    log_p, W = _problem(60, 100, 50, 0.01, spread=3.0)
+    best = attainable(log_p, W, tolerance=1e-7)
+    assert best.gap.max() <= 1e-7
+
+
+def test_embeddings_that_are_all_the_same() -> None:
+    log_p, _ = _problem(3, 7, 2, 1.0)
+    best = attainable(log_p, torch.ones(7, 2))
+    torch.testing.assert_close(best.kl, (log_p.exp() * log_p).sum(1) + np.log(7))
+    assert not best.contexts.any()
+
+
+@pytest.mark.parametrize(("first", "second"), [((3, 4), (5, 2)), ((4,), (4, 2)), ((3, 4), (4,))])
+def test_shapes_that_do_not_fit(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="need embeddings of shape"):
+        attainable(torch.zeros(first), torch.zeros(second))

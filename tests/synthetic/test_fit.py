@@ -1,0 +1,150 @@
+"""What fits come to, against what is known beforehand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, attainable, evaluate, fit
+from softmax_bottleneck.synthetic import targets as targets_module
+from softmax_bottleneck.synthetic.cross_entropy import cross_entropy_backward
+from softmax_bottleneck.synthetic.metrics import normalized, reachable
+from softmax_bottleneck.synthetic.models import MODELS, build
+
+SHORT = FitConfig(first_cycle=20, cycles=3)
+
+
+def test_enough_dimensions_fit_everything() -> None:
+    """D ≥ M − 1: KL → 0 and all modes match."""
+    targets = Targets(DirichletBlocks(60, 8, 0.5))
+    head = build("softmax", vocab=8, dim=7, seed=0)
+    found = fit(head, targets, config=FitConfig(first_cycle=100, cycles=5, tolerance=0.0))
+    measured = evaluate(head, found.contexts, targets.blocks)
+    assert measured.kl < 1e-3
+    assert measured.mode_match == 1
+    assert measured.top_overlap == 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_learns(model: str) -> None:
+    blocks = DirichletBlocks(100, 30, 0.1)
+    head = build(model, vocab=30, dim=4, seed=0)
+    found = fit(head, Targets(blocks), config=SHORT)
+    uniform = math.log(30) - evaluate(head, found.contexts, blocks).entropy
+    assert evaluate(head, found.contexts, blocks).kl < 0.6 * uniform
+    assert found.epochs == found.steps
+    assert found.curve[0][0] == 1
+    assert found.curve[-1][0] == found.epochs
+    assert not found.diverged
+    assert found.gradient_norm is not None
+    assert found.gradient_norm < 0.05
+
+
+def test_a_fit_is_never_better_than_what_is_attainable() -> None:
+    blocks = DirichletBlocks(80, 40, 0.1)
+    head = build("softmax", vocab=40, dim=3, seed=0)
+    for epochs in (1, 20, 160):
+        found = fit(head, Targets(blocks), config=FitConfig(first_cycle=epochs, cycles=1))
+        log_p = normalized(blocks.log_probs(0))
+        log_q = torch.log_softmax(found.contexts.double() @ head.weight.detach().double().T, 1)
+        fitted = (log_p.exp() * (log_p - log_q)).sum(1)
+        best = attainable(log_p, head.weight.detach())
+        assert (best.kl <= fitted + 1e-12).all()
+        summary = reachable(head, found.contexts, blocks)
+        assert summary is not None
+        assert summary["kl"] <= summary["fitted_kl"]
+        assert summary["fitted_kl"] == pytest.approx(float(fitted.mean()))
+        assert summary["largest_gap"] <= 1e-8
+        assert summary["kl"] == pytest.approx(float(best.kl.mean()), abs=1e-8)
+
+
+def test_the_same_seed_gives_the_same_fit() -> None:
+    found = []
+    for seed in (3, 3, 4):
+        head = build("mos", vocab=20, dim=2, seed=seed)
+        result = fit(head, Targets(DirichletBlocks(50, 20, 0.1)), config=FitConfig(first_cycle=5, cycles=2), seed=seed)
+        found.append((result.curve, head.weight.detach().clone()))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][0] != found[2][0]
+
+
+def test_targets_that_are_made_again_give_the_same_fit() -> None:
+    blocks = DirichletBlocks(2200, 1000, 0.1)
+    kept, anew = Targets(blocks), Targets(blocks, max_memory=1000)
+    assert (kept.cached, anew.cached) == (True, False)
+    assert kept.mean_entropy == anew.mean_entropy
+    curves = []
+    for targets in (kept, anew):
+        head = build("softmax", vocab=1000, dim=2, seed=0)
+        curves.append(fit(head, targets, config=FitConfig(first_cycle=2, cycles=1)))
+    assert curves[0].curve == curves[1].curve
+    assert curves[0].steps == 2 * 3
+    assert torch.equal(curves[0].contexts, curves[1].contexts)
+
+
+def test_batches_are_blocks_together() -> None:
+    targets = Targets(DirichletBlocks(700, 10_000, 0.1), max_memory=0)
+    assert targets.blocks.rows_at_once == 104
+    assert targets.batches(250) == [range(0, 2), range(2, 4), range(4, 6), range(6, 7)]
+    assert targets.batches(1) == [range(block, block + 1) for block in range(7)]
+
+
+def test_the_entropy_is_that_of_the_distributions() -> None:
+    blocks = DirichletBlocks(50, 30, 0.2)
+    p = blocks.log_probs(0).double().exp()
+    expected = float(torch.distributions.Categorical(probs=p).entropy().mean())
+    assert Targets(blocks).mean_entropy == pytest.approx(expected, rel=1e-5)
+    assert float(targets_module.entropy(torch.log(torch.full((1, 4), 0.25)))) == pytest.approx(math.log(4))
+
+
+def test_the_cycle_that_ended_lowest_is_kept() -> None:
+    """The contexts that come back have the divergence that the curve had where a cycle ended."""
+    targets = Targets(DirichletBlocks(100, 30, 0.1))
+    head = build("lms", vocab=30, dim=3, seed=1)
+    found = fit(head, targets, config=FitConfig(first_cycle=3, cycles=5, tolerance=0.0, negligible=0.0))
+    loss = cross_entropy_backward(head, found.contexts, targets.probabilities(0)).mean()
+    assert float(loss) - targets.mean_entropy <= dict(found.curve)[found.epochs] + 1e-3
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_divergence_is_reported() -> None:
+    head = build("softmax", vocab=20, dim=2, seed=0)
+    rates = {"context_rate": 1e30, "embedding_rate": 1e30}
+    found = fit(head, Targets(DirichletBlocks(50, 20, 0.1)), config=FitConfig(**rates))
+    assert found.diverged
+    assert not found.converged
+    assert found.gradient_norm is None
+    assert all(math.isfinite(kl) for _, kl in found.curve)
+
+
+def test_convergence_is_a_cycle_that_gains_little() -> None:
+    targets = Targets(DirichletBlocks(50, 20, 0.1))
+    cycles = {"first_cycle": 10, "cycles": 3}
+    eager = fit(build("softmax", vocab=20, dim=2, seed=0), targets, config=FitConfig(**cycles, tolerance=1e6))
+    assert (eager.converged, eager.epochs) == (True, 30)  # the first cycle has none before it
+    strict = FitConfig(**cycles, tolerance=0.0, negligible=0.0)
+    assert fit(build("softmax", vocab=20, dim=5, seed=0), targets, config=strict).epochs == 70
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch": 0}, {"cycles": 0}, {"first_cycle": -1}, {"tolerance": -0.1}, {"context_rate": math.nan}]
+)
+def test_settings_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be"):
+        FitConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_unknown_model() -> None:
+    with pytest.raises(ConfigurationError, match="unknown model 'x'; known models are softmax, mos, lms"):
+        build("x", vocab=3, dim=2, seed=0)
+
+
+def test_mos_is_equation_11() -> None:
+    """No biases: the context vector zero has equal weights and components at zero."""
+    head = build("mos", vocab=9, dim=3, seed=0)
+    torch.testing.assert_close(head.log_prob(torch.zeros(1, 3)), torch.full((1, 9), -math.log(9)))
+    assert "contexts.projection.bias" not in [n for n, p in head.named_parameters() if p.requires_grad]

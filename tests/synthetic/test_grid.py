@@ -1,0 +1,201 @@
+"""Cells on disk, grids that are killed, workers that die, and a Slurm that is not there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
+from softmax_bottleneck.progress import StreamProgress
+from softmax_bottleneck.synthetic import Cell, FitConfig, grid, run_grid, summarize, table
+from softmax_bottleneck.synthetic import grid as grid_function
+from softmax_bottleneck.synthetic.cells import read, run, write
+from softmax_bottleneck.synthetic.grid import memory, work
+
+SHORT = FitConfig(first_cycle=3, cycles=1)
+CELL = Cell(model="softmax", alpha=0.1, vocab=12, dim=2, contexts=20, fit=SHORT)
+MEASURED = {"seconds"}
+
+DRIVER = """
+import sys
+from pathlib import Path
+from softmax_bottleneck.progress import StreamProgress
+from softmax_bottleneck.synthetic import FitConfig, grid, run_grid
+if __name__ == "__main__":
+    cells = grid(["softmax", "sigsoftmax"], [0.1], [30], [2, 3], 3, contexts=100,
+                 fit=FitConfig(first_cycle=400, cycles=1))
+    run_grid(cells, Path(sys.argv[1]), processes=int(sys.argv[2]), progress=StreamProgress())
+"""
+
+
+def _same(first: list[dict[str, object]], second: list[dict[str, object]]) -> bool:
+    return [{k: v for k, v in r.items() if k not in MEASURED} for r in first] == [
+        {k: v for k, v in r.items() if k not in MEASURED} for r in second
+    ]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Path:
+    file = tmp_path / "driver.py"
+    file.write_text(DRIVER, encoding="utf-8")
+    return file
+
+
+def _start(driver: Path, folder: Path, processes: int) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Start a grid, and return it with its workers when its first cell is done."""
+    command = [sys.executable, str(driver), str(folder), str(processes)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("*.json")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return started, psutil.Process(started.pid).children(recursive=True)
+
+
+def test_a_cell_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    result = run(CELL)
+    write(CELL, result, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [f"{CELL.name}.json"]
+    assert read(CELL, tmp_path, pytest.fail) == json.loads(json.dumps(result))
+
+
+def test_results_have_the_keys_of_the_contract() -> None:
+    keys = {"model", "vocab", "dim", "seed", "mode_match", "kl", "steps", "seconds", "converged"}
+    assert keys <= run(CELL).keys()
+    json.dumps(run(CELL), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-20],
+        lambda data: data.replace(b'"kl": ', b'"kl": 1'),
+        lambda data: b"[]",
+        lambda data: b"{}",
+        lambda data: json.dumps({**json.loads(data), "cell": {}}).encode(),
+        lambda data: b"\xff" + data,
+    ],
+    ids=["empty", "cut", "changed", "list", "object", "another", "no text"],
+)
+def test_a_damaged_cell_is_computed_again(
+    tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first,) = run_grid([CELL], tmp_path)
+    file = tmp_path / f"{CELL.name}.json"
+    file.write_bytes(damage(file.read_bytes()))
+    (second,) = run_grid([CELL], tmp_path, progress=StreamProgress(sys.stdout))
+    assert f"{file} is damaged or was changed: its cell is computed again" in capsys.readouterr().out
+    assert _same([first], [second])
+    assert read(CELL, tmp_path, pytest.fail) is not None
+
+
+def test_other_settings_are_another_cell() -> None:
+    others = [
+        replace(CELL, **change) for change in ({"seed": 1}, {"alpha": 0.2}, {"fit": FitConfig()}, {"contexts": 21})
+    ]  # type: ignore[arg-type]
+    assert len({CELL.name, *(other.name for other in others)}) == 5
+    assert replace(CELL).name == CELL.name
+
+
+def test_a_larger_grid_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = grid(["softmax"], [0.1], [12], [2], 2, contexts=20, fit=SHORT)
+    first = run_grid(small, tmp_path, processes=1)
+    monkeypatch.setattr(
+        sys.modules[work.__module__], "run", lambda cell, **_: run(cell) if cell not in small else pytest.fail("again")
+    )
+    large = grid(["softmax", "sigsoftmax"], [0.1], [12], [2], 3, contexts=20, fit=SHORT)
+    found = run_grid(large, tmp_path, processes=1)
+    assert len(found) == 6
+    assert [found[large.index(cell)] for cell in small] == first
+
+
+def test_processes_give_the_same_results(tmp_path: Path) -> None:
+    cells = grid(["softmax", "lms"], [0.1], [12], [2], 1, contexts=20, fit=SHORT)
+    assert _same(run_grid(cells, tmp_path / "one", processes=1), run_grid(cells, tmp_path / "two", processes=2))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_grid_goes_on(tmp_path: Path, driver: Path, processes: int) -> None:
+    folder = tmp_path / "cells"
+    started, workers = _start(driver, folder, processes)
+    started.kill()
+    started.communicate()
+    kept = {file.name: file.read_bytes() for file in folder.glob("*.json")}
+    assert 1 <= len(kept) < 12
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive, "workers must not outlive their parent"
+    kept = {file.name: file.read_bytes() for file in folder.glob("*.json")}
+    command = [sys.executable, str(driver), str(folder), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{len(kept)} of 12 cells are in {folder} already" in done.stderr
+    files = {file.name: file.read_bytes() for file in folder.glob("*.json")}
+    assert len(files) == 12
+    assert {name: files[name] for name in kept} == kept
+
+
+def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path, driver: Path) -> None:
+    started, workers = _start(driver, tmp_path / "cells", 2)
+    [victim, *_] = [worker for worker in workers if "spawn_main" in " ".join(worker.cmdline())]
+    victim.kill()
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode != 0
+    assert f"{BottleneckError.__name__}: a worker process was killed" in errors
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real one: Linux has a device that is always full."""
+    from softmax_bottleneck import files
+
+    monkeypatch.setattr(
+        files.Path, "with_name", lambda self, name: Path("/dev/full") if name.endswith(".part") else self.parent / name
+    )
+    monkeypatch.setattr(files.Path, "unlink", lambda self, missing_ok=False: None)
+    with pytest.raises(OutputError, match="the disk is full: free some space"):
+        run_grid([CELL], tmp_path)
+
+
+def test_a_divergence_does_not_stop_the_grid(tmp_path: Path) -> None:
+    wild = replace(CELL, fit=FitConfig(context_rate=1e30, embedding_rate=1e30))
+    broken, fine = run_grid([wild, CELL], tmp_path, processes=1)
+    assert (broken["diverged"], broken["kl"], broken["mode_match"], broken["reachable"]) == (True, None, None, None)
+    assert not fine["diverged"]
+    assert "diverged" in table([broken])
+    summary = summarize([broken, fine])
+    assert summary["diverged"].tolist() == [1]
+    assert summary["kl"].tolist() == [fine["kl"]]
+
+
+def test_memory_grows_until_it_is_kept_no_more() -> None:
+    small, large = replace(CELL, contexts=10**4, vocab=10**3), replace(CELL, contexts=10**5, vocab=10**5)
+    assert memory(small) > memory(small, max_memory=0) + 3 * 10**7
+    assert memory(large) < 2 << 30
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"alpha": 0.0}, "alpha must lie between"),
+        ({"vocab": 0}, "at least one context and one token"),
+        ({"contexts": 0}, "at least one context and one token"),
+        ({"dim": 0}, "the embedding size must be at least 1, not 0"),
+        ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),
+        ({"seed": -1}, "a seed must not be negative"),
+    ],
+)
+def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        replace(CELL, **change)  # type: ignore[arg-type]
+
+
+def test_an_empty_grid() -> None:
+    for models, seeds in (([], 1), (["softmax"], 0)):
+        with pytest.raises(ConfigurationError, match="the grid is empty"):
+            grid_function(models, [0.1], [10], [2], seeds, contexts=5)

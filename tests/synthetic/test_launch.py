@@ -1,0 +1,84 @@
+"""An array of Slurm jobs, with a scheduler that is a script: the jobs themselves run as Slurm would run them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.synthetic import FitConfig, grid, run_grid, submit
+
+SBATCH = """#!{python}
+import os, re, shlex, subprocess, sys
+text = open(sys.argv[-1]).read()
+count = int(re.search(r"--array=0-(\\d+)", text)[1]) + 1 if "--array" in text else 1
+command = next(line for line in text.splitlines() if line.startswith("srun"))
+words = shlex.split(command)
+start = next(i for i, word in enumerate(words) if "python" in os.path.basename(word))
+for task in range(count):
+    own = {{"SLURM_JOB_ID": str(500 + task), "SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": str(task),
+           "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_PROCID": "0",
+           "SLURM_LOCALID": "0", "SLURM_JOB_NODELIST": "localhost", "SUBMITIT_EXECUTOR": "slurm"}}
+    done = subprocess.run(words[start:], env={{**os.environ, **own}}, capture_output=True, text=True)
+    sys.stderr.write(done.stderr if done.returncode else "")
+print("Submitted batch job 77")
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sbatch", "srun", "sacct", "scancel"):
+        program = folder / name
+        program.write_text(
+            SBATCH.format(python=sys.executable) if name == "sbatch" else "#!/bin/sh\n", encoding="utf-8"
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def test_jobs_write_the_cells_that_the_grid_reads(tmp_path: Path, slurm: Path) -> None:
+    cells = grid(["softmax", "sigsoftmax"], [0.1], [12], [2], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
+    out = tmp_path / "cells"
+    assert submit(cells, out, parameters={"timeout_min": 5, "slurm_partition": "short"}) == ["77_0", "77_1"]
+    script = next((out / "slurm").glob("submission_file_*.sh")).read_text(encoding="utf-8")
+    assert "#SBATCH --partition=short" in script
+    assert {file.stem for file in out.glob("*.json")} == {cell.name for cell in cells}
+    before = {file.name: file.stat().st_mtime_ns for file in out.glob("*.json")}
+    assert [result["model"] for result in run_grid(cells, out, processes=1)] == [cell.model for cell in cells]
+    assert {file.name: file.stat().st_mtime_ns for file in out.glob("*.json")} == before
+
+
+def test_unknown_parameters(tmp_path: Path, slurm: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot be submitted to Slurm from here: .*nonsense"):
+        submit([], tmp_path, parameters={"nonsense": 1})
+
+
+def test_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="cannot be submitted to Slurm from here"):
+        submit([], tmp_path)
+
+
+def test_without_submitit() -> None:
+    code = (
+        "import sys; sys.modules['submitit'] = None\n"
+        "from pathlib import Path\n"
+        "from softmax_bottleneck.synthetic import submit\n"
+        "submit([], Path('x'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith(
+            "ConfigurationError: --launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
+        )
+    )

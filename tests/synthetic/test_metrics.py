@@ -1,0 +1,96 @@
+"""Measures of fits made by hand, where every number is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.spectrum import singular_values
+from softmax_bottleneck.synthetic import DirichletBlocks, eckart_young, evaluate, matrices, reachable
+from softmax_bottleneck.synthetic.models import build
+
+BLOCKS = DirichletBlocks(300, 40, 0.1)
+
+
+def test_words_on_a_circle_match_every_mode_in_two_dimensions() -> None:
+    head = build("softmax", vocab=40, dim=2, seed=0)
+    angle = torch.arange(40) * (2 * math.pi / 40)
+    circle = torch.stack([angle.cos(), angle.sin()], 1)
+    head.load_state_dict({"weight": circle})
+    modes = torch.cat(list(BLOCKS)).argmax(1)
+    assert evaluate(head, circle[modes], BLOCKS).mode_match == 1
+    opposite = evaluate(head, -circle[modes], BLOCKS)
+    assert opposite.mode_match == 0
+
+
+def test_against_plain_formulas() -> None:
+    blocks = DirichletBlocks(1200, 1000, 0.1)
+    head = build("mos", vocab=1000, dim=3, seed=0)
+    contexts = torch.randn(1200, 3, generator=torch.Generator().manual_seed(0))
+    found = evaluate(head, contexts, blocks)
+    p = torch.cat([block.double().exp() for block in blocks])
+    q = head.double().log_prob(contexts.double()).detach().exp()
+    assert found.kl == pytest.approx(float(torch.nn.functional.kl_div(q.log(), p, reduction="batchmean")), rel=1e-6)
+    assert found.mode_match == pytest.approx(float((p.argmax(1) == q.argmax(1)).double().mean()))
+    overlap = [
+        len(set(a) & set(b)) / 10
+        for a, b in zip(np.argsort(-p.numpy())[:, :10].tolist(), np.argsort(-q.numpy())[:, :10].tolist(), strict=True)
+    ]
+    assert found.top_overlap == pytest.approx(np.mean(overlap))
+    assert found.entropy == pytest.approx(float(torch.distributions.Categorical(probs=p).entropy().mean()), rel=1e-6)
+
+
+def test_ranks_of_fits() -> None:
+    contexts = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    low = matrices(build("softmax", vocab=40, dim=5, seed=0), contexts, BLOCKS)
+    assert low["contexts"] == 256
+    assert low["rank"]["value"] == 6
+    assert low["rank_centered"]["value"] == 5
+    high = matrices(build("mos", vocab=40, dim=5, seed=0), contexts, BLOCKS)
+    assert high["rank"]["value"] > 20
+    assert low["pairwise_kl"] == pytest.approx(low["pairwise_kl_expected"], rel=0.05)
+    assert low["pairwise_kl_expected"] == pytest.approx(39 / 4)
+
+
+def test_no_fit_goes_below_eckart_and_young() -> None:
+    contexts = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    for scale in (0.0, 1.0, 30.0):
+        found = matrices(build("softmax", vocab=40, dim=5, seed=0), scale * contexts, BLOCKS)
+        assert found["squared_error"] >= found["eckart_young"]["centered"] >= found["eckart_young"]["raw"] > 0
+
+
+def test_eckart_and_young_is_reached() -> None:
+    """The best approximation of rank D + 1 has exactly this error; the printed theorem's square root is no bound."""
+    A = torch.cat(list(BLOCKS)).double().numpy()[:60]
+    U, S, V = np.linalg.svd(A)
+    best = (U[:, :4] * S[:4]) @ V[:4]
+    bound = eckart_young(singular_values(A), 3)
+    assert bound.raw == pytest.approx(((A - best) ** 2).sum())
+    centered = A - A.mean(1, keepdims=True)
+    U, S, V = np.linalg.svd(centered)
+    assert bound.centered == pytest.approx(((centered - (U[:, :3] * S[:3]) @ V[:3]) ** 2).sum())
+    small = eckart_young(singular_values(1e-3 * A), 3).raw
+    assert small < math.sqrt(small)
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        eckart_young(singular_values(A), 0)
+
+
+def test_only_softmax_has_what_is_reachable() -> None:
+    contexts = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+    assert reachable(build("lms", vocab=40, dim=2, seed=0), contexts, BLOCKS) is None
+    found = reachable(build("softmax", vocab=40, dim=2, seed=0), contexts, BLOCKS)
+    assert found is not None
+    assert found["contexts"] == 256
+    assert found["fitted_kl"] > found["kl"] + 0.1
+    assert found["mode_match"] >= found["fitted_mode_match"]
+
+
+def test_one_context_and_one_token() -> None:
+    blocks = DirichletBlocks(1, 1, 0.1)
+    head = build("softmax", vocab=1, dim=1, seed=0)
+    found = evaluate(head, torch.ones(1, 1), blocks)
+    assert (found.kl, found.mode_match, found.top_overlap, found.entropy) == (0, 1, 1, 0)
