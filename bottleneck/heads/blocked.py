@@ -12,7 +12,7 @@ long the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,10 +39,24 @@ def blocked_nll(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean
     # The gradients of a scalar are made at once, their weights being known; others wait for the backward pass.
     per_row = reduction == "none" or not torch.is_grad_enabled()
     layout = _Layout(scores.function, len(scores.factors), _product_type(scores.factors[0].contexts))
-    result: Tensor = _BlockedNLL.apply(layout, per_row, targets, *layout.pack(scores))
+    run = _untraced() if torch.compiler.is_compiling() else _BlockedNLL.apply
+    result: Tensor = run(layout, per_row, targets, *layout.pack(scores))
     if per_row and reduction != "none":
         result = result.sum()
     return result / targets.numel() if reduction == "mean" else result
+
+
+_UNTRACED: list[Callable[..., Tensor]] = []
+
+
+def _untraced() -> Callable[..., Tensor]:
+    """Return the loss as a call that ``torch.compile`` leaves alone: it would unroll the loop over the blocks.
+
+    Made on demand, since that loads the compiler, and kept, since a new one would be compiled anew.
+    """
+    if not _UNTRACED:
+        _UNTRACED.append(torch.compiler.disable(_BlockedNLL.apply))
+    return _UNTRACED[0]
 
 
 class _Parts(NamedTuple):

@@ -5,18 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..backbones.dropout import locked_dropout
+
 
 class ContextVectors(nn.Module):
-    """K context vectors of size d from one hidden state: ``h_k = tanh(W_k g + b_k)`` (MoS paper §2.4)."""
+    """K context vectors of size d from one hidden state: ``h_k = tanh(W_k g + b_k)`` (MoS paper §2.4).
 
-    def __init__(self, hidden_size: int, embedding_size: int, *, components: int = 1) -> None:
+    In training, ``dropout`` of their entries are dropped, the same ones at every step of a sequence (MoS paper,
+    table 8, "context vector V-dropout").
+    """
+
+    def __init__(self, hidden_size: int, embedding_size: int, *, components: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        self.components, self.embedding_size = components, embedding_size
+        self.components, self.embedding_size, self.dropout = components, embedding_size, dropout
         self.projection = nn.Linear(hidden_size, components * embedding_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map (…, hidden_size) to (…, K, d)."""
+        """Map (L, …, hidden_size), L steps of a sequence, to (L, …, K, d)."""
         vectors = torch.tanh(self.projection(hidden))
+        vectors = locked_dropout(vectors, self.dropout, training=self.training)
         return vectors.unflatten(-1, (self.components, self.embedding_size))
 
 

@@ -1,0 +1,113 @@
+"""Heads of other packages: tiny real distributions, installed by pip into a folder on the path."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from softmax_bottleneck import heads
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name}"
+version = "1.0"
+
+[project.entry-points."softmax_bottleneck.heads"]
+{head} = "{name}:{attribute}"
+
+[tool.setuptools]
+py-modules = ["{name}"]
+"""
+
+SQUARED = """
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from softmax_bottleneck.heads import HeadConfig, Pointwise
+
+
+class Sinh(nn.Module):
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.sinh()
+
+
+@final
+class SinhSoftmax(Pointwise):
+    Config = HeadConfig
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.function = Sinh()
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    site = tmp_path / "site"
+    monkeypatch.syspath_prepend(str(site))
+
+    def install(name: str, code: str, *, head: str, attribute: str) -> None:
+        source = tmp_path / name
+        source.mkdir()
+        (source / f"{name}.py").write_text(code, encoding="utf-8")
+        project = PROJECT.format(name=name, head=head, attribute=attribute)
+        (source / "pyproject.toml").write_text(project, encoding="utf-8")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
+        options = ["--disable-pip-version-check", "--target", str(site), str(source)]
+        subprocess.run([*pip, *options], check=True, capture_output=True, timeout=120)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return install
+
+
+def test_an_installed_head_is_found_built_and_trained(install: Callable[..., None]) -> None:
+    install("sinh_head", SQUARED, head="sinh", attribute="SinhSoftmax")
+    head = heads.build("sinh", hidden_size=5, vocab_size=7).double()
+    hidden, targets = torch.randn(4, 5).double(), torch.randint(7, (4,))
+    logits = (hidden @ head.weight.T + head.bias).sinh()
+    torch.testing.assert_close(head.log_prob(hidden), torch.log_softmax(logits, -1))
+    torch.testing.assert_close(head.nll(hidden, targets), torch.nn.functional.cross_entropy(logits, targets))
+    assert heads.settings("sinh") == ("embedding_size", "bias")
+    assert "sinh" not in heads.REGISTRY
+    with pytest.raises(ConfigurationError, match=r"unknown head 'cosh'; known heads are softmax, .*, mixtape, sinh"):
+        heads.find("cosh")
+    config = ModelConfig.model_validate({"head": {"name": "sinh"}})
+    assert type(LanguageModel(config, vocab_size=11).head).__name__ == "SinhSoftmax"
+
+
+@pytest.mark.parametrize(
+    ("code", "attribute", "reason"),
+    [
+        ("import no_such_module", "Head", r"does not load \(ModuleNotFoundError: No module named 'no_such_module'\)"),
+        ("", "Missing", r"does not load \(AttributeError: .*Missing"),
+        ("Thing = dict", "Thing", r"is broken_head:Thing, which is no subclass of softmax_bottleneck\.heads\.Head"),
+    ],
+)
+def test_a_broken_one_is_one_sentence(install: Callable[..., None], code: str, attribute: str, reason: str) -> None:
+    install("broken_head", code, head="broken", attribute=attribute)
+    with pytest.raises(ConfigurationError, match=f"the head 'broken' of the package broken.head {reason}.*; repair or"):
+        heads.build("broken", hidden_size=5, vocab_size=7)
+
+
+def test_two_packages_with_one_name(install: Callable[..., None]) -> None:
+    for name in ("one_head", "other_head"):
+        install(name, SQUARED, head="twice", attribute="SinhSoftmax")
+    with pytest.raises(ConfigurationError, match=r"'twice' is registered by several packages: .*; uninstall all but"):
+        heads.find("twice")
+
+
+def test_a_built_in_name_is_never_looked_up_elsewhere(install: Callable[..., None]) -> None:
+    install("mos_thief", "import no_such_module", head="mos", attribute="Head")
+    assert heads.find("mos") is heads.MoS

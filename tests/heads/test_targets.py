@@ -1,0 +1,113 @@
+"""Targets that do not count, that cannot be, and that have no probability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from softmax_bottleneck import heads
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads import Head
+
+Make = Callable[..., Head]
+EPS = torch.finfo(torch.float64).eps
+every_head = pytest.mark.parametrize("name", heads.REGISTRY)
+MIXTURES = ["mos", "doc"]
+
+
+@every_head
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ignored_targets_are_as_if_they_were_not_there(name: str, reduction: Any, make: Make) -> None:
+    head, hidden = make(name), torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(7, (3, 4))
+    targets[0, 1] = targets[2, 3] = targets[2, 0] = -100
+    kept = targets != -100
+    found = head.nll(hidden, targets, reduction=reduction, ignore_index=-100)
+    alone = head.nll(hidden[kept], targets[kept], reduction=reduction)
+    torch.testing.assert_close(found[kept] if reduction == "none" else found, alone, rtol=10 * EPS, atol=0)
+    learned = [hidden, *head.parameters()]
+    ours, theirs = (torch.autograd.grad(loss.sum(), learned, retain_graph=True) for loss in (found, alone))
+    torch.testing.assert_close(ours, theirs, rtol=100 * EPS, atol=10 * EPS)
+    assert not ours[0][~kept].any()
+    if reduction == "none":
+        assert not found[~kept].any()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ignore_index_is_torchs(reduction: Any, make: Make) -> None:
+    head, hidden = make("softmax", size=5), torch.randn(9, 5).double()
+    targets = torch.tensor([0, 3, 6, 1, 3, 3, 2, 4, 5])
+    logits = F.linear(hidden, head.weight, head.bias)
+    expected = F.cross_entropy(logits, targets, reduction=reduction, ignore_index=3)
+    found = head.nll(hidden, targets, reduction=reduction, ignore_index=3)
+    torch.testing.assert_close(found, expected, rtol=50 * EPS, atol=0)
+
+
+@every_head
+@pytest.mark.parametrize("ignored", [True, False])
+def test_no_targets_at_all(name: str, ignored: bool, make: Make) -> None:
+    """As torch has it: the mean of nothing is NaN, its sum 0; gradients of the sum are 0."""
+    count = 3 if ignored else 0
+    head, hidden = make(name), torch.randn(count, 5, dtype=torch.float64, requires_grad=True)
+    targets, ignore = torch.full((count,), -100), -100 if ignored else None
+    assert head.nll(hidden, targets, ignore_index=ignore).isnan()
+    assert head.nll(hidden, targets, reduction="none", ignore_index=ignore).tolist() == [0.0] * count
+    total = head.nll(hidden, targets, reduction="sum", ignore_index=ignore)
+    assert total.item() == 0
+    for gradient in torch.autograd.grad(total, [hidden, *head.parameters()]):
+        assert not gradient.any()
+
+
+@every_head
+@pytest.mark.parametrize("wrong", [-1, 7, -100])
+def test_a_target_outside_the_vocabulary(name: str, wrong: int, make: Make) -> None:
+    with pytest.raises(ConfigurationError, match=f"target {wrong} is none of the token ids 0 to 6; give ignore_index"):
+        make(name).nll(torch.randn(2, 5).double(), torch.tensor([0, wrong]))
+
+
+def test_targets_of_another_type(make: Make) -> None:
+    with pytest.raises(ConfigurationError, match=r"of type int64, not torch\.float32"):
+        make("mos").nll(torch.randn(2, 5).double(), torch.zeros(2))
+
+
+def test_hidden_states_of_another_size(make: Make) -> None:
+    with pytest.raises(ConfigurationError, match=r"MoS takes hidden states of size 5, not shape \(2, 4\)"):
+        make("mos").nll(torch.randn(2, 4).double(), torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("name", ["softmax", "moc", "sigsoftmax", "gss", "lms-plif", *MIXTURES, "mos-plif"])
+def test_a_target_of_probability_zero(name: str, reduction: Any, make: Make) -> None:
+    """A token masked by a bias of −∞: its loss is +∞; other rows and all gradients but its own bias stay finite."""
+    head, hidden = make(name), torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    head.requires_grad_(False)
+    head.get_parameter("bias")[2] = -math.inf
+    head.weight.requires_grad_()
+    targets = torch.tensor([0, 2, 4, 1, 2, 3])
+    assert (head.log_prob(hidden)[:, 2] == -math.inf).all()
+    loss = head.nll(hidden, targets, reduction=reduction)
+    assert loss.isinf().tolist() == ([y == 2 for y in targets.tolist()] if reduction == "none" else True)
+    gradients = torch.autograd.grad(loss.sum(), [hidden, head.weight])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    possible = targets != 2
+    alone = torch.autograd.grad(head.nll(hidden[possible], targets[possible], reduction="sum"), hidden)[0]
+    torch.testing.assert_close(gradients[0][possible], alone[possible], rtol=100 * EPS, atol=10 * EPS)
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_the_gradient_at_probability_zero_is_that_of_the_components_by_their_priors(name: str, make: Make) -> None:
+    """Σ_k π_k ∂(−log p_k), with −log p_k the loss of component k alone but for its infinite constant."""
+    head, hidden = make(name).requires_grad_(False), torch.randn(1, 5, dtype=torch.float64, requires_grad=True)
+    head.get_parameter("bias")[2] = -math.inf
+    (ours,) = torch.autograd.grad(head.nll(hidden, torch.tensor([2])), hidden)
+    factors, log_prior, _ = head.scores(hidden)
+    assert log_prior is not None
+    logits = factors[0].contexts @ head.weight.T
+    others = torch.logsumexp(logits + head.get_parameter("bias"), -1)
+    surrogate = (log_prior.detach().exp() * (others - logits[..., 2] - log_prior)).sum()
+    torch.testing.assert_close(ours, torch.autograd.grad(surrogate, hidden)[0], rtol=1000 * EPS, atol=10 * EPS)
