@@ -131,12 +131,11 @@ class Head(nn.Module, ABC):
                 reduction, or, on the CPU, a target that is no token id.
         """
         self._check(hidden, targets, reduction)
-        rows, ids = hidden.reshape(-1, self.hidden_size), targets.reshape(-1)
+        ids = targets.reshape(-1)
         kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
-        if kept is not None:
-            rows, ids = rows[kept], ids[kept]
+        ids = ids if kept is None else ids[kept]
         self._check_range(ids)
-        loss = blocked_nll(self.scores(rows), ids, reduction=reduction)
+        loss = blocked_nll(self.scores(hidden).rows(kept), ids, reduction=reduction)
         if reduction != "none":
             return loss
         if kept is not None:

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from ..backbones.dropout import locked_dropout
+from ..errors import ConfigurationError
+from .base import HeadConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextConfig(HeadConfig):
+    """Settings of a head that makes context vectors of its own from the hidden states."""
+
+    context_dropout: float = 0.0
+    """Probability of dropping an entry of a context vector, the same ones at every step of a sequence."""
+
+    def __post_init__(self) -> None:
+        """Refuse a probability that is none."""
+        super().__post_init__()
+        if not 0 <= self.context_dropout < 1:
+            raise ConfigurationError(f"context_dropout must be in [0, 1), not {self.context_dropout}")
 
 
 class ContextVectors(nn.Module):

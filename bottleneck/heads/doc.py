@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigurationError
-from .base import HeadConfig, RankBound
-from .context import ContextVectors, MixtureWeights
+from .base import RankBound
+from .context import ContextConfig, ContextVectors, MixtureWeights
 from .mixture import Mixture
 
 COMPONENTS = (15, 5)
@@ -19,7 +19,7 @@ COMPONENTS = (15, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DOCConfig(HeadConfig):
+class DOCConfig(ContextConfig):
     """Settings of `DOC`."""
 
     layer_sizes: Sequence[int] | None = None
@@ -38,9 +38,9 @@ class DOCConfig(HeadConfig):
             raise ConfigurationError(
                 f"DOC needs layer_sizes that sum to hidden_size = {self.hidden_size}, not {list(sizes)}"
             )
-        if len(counts) > len(sizes) or min(counts, default=0) < 0 or not any(counts):
+        if min(counts, default=0) < 0 or not any(counts):
             raise ConfigurationError(
-                f"DOC needs components for at most its {len(sizes)} layers, some of them positive, not {list(counts)}"
+                f"DOC needs components of which some are positive and none negative, not {list(counts)}"
             )
         if not self.prior_penalty >= 0:
             raise ConfigurationError(f"prior_penalty must be at least 0, not {self.prior_penalty}")
@@ -85,7 +85,11 @@ class DOC(Mixture):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         sizes, counts = self.config.sizes, self.config.component_counts
-        self.contexts = _LayerContexts(sizes, self.embedding_size, counts=counts)
+        if len(counts) > len(sizes):
+            raise ConfigurationError(
+                f"DOC needs components for at most as many layers as it gets, {len(sizes)}, not {list(counts)}"
+            )
+        self.contexts = _LayerContexts(sizes, self.embedding_size, counts=counts, dropout=self.config.context_dropout)
         self.mixture = _LastLayerWeights(sizes[-1], components=sum(counts))
         self.function = None
 
@@ -109,12 +113,12 @@ class DOC(Mixture):
 class _LayerContexts(nn.Module):
     """Context vectors of all layers that have components, the last layer's first: (…, Σ sizes) → (…, K, d)."""
 
-    def __init__(self, sizes: tuple[int, ...], embedding_size: int, *, counts: tuple[int, ...]) -> None:
+    def __init__(self, sizes: tuple[int, ...], embedding_size: int, *, counts: tuple[int, ...], dropout: float) -> None:
         super().__init__()
         self.sizes = list(sizes)
         self.layers = nn.ModuleDict(
             {
-                str(len(sizes) - place): ContextVectors(size, embedding_size, components=count)
+                str(len(sizes) - place): ContextVectors(size, embedding_size, components=count, dropout=dropout)
                 for place, (size, count) in enumerate(zip(reversed(sizes), counts, strict=False), start=1)
                 if count
             }

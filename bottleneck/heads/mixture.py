@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from .base import Head, HeadConfig
+from .base import Head
+from .context import ContextConfig
 from .scores import Factors, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureConfig(HeadConfig):
+class MixtureConfig(ContextConfig):
     """Settings of a mixture with K components."""
 
     components: int = 15

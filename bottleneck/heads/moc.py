@@ -7,13 +7,12 @@ from typing import Any, final
 
 from torch import Tensor
 
-from .base import HeadConfig
-from .context import ContextVectors, MixtureWeights
+from .context import ContextConfig, ContextVectors, MixtureWeights
 from .log_linear import LogLinear
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoCConfig(HeadConfig):
+class MoCConfig(ContextConfig):
     """Settings of `MoC`."""
 
     components: int = 15
@@ -42,7 +41,9 @@ class MoC(LogLinear):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         components = self.config.components
-        self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
+        self.contexts = ContextVectors(
+            self.hidden_size, self.embedding_size, components=components, dropout=self.config.context_dropout
+        )
         self.mixture = MixtureWeights(self.hidden_size, components=components)
 
     def context(self, hidden: Tensor) -> Tensor:

@@ -37,7 +37,9 @@ class MoSPLIF(Mixture):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         components = self.config.components
-        self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
+        self.contexts = ContextVectors(
+            self.hidden_size, self.embedding_size, components=components, dropout=self.config.context_dropout
+        )
         self.mixture = MixtureWeights(self.hidden_size, components=components)
         self.function = self.config.plif()
 

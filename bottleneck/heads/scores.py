@@ -37,6 +37,17 @@ class Scores(NamedTuple):
     """f: takes the logits (…, K, M) of each of ``factors`` and returns those of the softmaxes, (…, K, M);
     applied to any number of rows at a time. ``None`` is the identity."""
 
+    def rows(self, kept: Tensor | None = None) -> Scores:
+        """Return the same with a row a context, (N, K, …), of all contexts or of those whose numbers are ``kept``."""
+
+        def flat(tensor: Tensor, kept_dimensions: int) -> Tensor:
+            tensor = tensor.reshape(-1, *tensor.shape[-kept_dimensions:])
+            return tensor if kept is None else tensor[kept]
+
+        factors = tuple(one._replace(contexts=flat(one.contexts, 2)) for one in self.factors)
+        log_prior = None if self.log_prior is None else flat(self.log_prior, 1)
+        return Scores(factors, log_prior, self.function)
+
 
 def log_prob(scores: Scores) -> Tensor:
     """Return log P in nats, (…, M), in float32 or wider."""

@@ -144,3 +144,36 @@ def test_impossible_sizes(wrong: dict[str, int]) -> None:
 def test_impossible_dropout(dropout: float) -> None:
     with pytest.raises(ConfigurationError, match=r"dropout must be in \[0, 1\), not"):
         LSTMConfig(dropout=dropout)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_all_layers_are_the_stack_one_by_one(layers: int) -> None:
+    """The last of them is torch's own stack with the same weights, and so are the states; the first sees no other."""
+    settings: dict[str, Any] = {"embedding_size": 3, "hidden_size": 4, "dropout": 0.0}
+    every = LSTM(LSTMConfig(layers=layers, **settings), vocab_size=11, all_layers=True).double()
+    assert every.layer_sizes == (4,) * layers
+    assert every.hidden_size == 4 * layers
+    ids = torch.randint(11, (5, 2), generator=torch.Generator().manual_seed(0))
+    state = (torch.randn(layers, 2, 4).double(), torch.randn(layers, 2, 4).double())
+    hidden, after = every(ids, state)
+    assert hidden.shape == (5, 2, 4 * layers)
+    for count in range(1, layers + 1):
+        stack = LSTM(LSTMConfig(layers=count, **settings), vocab_size=11).double()
+        stack.embedding.load_state_dict(every.embedding.state_dict())
+        if layers == 1:
+            stack.load_state_dict(every.state_dict())
+        else:
+            for name, parameter in stack.lstm.named_parameters():
+                kind, _, layer = name.rpartition("_l")
+                parameter.data.copy_(every.layers[int(layer)].get_parameter(f"{kind}_l0").data)
+        expected, theirs = stack(ids, tuple(part[:count] for part in state))
+        torch.testing.assert_close(hidden[..., 4 * (count - 1) : 4 * count], expected)
+        torch.testing.assert_close(tuple(part[:count] for part in after), theirs)
+
+
+def test_all_layers_are_dropped_out_in_training_alone() -> None:
+    lstm = LSTM(LSTMConfig(embedding_size=3, hidden_size=50, layers=2, dropout=0.5), vocab_size=11, all_layers=True)
+    ids = torch.zeros(1, 1, dtype=torch.long)
+    for part in lstm(ids, lstm.initial_state(1))[0].split(50, -1):
+        assert 10 < (part == 0).sum() < 40
+    assert (lstm.eval()(ids, lstm.initial_state(1))[0] != 0).all()

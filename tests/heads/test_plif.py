@@ -16,6 +16,7 @@ from torch import Tensor
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads import deterministic
 from softmax_bottleneck.heads.plif import PLIF, UNIT_SLOPE
 
 EPS = torch.finfo(torch.float64).eps
@@ -197,3 +198,91 @@ def test_gradient_of_a_frozen_function_is_not_made() -> None:
 def test_impossible_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="knots ≥ 1, interval > 0 and noise ≥ 0, not"):
         PLIF(**wrong)
+
+
+def test_the_curve_is_the_function() -> None:
+    """Its corners lie on f, NumPy's interpolation between them is f, and it ends where the slopes sum to."""
+    plif = _plif(knots=50, interval=3.0)
+    curve = plif.function()
+    assert curve.knots.shape == curve.values.shape == (51,)
+    assert curve.knots.dtype == curve.values.dtype == torch.float64
+    np.testing.assert_allclose(_apply(plif, curve.knots), curve.values.numpy(), rtol=0, atol=50 * EPS)
+    x = np.linspace(-3, 3, 333)
+    np.testing.assert_allclose(
+        _apply(plif, x), np.interp(x, curve.knots.numpy(), curve.values.numpy()), rtol=0, atol=50 * EPS
+    )
+    assert curve.values[0] == -3.0
+    assert curve.values[-1].item() == pytest.approx(-3 + 6 / 50 * plif.slopes().sum().item(), rel=10 * EPS)
+
+
+def test_slope_statistics_by_numpy() -> None:
+    plif = _plif(knots=1000)
+    slopes = np.logaddexp(0, plif.v.detach().numpy())
+    found = plif.slope_statistics()
+    assert (found.mean, found.std) == pytest.approx((slopes.mean(), slopes.std()), rel=1e-13)
+    assert (found.min, found.max) == pytest.approx((slopes.min(), slopes.max()), rel=10 * EPS)
+    assert _plif(knots=1).slope_statistics().std == 0.0
+
+
+@pytest.mark.parametrize("name", ["lms-plif", "mos-plif"])
+def test_heads_show_their_function(name: str) -> None:
+    head: Any = heads.build(name, hidden_size=3, vocab_size=6, knots=40)
+    assert head.plif is head.get_submodule("function")
+    assert head.plif.function().knots.shape == (41,)
+
+
+@pytest.mark.parametrize("name", ["lms-plif", "mos-plif"])
+def test_frozen_slopes(name: str) -> None:
+    head = heads.build(name, hidden_size=3, vocab_size=6, knots=40, learn_slopes=False)
+    head.nll(torch.randn(4, 3), torch.randint(6, (4,))).backward()
+    assert head.get_parameter("function.v").grad is None
+    assert head.weight.grad is not None
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_learning_rate_of_slopes(wrong: float) -> None:
+    with pytest.raises(ConfigurationError, match="slope_learning_rate must be above 0, not"):
+        heads.build("lms-plif", hidden_size=3, vocab_size=6, slope_learning_rate=wrong)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.floats(-1e3, 1e3)), max_size=200), st.integers(31, 40))
+def test_sums_for_deterministic_cuda_are_bincount_and_cumsum(pairs: list[tuple[int, float]], bins: int) -> None:
+    """What replaces the kernels that CUDA refuses in deterministic mode, against NumPy on the CPU."""
+    index = np.array([place for place, _ in pairs], dtype=np.int32)
+    weights = np.array([weight for _, weight in pairs], dtype=np.float64)
+    scale = np.abs(weights).sum() + 1
+    expected = np.bincount(index, weights, minlength=bins)
+    found = deterministic.histogram_by_sorting(torch.from_numpy(index), torch.from_numpy(weights), bins)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-14 * scale)
+    usual = deterministic.histogram(torch.from_numpy(index), torch.from_numpy(weights), bins)
+    np.testing.assert_allclose(usual.numpy(), expected, rtol=0, atol=1e-14 * scale)
+    sums = deterministic.prefix_sums_by_doubling(torch.from_numpy(weights))
+    np.testing.assert_allclose(sums.numpy(), np.cumsum(weights), rtol=0, atol=1e-14 * scale)
+
+
+def test_gradients_by_the_deterministic_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole function with them: as with the usual ones, and the same to the bit in every run."""
+
+    def gradients() -> list[Tensor]:
+        plif = _plif(knots=500, interval=20.0)
+        x = torch.linspace(-30, 30, 4001, dtype=torch.float64, requires_grad=True)
+        upstream = torch.sin(torch.arange(4001, dtype=torch.float64))
+        values = plif(x)
+        return [values.detach(), *torch.autograd.grad(values, [x, plif.v], upstream)]
+
+    usual = gradients()
+    monkeypatch.setattr(deterministic, "_must_be_deterministic", lambda tensor: True)
+    once, again = gradients(), gradients()
+    assert all(map(torch.equal, once, again))
+    torch.testing.assert_close(once, usual, rtol=1e-12, atol=1e-12)
+
+
+def test_deterministic_algorithms_are_no_obstacle_on_the_cpu() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        head = heads.build("lms-plif", hidden_size=3, vocab_size=6, knots=40)
+        head.nll(torch.randn(4, 3), torch.randint(6, (4,))).backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert head.get_parameter("function.v").grad is not None

@@ -14,7 +14,7 @@ from torch import nn
 from softmax_bottleneck import heads
 from softmax_bottleneck.language_model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import OptimizerConfig
-from softmax_bottleneck.training.optimizer import build, learning_rate
+from softmax_bottleneck.training.optimizer import build, learning_rate, set_learning_rate
 
 
 def _rates(steps: int, **settings: Any) -> list[float]:
@@ -48,14 +48,36 @@ def test_a_warm_up_longer_than_the_training_still_reaches_the_top() -> None:
 @pytest.mark.parametrize("head", heads.REGISTRY)
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_weight_decay_is_for_matrices_only(head: str, name: Any) -> None:
-    config = ModelConfig.model_validate({"head": {"name": head}, "tie_embeddings": False})
-    model = LanguageModel(config, vocab_size=11)
-    optimizer = build(OptimizerConfig(name=name, weight_decay=0.3), model.parameters())
+    model = LanguageModel(ModelConfig.model_validate({"head": {"name": head}, "tie_embeddings": False}), vocab_size=11)
+    config = OptimizerConfig(name=name, weight_decay=0.3)
+    optimizer = build(config, model.parameters(), model.head.parameter_settings())
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert len(decay) == len(list(model.parameters()))
     for key, parameter in model.named_parameters():
         spared = any(word in key for word in ("bias", "function."))
         assert decay[id(parameter)] == (0.0 if spared else 0.3), key
+
+
+@pytest.mark.parametrize("head", ["lms-plif", "mos-plif"])
+def test_slopes_have_their_own_learning_rate(head: str) -> None:
+    """Ten times the step of all other parameters, at whatever rate the schedule gives; none where they are frozen."""
+    settings = {"name": head, "knots": 20, "slope_learning_rate": 10.0}
+    for learned in (True, False):
+        config = ModelConfig.model_validate({"head": {**settings, "learn_slopes": learned}})
+        model = LanguageModel(config, vocab_size=11)
+        optimizer = build(OptimizerConfig(name="sgd"), model.parameters(), model.head.parameter_settings())
+        before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+        set_learning_rate(optimizer, 0.5)
+        for group in optimizer.param_groups:
+            group["weight_decay"] = 0.0
+        optimizer.step()
+        for name, parameter in model.named_parameters():
+            moved = (before[name] - parameter).detach()
+            step = 0.0 if not parameter.requires_grad else 5.0 if name == "head.function.v" else 0.5
+            torch.testing.assert_close(moved, torch.full_like(moved, step), rtol=1e-5, atol=1e-5)
+        assert model.head.get_parameter("function.v").requires_grad == learned
 
 
 def test_tied_embeddings_are_moved_once() -> None:

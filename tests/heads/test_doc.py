@@ -1,0 +1,90 @@
+"""DOC: its layers, its penalty, and how a language model hands it all layers' hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from softmax_bottleneck import heads
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads import DOC, Head
+from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+
+Make = Callable[..., Head]
+
+
+def _model(layers: int = 3, **head: Any) -> LanguageModel:
+    backbone = {"name": "lstm", "embedding_size": 3, "hidden_size": 4, "layers": layers, "dropout": 0.0}
+    config = ModelConfig.model_validate({"backbone": backbone, "head": {"name": "doc", **head}})
+    return LanguageModel(config, vocab_size=11)
+
+
+def test_penalty_is_the_squared_coefficient_of_variation(make: Make) -> None:
+    head: Any = make("doc", prior_penalty=0.25)
+    hidden = torch.randn(3, 4, 5, dtype=torch.float64)
+    logits = hidden[..., 2:].numpy() @ head.mixture.weights.projection.weight.detach().numpy().T
+    weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    use = weights.reshape(12, 3).sum(0)
+    assert head.penalty(hidden).item() == pytest.approx(0.25 * (use.std() / use.mean()) ** 2, rel=1e-13)
+
+
+def test_penalty_has_gradients_and_vanishes_for_even_use(make: Make) -> None:
+    head: Any = make("doc", prior_penalty=0.25)
+    hidden = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    weight = head.mixture.weights.projection.weight
+    assert torch.autograd.gradcheck(lambda hidden, _: head.penalty(hidden), (hidden, weight))
+    torch.nn.init.zeros_(weight)
+    assert head.penalty(hidden).item() == 0
+
+
+@pytest.mark.parametrize("name", [name for name in heads.REGISTRY if name != "doc"])
+def test_other_heads_have_no_penalty(name: str, make: Make) -> None:
+    assert make(name).penalty(torch.randn(2, 5).double()) is None
+
+
+@pytest.mark.parametrize(
+    ("components", "counts"), [(None, (15, 5)), (4, (4,)), ([2, 0, 1], (2, 0, 1)), ((0, 3), (0, 3))]
+)
+def test_components_by_layer(components: Any, counts: tuple[int, ...]) -> None:
+    head = DOC(hidden_size=9, layer_sizes=(2, 3, 4), vocab_size=7, embedding_size=5, components=components)
+    assert head.config.component_counts == counts
+    contexts: Any = head.contexts
+    assert {int(layer): part.components for layer, part in contexts.layers.items()} == {
+        2 - place: count for place, count in enumerate(counts) if count
+    }
+    assert head.log_prob(torch.randn(6, 9)).exp().sum(-1).tolist() == pytest.approx([1.0] * 6, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"layer_sizes": (2, 2)}, r"layer_sizes that sum to hidden_size = 5, not \[2, 2\]"),
+        ({"layer_sizes": (0, 5)}, r"layer_sizes that sum to hidden_size = 5, not \[0, 5\]"),
+        ({"layer_sizes": (2, 3), "components": (1, 1, 1)}, r"at most as many layers as it gets, 2, not \[1, 1, 1\]"),
+        ({"layer_sizes": (2, 3), "components": (0, 0)}, r"some are positive and none negative, not \[0, 0\]"),
+        ({"layer_sizes": (2, 3), "components": (1, -1)}, r"some are positive and none negative, not \[1, -1\]"),
+        ({"prior_penalty": -1.0}, "prior_penalty must be at least 0, not -1.0"),
+    ],
+)
+def test_impossible_settings(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        DOC(hidden_size=5, vocab_size=7, **wrong)
+
+
+def test_a_language_model_hands_over_all_layers() -> None:
+    model = _model(components=[2, 0, 1])
+    assert model.backbone.layer_sizes == (4, 4, 4)
+    assert model.head.hidden_size == 12
+    hidden, _ = model.hidden(torch.randint(11, (6, 2)))
+    assert hidden.shape == (6, 2, 12)
+    model.head.nll(hidden, torch.randint(11, (6, 2))).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_too_many_components_show_when_the_model_is_built() -> None:
+    with pytest.raises(ConfigurationError, match="at most as many layers as it gets, 2, not"):
+        _model(layers=2, components=[1, 1, 1])
