@@ -20,11 +20,7 @@ class Accelerator(Arithmetic):
     """
 
     gram_copies = 4  # the sum, the reflected one, the solver's copy and workspace
-    tsqr_copies = 8  # the triangle on top of two blocks of its size, QR's copy, the solver's workspace
-
-    def elimination_rows(self, columns: int) -> int:
-        """Return how many rows are best eliminated at once: QR sees a third of zeros in the triangle above them."""
-        return max(256, 2 * columns)
+    tsqr_copies = 9  # the triangle, the block of twice as many rows, both on top of each other, QR's copy of that
 
     def add_square(self, total: Tensor, rows: Tensor) -> None:
         """Add rowsᵀ rows to ``total``, both triangles: cuBLAS's product is faster than its ``syrk``."""

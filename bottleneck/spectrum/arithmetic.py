@@ -50,10 +50,6 @@ class Arithmetic(ABC):
         return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self.device)
 
     @abstractmethod
-    def elimination_rows(self, columns: int) -> int:
-        """Return how many rows are best eliminated at once."""
-
-    @abstractmethod
     def add_square(self, total: Tensor, rows: Tensor) -> None:
         """Add rowsᵀ rows to ``total`` in place; its lower triangle is enough.
 
@@ -64,11 +60,11 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def eliminate(self, triangle: Tensor, rows: Tensor, *, triangular: bool = False) -> Tensor:
-        r"""Return R' of :math:`\binom{R}{B} = Q \binom{R'}{0}`; ``triangle`` is used up.
+        r"""Return R' of :math:`\binom{R}{B} = Q \binom{R'}{0}`; both may be used up.
 
         Args:
             triangle: R, (M, M), upper triangular.
-            rows: B, (n, M).
+            rows: B, (n, M); best column by column in memory.
             triangular: whether B is an upper triangle too, whose zeros cost nothing.
         """
 

@@ -17,8 +17,6 @@ from .bidiagonal import bidiagonal, bidiagonal_values
 
 PANEL = 32
 """Columns that LAPACK eliminates at once inside one update."""
-ROWS = 256
-"""Rows of an elimination: few enough to stay in the cache while all panels pass over them."""
 
 
 @final
@@ -28,14 +26,10 @@ class Host(Arithmetic):
     """
 
     gram_copies = 1  # everything happens in place
-    tsqr_copies = 3  # the triangle, the reflected one, LAPACK's copy
+    tsqr_copies = 4  # the triangle, the block of twice as many rows, and its triangle
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
-
-    def elimination_rows(self, columns: int) -> int:
-        """Return how many rows are best eliminated at once."""
-        return ROWS
 
     def add_square(self, total: Tensor, rows: Tensor) -> None:
         """Add rowsᵀ rows to the lower triangle of ``total``."""
@@ -43,13 +37,15 @@ class Host(Arithmetic):
         dsyrk(1.0, rows.numpy().T, beta=1.0, c=total.numpy().T, lower=0, overwrite_c=1)
 
     def eliminate(self, triangle: Tensor, rows: Tensor, *, triangular: bool = False) -> Tensor:
-        """Return the triangle of both; see `Arithmetic.eliminate`."""
-        known_zeros = len(rows) if triangular else 0
-        above = np.asfortranarray(triangle.numpy())
-        below = np.array(rows.numpy(), order="F")
-        found, _, _, info = dtpqrt(known_zeros, min(PANEL, above.shape[0]), above, below, overwrite_a=1, overwrite_b=1)
-        if info != 0:
-            raise np.linalg.LinAlgError(f"tpqrt refused its argument {-info}")
+        """Return the triangle of both: QR of the rows alone in place, then triangle against triangle."""
+        if not triangular:
+            columnwise = rows.T.contiguous().T
+            # The input is the output too: PyTorch then copies nothing.
+            torch.geqrf(columnwise, out=(columnwise, rows.new_empty(min(rows.shape))))
+            rows = columnwise[: rows.shape[1]]
+        above, below = np.asfortranarray(triangle.numpy()), np.array(rows.numpy(), order="F")
+        found, _, _, info = dtpqrt(len(below), min(PANEL, len(above)), above, below, overwrite_a=1, overwrite_b=1)
+        _check("tpqrt", info)
         return torch.from_numpy(found)
 
     def gram_spectra(self, gram: Tensor, mixed: Tensor, squared_means: float, *, careful: bool) -> Spectra:
@@ -89,7 +85,7 @@ class Host(Arithmetic):
         if careful:
             return self.pair(R, R - R.mean(1, keepdim=True), careful=True)
         reflector = toward_ones(len(R))
-        turned = torch.addr(R, R @ reflector, reflector, alpha=-2.0)
+        turned = R.clone().addr_(R @ reflector, reflector, alpha=-2.0)
         diagonal, above = bidiagonal(np.asfortranarray(turned.numpy()))
         # Without its first column B is lower bidiagonal; a column of zeros makes it square.
         centered = bidiagonal_values(np.append(above, 0.0), diagonal[1:], lower=True)
@@ -117,6 +113,11 @@ class Host(Arithmetic):
         yield self, True
 
 
+def _check(routine: str, info: int) -> None:
+    if info != 0:
+        raise np.linalg.LinAlgError(f"{routine} refused its argument {-info}")
+
+
 def _mirror(matrix: Values) -> None:
     """Copy the upper triangle to the lower one, panel by panel: NumPy's own would make a copy of the whole."""
     for start in range(0, len(matrix), PANEL):
@@ -137,8 +138,7 @@ def _tridiagonal_eigenvalues(matrix: Values, mixed: Values, squared_means: float
     matrix[0, 0] = columns * squared_means
     work = int(dsytrd_lwork(columns, lower=1)[0])
     _, diagonal, below, _, info = dsytrd(matrix, lower=1, lwork=work, overwrite_a=1)
-    if info != 0:
-        raise np.linalg.LinAlgError(f"sytrd refused its argument {-info}")
+    _check("sytrd", info)
     centered = np.append(_of_tridiagonal(diagonal[1:], below[1:]), 0.0)
     return Spectra(_of_tridiagonal(diagonal, below), centered, "sytrd, sterf")
 
