@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from ..errors import MatrixError
-from ..spectrum import RankEstimate, numerical_rank
+from ..spectrum import EPS, RankEstimate, numerical_rank, tolerance
 from ..spectrum.report import Finding
 from .sources.hugging_face import HuggingFaceSource
 
 ROWS = 8192
-"""Rows of one update of the triangle: many more than d, few enough to hold beside the model."""
+"""Rows of one update: more than d, few enough to hold in float64 beside the model."""
 SHARES = (0.9, 0.99, 0.999)
 """Of the energy Σσ²."""
 
@@ -61,49 +60,56 @@ class Directions:
         )
 
 
-def directions(blocks: Iterable[NDArray[Any]], *, eps: float) -> Directions:
+def directions(blocks: Iterable[NDArray[Any]]) -> Directions:
     r"""Return the singular values of vectors given in blocks of rows, as they are and about their mean.
 
-    One QR factorization of [1, X] has both: with :math:`[1, X] = QR` the columns of R behind the first are a factor of
-    :math:`X^⊤X`, and without their first row one of :math:`(X - 1\bar x^⊤)^⊤(X - 1\bar x^⊤)`. Exact to float64.
+    They are the square roots of the eigenvalues of :math:`X^⊤X` and :math:`X^⊤X - n \bar x \bar x^⊤` in float64, which
+    resolves what is above 10⁻⁷ of the largest: ranks are judged by the roundoff of float32, which is coarser.
 
     Args:
-        blocks: (n, d) arrays.
-        eps: roundoff of their numbers.
+        blocks: (n, d) arrays of real numbers.
+
+    Raises:
+        MatrixError: without any vectors.
     """
-    triangle: NDArray[np.float64] | None = None
-    count, units = 0, np.zeros(1)
+    gram, total, units, count = np.zeros((1, 1)), np.zeros(1), np.zeros(1), 0
     for block in blocks:
         rows = np.asarray(block, dtype=np.float64)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        units = units + (rows / np.where(lengths > 0, lengths, 1)).sum(0)
-        bordered = np.concatenate([np.ones((len(rows), 1)), rows], 1)
-        stacked = bordered if triangle is None else np.concatenate([triangle, bordered])
-        triangle, count = np.asarray(np.linalg.qr(stacked, mode="r")), count + len(rows)
-    if triangle is None:
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        units = units + np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ rows
+        gram, total, count = gram + rows.T @ rows, total + rows.sum(0), count + len(rows)
+    if not count:
         raise MatrixError("there are no vectors to analyse: give at least one block of rows")
-    shape = (count, triangle.shape[1] - 1)
-    values, centered = (scipy.linalg.svdvals(part)[: min(shape)] for part in (triangle[:, 1:], triangle[1:, 1:]))
+    shape = (count, len(gram))
+    values = _square_roots(gram)[: min(shape)]
+    centered = _square_roots(gram - np.outer(total, total) / count)[: min(shape)]
     return Directions(
         shape,
         values,
         centered,
-        numerical_rank(values, shape=shape, eps=eps),
-        numerical_rank(centered, shape=shape, eps=eps),
+        numerical_rank(values, shape=shape, eps="float32"),
+        # Cancellation leaves the roundoff of the raw squares behind: nothing below theirs is told apart.
+        numerical_rank(
+            centered, shape=shape, eps="float32", floor=tolerance(values[0], shape, EPS["float32"], "press")
+        ),
         float((units @ units - count) / (count * (count - 1))) if count > 1 else 1.0,
     )
+
+
+def _square_roots(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the square roots of the eigenvalues, descending; roundoff below zero is zero."""
+    return np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0))
 
 
 def head_analysis(source: HuggingFaceSource) -> Finding:
     """Return what the report says of a Hugging Face model's output layer.
 
-    W about its mean is what row-centring A leaves of it: :math:`A (I - 11^⊤/M) = H (W - 1\\bar w^⊤)^⊤`. Ranks are
-    judged by the roundoff of the measurement, as these are the numbers that it is made from.
+    W about its mean is what row-centring A leaves of it: :math:`A (I - 11^⊤/M) = H (W - 1\\bar w^⊤)^⊤`.
     """
-    layer, norm, eps = source.layer, source.norm, source.precision.value
+    layer, norm = source.layer, source.norm
     vocabularies = source.vocabularies
-    weight = directions((rows.cpu().numpy() for rows in layer.weight.split(ROWS)), eps=eps)
-    hidden = directions(_hidden(source), eps=eps)
+    weight = directions(rows.cpu().numpy() for rows in layer.weight.split(ROWS))
+    hidden = directions(_hidden(source))
     has = [
         "tied embeddings" if layer.tied else "embeddings of its own",
         "a bias" if layer.bias is not None else "no bias",

@@ -15,6 +15,7 @@ from .._version import __version__
 from ..divergence import PairwiseKLD
 from ..errors import ConfigurationError
 from ..files import cache_folder
+from ..full_precision import precision_state
 from ..progress import SILENT, Progress
 from ..spectrum import (
     Choice,
@@ -103,7 +104,7 @@ def rank(
         >>> report.rank.value, report.rank_centered.value
         (2, 1)
     """
-    started = time.monotonic()
+    started, found = time.monotonic(), precision_state()
     opened = open_source(
         source,
         data=data,
@@ -161,6 +162,7 @@ def rank(
         eps=eps_used,
         rule=rule,
         why=choice.why,
+        precision_found=found,
         rank=raw,
         rank_centered=centered,
         bound=asdict(opened.bound),

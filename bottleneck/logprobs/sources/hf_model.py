@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -69,11 +70,12 @@ def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool)
                 dtype=dtype,
                 trust_remote_code=False,
                 use_safetensors=not pickled,
+                ignore_mismatched_sizes=True,  # they are told below, by name
                 weights_only=True,
                 local_files_only=True,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
     for what in ("missing_keys", "mismatched_keys"):
         if info[what]:

@@ -15,6 +15,8 @@ from ...errors import ConfigurationError, CorpusError, SourceError
 from ...files import sha256_bytes
 from .hf_model import quiet
 
+VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+"""What tokenizers are kept in: one's own format, SentencePiece's, BPE's and WordPiece's, tiktoken's, Mistral's."""
 DEFAULT_CORPUS = "python-docs"
 """What is measured on when nobody says otherwise: it is there without a download."""
 
@@ -101,6 +103,9 @@ class Tokenizer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Without files transformers makes an empty tokenizer of the model's type.
+        if not any(list(path.glob(pattern)) for pattern in VOCABULARY_FILES):
+            raise SourceError(f"{path} has no tokenizer; put the model's tokenizer.json beside its weights")
         with quiet() as transformers:
             try:
                 whole = path / "tokenizer.json"

@@ -21,6 +21,7 @@ from ...spectrum import EPS, Precision, precision
 from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work
 from . import hf_folder, hf_model
 from .hf_head import (
+    ROUNDINGS,
     SAMPLE,
     FinalNorm,
     OutputLayer,
@@ -39,6 +40,8 @@ DEFAULT_CONTEXT_LENGTH = 1024
 """Tokens of a window when the model can take more: GPT-2's, and the cost of attention grows with it."""
 TOKENS_AT_ONCE = 4096
 """Of a batch of windows, when nobody says otherwise."""
+LEAST_ROWS = 192
+"""Of a block: its product reads all of W, and fewer rows would wait for the memory."""
 VOCABULARIES = ("both", "model", "tokenizer")
 
 
@@ -156,8 +159,8 @@ class _Model:
         changed[-1] = (changed[-1] + 1) % self.vocab_size
         others, _ = self._try(changed)
         before, after = hidden[:-1].double(), others[:-1].double()
-        # Products of other shapes may round otherwise: what looks ahead moves by far more.
-        if float((before - after).norm()) > np.sqrt(EPS[self.body_dtype]) * float(before.norm()):
+        # The same products on the same numbers differ by roundoff at most: what looks ahead moves by more.
+        if float((before - after).norm()) > ROUNDINGS * EPS[self.body_dtype] * float(before.norm()):
             raise SourceError(
                 f"{self.path} looks ahead: its hidden states change with the tokens after them, so it is an encoder; "
                 "only causal (decoder-only) language models can be measured"
@@ -254,8 +257,7 @@ class HuggingFaceSource(Source):
     def work(self) -> Work:
         """Return two operations a parameter and token read, those of overlapping windows read again."""
         model = self._model
-        numbers = range((model.contexts - 1) // model.windows.stride + 1)
-        tokens = sum(model.windows.window(number, model.contexts).length for number in numbers)
+        tokens = sum(map(len, self.windows()))
         parameters = sum(parameter.numel() for parameter in model.skeleton.parameters())
         layer = hf_model.output_layer(model.skeleton, model.path)
         embeddings = {model.skeleton.get_input_embeddings().weight, layer.weight}  # type: ignore[operator]
@@ -269,6 +271,18 @@ class HuggingFaceSource(Source):
         columns = model.embedding_size + 1 + int(layer.bias is not None)
         return Work(2.0 * body * tokens + head, size, columns if log_linear else None)
 
+    @property
+    def body(self) -> nn.Module:
+        """The model itself."""
+        return self._model.body
+
+    def windows(self) -> Iterator[Tensor]:
+        """Yield the ids of each window that the body reads, those of overlapping ones again."""
+        model = self._model
+        for number in range((model.contexts - 1) // model.windows.stride + 1):
+            window = model.windows.window(number, model.contexts)
+            yield model.ids[window.start : window.start + window.length]
+
     def encode(self) -> None:
         """Make the hidden states of all contexts."""
         self.hidden(0, self.shape[0])
@@ -276,6 +290,10 @@ class HuggingFaceSource(Source):
     def hidden(self, start: int, stop: int) -> Tensor:
         """Return the hidden states of some contexts, (n, d), in the body's type."""
         return self._model.hidden.rows(start, stop)
+
+    def rows_at_once(self) -> int:
+        """Return how many rows fill one block, at least `LEAST_ROWS`."""
+        return min(self.shape[0], max(LEAST_ROWS, super().rows_at_once()))
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield log P by blocks of contexts; unwanted ones cost nothing."""

@@ -1,0 +1,109 @@
+"""``bottleneck bench hugging-face``: what measuring a model costs beside the model's own forward pass."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._version import __version__
+from ..full_precision import full_precision
+from ..logprobs import HuggingFaceOptions, open_source, rank
+from ..logprobs.sources import HuggingFaceSource
+from ..logprobs.sources.hf_model import quiet
+from ..progress import SILENT, Progress
+from .process import in_its_own_process, machine, report
+
+SIZES = {
+    "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
+    "tiny": {"vocab_size": 500, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32},
+}
+"""GPT-2 small's shape (Radford et al. 2019, table 2), and one for trying it out."""
+
+
+def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Progress = SILENT) -> dict[str, Any]:
+    """Time a random model's forward pass over a text, and all that the rank of its outputs takes after it.
+
+    Windows overlap by half, for the forward pass too. Each part runs in a process of its own.
+
+    Args:
+        size: of `SIZES`.
+        contexts: T.
+        progress: where to report.
+
+    Returns:
+        ``machine``, ``size``, ``contexts``, ``cases`` (seconds, bytes above the loaded model) and ``ratios``.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder), size, contexts)
+        cases = {}
+        for name in ("forward pass", "rank after it"):
+            cases[name] = in_its_own_process("softmax_bottleneck.bench.hugging_face", name, folder, str(contexts))
+            seconds = cases[name].result["seconds"]
+            progress.line(f"{name}: {seconds:.2f} s, {cases[name].memory_bytes / 2**20:,.0f} MiB above the model")
+    forward, after = (cases[name].result["seconds"] for name in ("forward pass", "rank after it"))
+    return {
+        "machine": machine(),
+        "size": size,
+        "contexts": contexts,
+        "cases": {name: asdict(case) for name, case in cases.items()},
+        "ratios": {"after / forward": after / forward},
+        "version": __version__,
+    }
+
+
+def _write(folder: Path, size: str, contexts: int) -> None:
+    """Save a model with random weights, a tokenizer of whole words and a text."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    settings = SIZES[size]
+    words = [f"w{number}" for number in range(settings["vocab_size"])]
+    tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    with quiet() as transformers, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)).save_pretrained(folder)
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    length = contexts + settings["n_positions"] + 1
+    ids = np.random.default_rng(0).integers(0, len(words), length)
+    (folder / "text.txt").write_text(" ".join(words[token] for token in ids), encoding="utf-8")
+
+
+def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
+    """Load the model, and return a case's work, which tells its seconds."""
+    opened = open_source(
+        folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=HuggingFaceOptions(batch_size=1)
+    )
+    assert isinstance(opened, HuggingFaceSource)
+    _ = opened.layer
+    return (lambda: _forward(opened)) if name == "forward pass" else (lambda: _rank(opened))
+
+
+def _forward(source: HuggingFaceSource) -> dict[str, float]:
+    started = time.perf_counter()
+    with full_precision():
+        for ids in source.windows():
+            source.body(ids.unsqueeze(0), use_cache=False)
+    return {"seconds": time.perf_counter() - started}
+
+
+def _rank(source: HuggingFaceSource) -> dict[str, Any]:
+    source.encode()
+    started = time.perf_counter()
+    found = rank(source)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "rank": found.rank.value, "rank_centered": found.rank_centered.value}
+
+
+if __name__ == "__main__":
+    case, where, rows = sys.argv[1:]
+    report(_case(case, Path(where), int(rows)))

@@ -1,0 +1,245 @@
+"""Folders, weights, texts and names that cannot be measured, and the one sentence for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, CorpusError, SourceError
+from softmax_bottleneck.logprobs import HuggingFaceOptions, open_source
+from softmax_bottleneck.logprobs.sources import HuggingFaceSource
+from softmax_bottleneck.logprobs.sources.hf_model import quiet
+
+Save = Callable[..., Path]
+Open = Callable[..., HuggingFaceSource]
+
+
+@pytest.fixture
+def folder(save: Save, tmp_path: Path) -> Path:
+    """A GPT-2 to spoil."""
+    return shutil.copytree(save("gpt2"), tmp_path / "model")
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+def pickle_weights(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def shard(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(names)}
+    for file in set(places.values()):
+        part = {name: tensors[name] for name in names if places[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def lie(folder: Path) -> None:
+    """Claim one more row than the file holds."""
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"][1])
+    begin, end = header[last]["data_offsets"]
+    row = (end - begin) // header[last]["shape"][0]
+    header[last]["shape"][0] += 1
+    header[last]["data_offsets"][1] += row
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no weights"),
+    "pickles": (pickle_weights, r"holds only pickled weights \(pytorch_model.bin\).* convert them with: python -c"),
+    "a shard lost": (
+        lambda f: (shard(f), (f / "model-00002-of-00002.safetensors").unlink()),
+        r"lacks 1 of its 2 weight files, first model-00002-of-00002.safetensors",
+    ),
+    "a damaged index": (
+        lambda f: (shard(f), (f / "model.safetensors.index.json").write_text("{}")),
+        r"model.safetensors.index.json cannot be read",
+    ),
+    "truncated": (
+        lambda f: os.truncate(f / "model.safetensors", (f / "model.safetensors").stat().st_size - 8),
+        "model.safetensors cannot be read as safetensors",
+    ),
+    "an empty file": (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot be read as safetensors"),
+    "a header longer than the file": (
+        lambda f: (f / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 40) + b"{}"),
+        "cannot be read as safetensors",
+    ),
+    "a lying header": (lie, "cannot be read as safetensors"),
+    "an odd name": (
+        lambda f: (f / "model.safetensors").rename(f / "weights.safetensors"),
+        "holds weights.safetensors and neither model.safetensors nor",
+    ),
+    "code of its own": (
+        lambda f: change_config(f, model_type="mine", auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
+        r"is code of its own \(auto_map names MyModel\), and no code that comes with a model is run here",
+    ),
+    "code in place of a known model": (
+        lambda f: change_config(f, auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
+        "is code of its own",
+    ),
+    "an encoder": (
+        lambda f: change_config(f, model_type="bert", architectures=["BertForMaskedLM"]),
+        r"is no causal language model \(model type 'bert', BertForMaskedLM\); only causal",
+    ),
+    "a base model": (lambda f: change_config(f, architectures=["GPT2Model"]), "is no causal language model"),
+    "sequence to sequence": (
+        lambda f: change_config(f, model_type="t5", architectures=["T5Model"], is_encoder_decoder=True),
+        r"is a sequence-to-sequence model \(model type 't5', T5Model\); only causal",
+    ),
+    "an unknown kind": (lambda f: change_config(f, model_type="novel"), "is no causal language model"),
+    "nonsense settings": (lambda f: change_config(f, n_head=3), "cannot (read the configuration of|load)"),
+    "no tokenizer": (
+        lambda f: [file.unlink() for file in f.glob("tokenizer*")],
+        "has no tokenizer; put the model's tokenizer.json beside its weights",
+    ),
+    "a damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
+    "weights of another size": (lambda f: change_config(f, vocab_size=61), "do not fit .* is of another shape"),
+    "fewer layers in the file": (
+        lambda f: change_config(f, n_layer=2),
+        r"do not fit its config.json: .* is missing, and random numbers would stand in",
+    ),
+    "a tokenizer of another model": (
+        lambda f: save_smaller(f),
+        r"makes the token \d+, and the model has 30, numbered from 0",
+    ),
+}
+
+
+def save_smaller(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    small = {name: (t[:30].clone() if t.shape[0] == 60 else t) for name, t in tensors.items()}
+    save_file(small, folder / "model.safetensors", metadata={"format": "pt"})
+    change_config(folder, vocab_size=30)
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_spoilt_folders(folder: Path, open_model: Open, name: str) -> None:
+    spoil, sentence = SPOILT[name]
+    spoil(folder)
+    with pytest.raises(SourceError, match=sentence) as raised:
+        rank(open_model(folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_shards_and_allowed_pickles_are_the_same_model(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    whole = rank(open_model(folder)).spectrum.values
+    sharded, pickled = (shutil.copytree(folder, tmp_path / name) for name in ("sharded", "pickled"))
+    shard(sharded)
+    pickle_weights(pickled)
+    assert (rank(open_model(sharded)).spectrum.values == whole).all()
+    assert (rank(open_model(pickled, allow_pickle=True)).spectrum.values == whole).all()
+
+
+class Spy:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return Path.touch, (self.file,)
+
+
+def test_allowed_pickles_run_no_code(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({**tensors, "spy": Spy(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    with pytest.raises(SourceError, match="transformers cannot load"):
+        rank(open_model(folder, allow_pickle=True))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_encoder_under_a_causal_name_is_found_out(open_model: Open, tmp_path: Path, folder: Path) -> None:
+    """BERT's class for causal models attends to later tokens unless it is told not to."""
+    with quiet() as transformers:
+        config = transformers.BertConfig(
+            vocab_size=60, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+        )
+        transformers.BertLMHeadModel(config).save_pretrained(tmp_path / "bert")
+    for file in folder.glob("tokenizer*"):
+        shutil.copy(file, tmp_path / "bert")
+    with pytest.raises(SourceError, match="looks ahead: its hidden states change with the tokens after them"):
+        rank(open_model(tmp_path / "bert"))
+    change_config(tmp_path / "bert", is_decoder=True)
+    assert rank(open_model(tmp_path / "bert")).bound["raw"] == 10
+
+
+def test_texts(folder: Path, tmp_path: Path) -> None:
+    short, empty, other = (tmp_path / f"{name}.txt" for name in ("short", "empty", "other"))
+    short.write_text("w1 w2 w3")
+    empty.write_text(" \n")
+    other.write_bytes(b"w1 \xff")
+    for file, error, sentence in (
+        (short, SourceError, "the text has 3 tokens, and one window of 64 and the token after it need more"),
+        (empty, CorpusError, "is empty: give a file with text"),
+        (other, CorpusError, "the byte 0xff at 3 is not UTF-8"),
+        (tmp_path / "none.txt", CorpusError, "cannot read .*none.txt: No such file"),
+        (tmp_path / "none", CorpusError, "is no corpus: choose one of"),
+    ):
+        with pytest.raises(error, match=sentence):
+            open_source(folder, data=str(file))
+
+
+def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigurationError, match="--hf-dataset needs the package datasets: pip install datasets"):
+        open_source(folder, hugging_face=HuggingFaceOptions(dataset="wikitext"))
+    with pytest.raises(ConfigurationError, match="--data and --hf-dataset each name a text"):
+        open_source(folder, data="ptb", hugging_face=HuggingFaceOptions(dataset="wikitext"))
+
+
+def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(
+        ConfigurationError, match=r"need the package transformers: pip install 'softmax-bottleneck\[hf\]'"
+    ):
+        open_source(folder)
+
+
+NETWORKS = {
+    "switched off": {"HF_HUB_OFFLINE": "1"},
+    "a closed port": {"HF_ENDPOINT": "http://127.0.0.1:9"},
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_hub_id_without_network(network: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "HF_HOME": str(tmp_path), **NETWORKS[network]}
+    code = "from softmax_bottleneck.cli import main; main(['rank', 'owner/no-such-model', '--revision', 'v1'])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "there is no owner/no-such-model here, and the Hugging Face hub cannot be reached" in done.stderr
+
+
+def test_every_error_is_one_of_ours(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    with pytest.raises(BottleneckError):
+        open_source(folder)

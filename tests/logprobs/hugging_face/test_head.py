@@ -1,0 +1,134 @@
+"""The output layer in full precision: what it has, that it is the model's, and what the report says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from softmax_bottleneck import kld, rank
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.logprobs import dump, open_source
+from softmax_bottleneck.logprobs.sources import HuggingFaceSource, hf_head
+
+Save = Callable[..., Path]
+Open = Callable[..., HuggingFaceSource]
+
+
+def log_probs_of(source: Any) -> np.ndarray[Any, Any]:
+    return np.concatenate([block.log_probs for block in source.blocks()]).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "tied", "bias", "cap"),
+    [
+        ("gpt2", True, False, None),
+        ("llama", False, False, None),
+        ("phi", False, True, None),
+        ("gemma2", True, False, 3.0),
+    ],
+)
+def test_what_the_layer_has(save: Save, open_model: Open, name: str, tied: bool, bias: bool, cap: float | None) -> None:
+    found = rank(open_model(save(name))).to_dict()["head_analysis"]
+    assert (found["tied"], found["bias"], found["soft_cap"], found["scale"]) == (tied, bias, cap, 1.0)
+    assert found["logit_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
+    save: Save, open_model: Open, dtype: str
+) -> None:
+    folder = save("llama")
+    source = open_model(folder, dtype=dtype)
+    hidden = source.hidden(0, 50)
+    assert str(hidden.dtype) == f"torch.{dtype}"
+    weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(hidden.dtype)
+    exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
+    np.testing.assert_allclose(log_probs_of(source)[:50], exact, atol=2e-5)
+    assert source.logit_difference > 1e-4  # the model's own logits are rounded
+
+
+def test_scaled_logits(save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+    """Cohere multiplies its logits, Granite divides them: both are linear, and both are in the factors."""
+    for name, key, value, scale in (("Cohere", "logit_scale", 0.3, 0.3), ("Granite", "logits_scaling", 4.0, 0.25)):
+        architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, key: value})
+        source = open_model(save(name), precise=True)
+        assert source.layer.scale == pytest.approx(scale)
+        factored, dense = rank(source).spectrum, rank(source, method="dense").spectrum
+        np.testing.assert_allclose(factored.values, dense.values, rtol=0, atol=1e-12 * dense.values[0])
+        del architectures[name]
+
+
+def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open) -> None:
+    folder = save("gpt-neox")
+    both = rank(open_model(folder)).to_dict()
+    alone = rank(open_model(folder, vocab="tokenizer")).to_dict()
+    model = rank(open_model(folder, vocab="model")).to_dict()
+    assert (both["vocab"], both["vocab_tokenizer"]["vocab"]) == (72, 60)
+    assert both["rank"] == model["rank"]
+    assert both["vocab_tokenizer"]["rank"] == alone["rank"]
+    assert "vocab_tokenizer" not in alone
+    assert "vocab_tokenizer" not in model
+    assert both["head_analysis"]["vocabularies"] == {"model": 72, "tokenizer": 60}
+    whole, part = (log_probs_of(open_model(folder, vocab=vocab)) for vocab in ("model", "tokenizer"))
+    renormalized = whole[:, :60] - np.log(np.exp(whole[:, :60]).sum(1, keepdims=True))
+    np.testing.assert_allclose(part, renormalized, atol=2e-5)
+
+
+def test_logits_that_the_layer_does_not_make_are_refused(
+    save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the configuration's key of the soft cap were not known: the numbers give it away."""
+    monkeypatch.setattr(hf_head, "SOFT_CAPS", ())
+    with pytest.raises(SourceError, match=r"are not those of its output layer .* they differ by up to"):
+        rank(open_model(save("gemma2")))
+
+
+def test_h_and_w_are_analysed(save: Save, open_model: Open) -> None:
+    folder = save("llama")
+    source = open_model(folder)
+    found = rank(source).to_dict()["head_analysis"]
+    W = load_file(folder / "model.safetensors")["lm_head.weight"].double().numpy()
+    H = source.hidden(0, source.shape[0]).double().numpy()
+    for name, X in (("weight", W), ("hidden", H)):
+        values = np.linalg.svd(X, compute_uv=False)
+        centered = np.linalg.svd(X - X.mean(0), compute_uv=False)
+        np.testing.assert_allclose(found[name]["singular_values"], values, rtol=1e-9)
+        np.testing.assert_allclose(found[name]["singular_values_centered"], centered, rtol=1e-9)
+        assert found[name]["rank"]["value"] == np.linalg.matrix_rank(X)
+        units = X / np.linalg.norm(X, axis=1, keepdims=True)
+        cosines = (units @ units.T)[np.triu_indices(len(X), 1)]
+        assert found[name]["mean_cosine"] == pytest.approx(cosines.mean(), abs=1e-12)
+        energy = np.cumsum(values**2) / (values**2).sum()
+        expected = {"0.9": 0.9, "0.99": 0.99, "0.999": 0.999}
+        assert found[name]["directions_for_energy"] == {
+            key: int((energy < share).sum()) + 1 for key, share in expected.items()
+        }
+
+
+def test_a_dump_is_the_same_matrix(save: Save, open_model: Open, tmp_path: Path) -> None:
+    source = open_model(save("phi"))
+    store = open_source(dump(source, tmp_path / "s.zarr"))
+    np.testing.assert_array_equal(log_probs_of(store), log_probs_of(source))
+    np.testing.assert_array_equal(store.targets, source.targets)
+    assert store.bound == source.bound
+    assert kld(store).kld == pytest.approx(kld(source).kld, rel=1e-9)
+
+
+def test_settings_out_of_range(save: Save, open_model: Open) -> None:
+    folder = save("gpt2")
+    with pytest.raises(ConfigurationError, match="more than the 64 tokens the model can read"):
+        open_model(folder, context_length=65)
+    with pytest.raises(ConfigurationError, match="unknown vocabulary 'both ways'; it is one of both, model, tokenizer"):
+        open_model(folder, vocab="both ways")
+    with pytest.raises(ConfigurationError, match="batch_size must be at least 1"):
+        open_model(folder, batch_size=0)
+    with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
+        open_model(folder, dtype="int8")
+    with pytest.raises(SourceError, match="--contexts must be between 1 and the 192 of this text, not 193"):
+        open_model(folder, contexts=193)
