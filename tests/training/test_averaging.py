@@ -71,7 +71,8 @@ def test_one_step_is_its_own_average() -> None:
 
 
 def test_it_is_torchs_averaged_sgd() -> None:
-    """`torch.optim.ASGD` with t0 = 0 and no decay, as AWD-LSTM runs it. Its second step still weighs 1: one is lost."""
+    """`torch.optim.ASGD` with t0 = 0 and no decay, as AWD-LSTM runs it. Its second step
+    still weighs 1, so that the first is lost, and it keeps its weights 1/n in float32."""
     torch.manual_seed(0)
     ours, theirs = nn.Linear(3, 2).double(), nn.Linear(3, 2).double()
     theirs.load_state_dict(ours.state_dict())
@@ -89,4 +90,4 @@ def test_it_is_torchs_averaged_sgd() -> None:
         average.update()
     with average.swapped_in():
         for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-            torch.testing.assert_close(own.detach(), asgd.state[other]["ax"], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(own.detach(), asgd.state[other]["ax"], rtol=1e-5, atol=1e-5)

@@ -80,7 +80,8 @@ def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
     assert run.config["corpus"] == {"name": str(config.corpus), "sha256": text.sha256, "vocab_size": 13}
     assert configuration_of(run.config).training == config.training
     assert run.config["versions"]["torch"] == torch.__version__
-    assert run.config["model"]["head"] == {"name": "mos", "components": 2, "embedding_size": 4, "bias": True}
+    head = {"name": "mos", "components": 2, "embedding_size": 4, "bias": True, "context_dropout": 0.0}
+    assert run.config["model"]["head"] == head
     assert len(lines) == 3
     assert lines[0].startswith(f"epoch 1/3: train perplexity {epochs[0]['train_perplexity']:.2f}, valid perplexity")
     seconds = [json.loads(row)["seconds"] for row in (done.path / "timing.jsonl").read_text().splitlines()]
