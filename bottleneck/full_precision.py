@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,24 +16,44 @@ def full_precision() -> Iterator[None]:
     """Switch TF32, autocast and gradients off inside the block and restore what was found."""
     switches = _switches()
     try:
-        for switch, _, full in switches:
-            switch(full)
+        for each in switches:
+            each.set(each.full)
         with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             yield
     finally:
-        for switch, found, _ in switches:
-            switch(found)
+        for each in switches:
+            each.set(each.found)
 
 
-def _switches() -> list[tuple[Callable[[Any], None], Any, Any]]:
-    """Return all that lowers float32 products: how to set it, what it is now, and what leaves them whole."""
+def precision_state() -> dict[str, Any]:
+    """Return what `full_precision` would switch off, as it is now: the settings by name, ready for JSON."""
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return {"autocast": autocast, **{each.name: each.found for each in _switches()}}
+
+
+class _Switch(NamedTuple):
+    """One of the settings that lower the precision of float32 products."""
+
+    name: str
+    set: Callable[[Any], None]
+    found: Any
+    """What it is now."""
+    full: Any
+    """What leaves the products whole."""
+
+
+def _switches() -> list[_Switch]:
     backends: Any = torch.backends
     if hasattr(backends, "fp32_precision"):
         # Since torch 2.9 each operator has its own setting; once one was used, torch refuses the older names.
-        cuda, cudnn, mkldnn = backends.cuda, backends.cudnn, backends.mkldnn
-        operators = (cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn)
-        return [(partial(setattr, each, "fp32_precision"), each.fp32_precision, "ieee") for each in operators]
+        names = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
+        operators = {name: attrgetter(name)(backends) for name in names}
+        return [
+            _Switch(name, partial(setattr, each, "fp32_precision"), each.fp32_precision, "ieee")
+            for name, each in operators.items()
+        ]
+    matmul, cudnn = torch.get_float32_matmul_precision(), backends.cudnn
     return [
-        (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision(), "highest"),
-        (partial(setattr, backends.cudnn, "allow_tf32"), backends.cudnn.allow_tf32, False),
+        _Switch("float32_matmul", torch.set_float32_matmul_precision, matmul, "highest"),
+        _Switch("cudnn.allow_tf32", partial(setattr, cudnn, "allow_tf32"), cudnn.allow_tf32, False),
     ]

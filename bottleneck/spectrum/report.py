@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
@@ -54,6 +54,8 @@ class RankReport:
     """Largest resident size of the process."""
     why: str = ""
     """Why this method computed it."""
+    precision_found: Mapping[str, Any] = field(default_factory=dict)
+    """What would have lowered the precision and was off during the measurement, as it was found before."""
     findings: tuple[Finding, ...] = ()
     """What is said beside the rank."""
 
@@ -85,6 +87,7 @@ class RankReport:
                 "frobenius_relative_error": self.spectrum.frobenius_relative_error,
                 "finite": True,
                 "driver": self.spectrum.driver,
+                "precision_found": dict(self.precision_found),
                 "residual": residual,
             },
             **{finding.key: dict(finding.values) for finding in self.findings},

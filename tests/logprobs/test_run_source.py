@@ -310,3 +310,20 @@ def test_autocast_does_not_reach_the_measurement(runs: dict[str, Path]) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         np.testing.assert_array_equal(rows_of(source), expected)
     assert math.isclose(float(np.exp(expected[0], dtype=np.float64).sum()), 1, rel_tol=1e-5)
+
+
+def test_the_precision_found_is_recorded(runs: dict[str, Path]) -> None:
+    def found() -> dict[str, object]:
+        recorded: dict[str, object] = rank(runs["softmax"]).to_dict()["certificate"]["precision_found"]
+        return recorded
+
+    plain = found()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert found() == {**plain, "autocast": True}
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        assert found() == {**plain, "mkldnn.matmul": "bf16"}
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+    assert found() == plain
+    assert plain["autocast"] is False

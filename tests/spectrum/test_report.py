@@ -23,7 +23,7 @@ KEYS = {  # the contract, and at the end of a part what extends it
     "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least",
     "rank_by_rule": "press numpy gap",
     "effective_rank": "1e-3 1e-4 1e-5",
-    "certificate": "frobenius_relative_error finite driver residual",
+    "certificate": "frobenius_relative_error finite driver precision_found residual",
 }
 
 
@@ -80,7 +80,7 @@ def test_the_numbers_in_it() -> None:
     assert found["stable_rank"] == pytest.approx(np.linalg.norm(matrix) ** 2 / values[0] ** 2)
     assert found["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
     error = of.spectrum.frobenius_relative_error
-    expected = {"frobenius_relative_error": error, "finite": True, "driver": "gesdd", "residual": 0.0}
+    expected = {"frobenius_relative_error": error, "finite": True, "driver": "gesdd", "precision_found": {}, "residual": 0.0}
     assert found["certificate"] == expected
     assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)
 
