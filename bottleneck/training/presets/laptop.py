@@ -1,53 +1,10 @@
-"""Named configurations, each with its command, what it costs and what to expect."""
+"""What a laptop trains: the demo, and Penn Treebank with small models."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from ..corpora import catalogue
-from ..errors import ConfigurationError
-from ..language_model import LanguageModel
-from .config import RunConfig, parse
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
-
-    family: str
-    """What its name begins with; presets of one family differ in the head alone."""
-    head: str
-    """The registered name of its head."""
-    summary: str
-    """What is trained, on what."""
-    cost: str
-    """Expected time, and on which machine."""
-    expected: str
-    """What comes out, and who says so."""
-    values: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        """What ``--preset`` takes."""
-        return f"{self.family}-{self.head}"
-
-    def parameters(self) -> int | None:
-        """Return the model's number of parameters, or ``None`` when its corpus's vocabulary size is unknown."""
-        sizes = {info.name: info.vocabulary_size for info in catalogue()}
-        size = sizes.get(self.config.corpus)
-        if size is None:
-            return None
-        with torch.device("meta"):
-            return LanguageModel(self.config.model, vocab_size=size).parameter_count()
-
-    @property
-    def config(self) -> RunConfig:
-        """The checked configuration."""
-        return parse(self.values, where=f"preset {self.name}")
-
+from .preset import Preset
 
 LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -109,17 +66,61 @@ DEMO_HEADS = ("softmax", "moc", "mos", "lms-plif")
 DEMO_SETTINGS: dict[str, dict[str, Any]] = {"lms-plif": {"knots": 10_000}}
 """What keeps the demo's models about equal in size: 100,000 knots would be two thirds of one."""
 
-PRESETS: dict[str, Preset] = {
-    preset.name: preset
-    for preset in (
-        *(_demo(head, LAPTOP_HEADS[head] | DEMO_SETTINGS.get(head, {})) for head in DEMO_HEADS),
-        *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
-    )
+AWD_HEADS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "moc": {"components": 4, "context_dropout": 0.1},
+    "mos": {"components": 4, "context_dropout": 0.1},
+    "sigsoftmax": {},
+    "gss": {},
+    "lms-plif": {"knots": 100_000, "slope_learning_rate": 1e-3},
+    "mos-plif": {"components": 4, "context_dropout": 0.1, "knots": 100_000, "slope_learning_rate": 1e-3},
 }
+"""The heads of ``ptb-small-awd-*``. The slopes' learning rate is 0.02, as in the papers' models (see `papers`)."""
 
 
-def find(name: str) -> Preset:
-    """Return the preset called ``name``; `ConfigurationError` lists the known ones."""
-    if name not in PRESETS:
-        raise ConfigurationError(f"unknown preset {name!r}; known presets are {', '.join(PRESETS)}")
-    return PRESETS[name]
+def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
+    """``ptb-small-awd-*``: the same sizes under the papers' recipe, with less dropout for fewer weights and epochs."""
+    backbone = {
+        "name": "awd-lstm",
+        "embedding_size": 100,
+        "hidden_sizes": [200, 200],
+        "dropout_embedding": 0.05,
+        "dropout_input": 0.2,
+        "dropout_hidden": 0.1,
+        "dropout_output": 0.2,
+        "weight_drop": 0.2,
+    }
+    training = {
+        "epochs": 12,
+        "batch_size": 20,
+        "bptt": 35,
+        "bptt_deviation": 5.0,
+        "averaging": {"start": "non-monotone", "interval": 1},
+        "optimizer": {
+            "name": "sgd",
+            "learning_rate": 20.0,
+            "schedule": "constant",
+            "warmup_steps": 0,
+            "weight_decay": 1.2e-6,
+            "clip": 0.25,
+        },
+    }
+    return Preset(
+        family="ptb-small-awd",
+        head=head,
+        summary=f"AWD-LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
+        cost="not measured yet",
+        expected="not measured yet",
+        values={
+            "corpus": "ptb",
+            "model": {"backbone": backbone, "head": {"name": head, "embedding_size": 100, **settings}},
+            "training": training,
+        },
+    )
+
+
+PRESETS = (
+    *(_demo(head, LAPTOP_HEADS[head] | DEMO_SETTINGS.get(head, {})) for head in DEMO_HEADS),
+    *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
+    *(_ptb_small_awd(head, settings) for head, settings in AWD_HEADS.items()),
+)

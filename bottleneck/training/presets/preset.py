@@ -1,0 +1,54 @@
+"""A named configuration with its header."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...corpora import catalogue
+from ...language_model import LanguageModel
+from ..config import RunConfig, parse
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
+
+    family: str
+    """What its name begins with."""
+    head: str
+    """The registered name of its head."""
+    summary: str
+    """What is trained, on what."""
+    cost: str
+    """Expected time, and on which machine."""
+    expected: str
+    """What comes out, and who says so: a published number names its table, a measured one says so."""
+    values: dict[str, Any]
+    variant: str = ""
+    """What its name ends with; empty for the head's name."""
+
+    @property
+    def name(self) -> str:
+        """What ``--preset`` takes."""
+        return f"{self.family}-{self.variant or self.head}"
+
+    @property
+    def command(self) -> str:
+        """What trains it."""
+        return f"bottleneck train --preset {self.name} --out runs/{self.name}"
+
+    def parameters(self, vocab_size: int | None = None) -> int | None:
+        """Return the model's number of parameters, or ``None`` when its corpus's vocabulary size is unknown."""
+        size = vocab_size or {info.name: info.vocabulary_size for info in catalogue()}.get(self.config.corpus)
+        if size is None:
+            return None
+        with torch.device("meta"):
+            return LanguageModel(self.config.model, vocab_size=size).parameter_count()
+
+    @property
+    def config(self) -> RunConfig:
+        """The checked configuration."""
+        return parse(self.values, where=f"preset {self.name}")
