@@ -30,7 +30,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
             self.fail(f"{value!r} is no list of whole numbers; write it as 2,10,50", param, ctx)
 
 
-@click.command("synthetic", epilog=example("bottleneck synthetic --alpha 0.1 --vocab 20 --dim 2 --contexts 50"))
+@click.command(
+    "synthetic", epilog=example("bottleneck synthetic --alpha 0.1 --vocab 20 --dim 2 --models softmax --contexts 50")
+)
 @click.option("--preset", "preset_name", metavar="paper-fig2|paper-fig3|paper-fig6|paper-fig7|paper-fig8",
               help="The grid of a figure of the LMS paper; the options below replace parts of it.")  # fmt: skip
 @click.option("--alpha", type=float, help="Dirichlet concentration.  [default: 0.1, or the preset's]")
@@ -39,6 +41,9 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @click.option("--contexts", type=int, metavar="N", help="Distributions.  [default: 1000]")
 @click.option("--models", metavar="NAME,…", help="Of softmax, mos, lms, lms-plif, sigsoftmax.  [default: the first 3]")
 @click.option("--seeds", type=int, metavar="N", help="Runs of each cell.  [default: 2]")
+@click.option(
+    "--cycles", type=int, default=5, show_default=True, help="Of a fit at most, each twice as long: 40 epochs, 80, …"
+)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), show_default=True, metavar="DIR")
 @click.option("--max-memory", type=Memory(), default="2GiB", show_default=True, help="For P* of a cell, else redrawn.")
 @click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Cells at a time.  [default: what fits]")
@@ -56,6 +61,7 @@ def command(
     contexts: int | None,
     models: str | None,
     seeds: int | None,
+    cycles: int,
     out: Path,
     max_memory: int,
     processes: int | None,
@@ -85,6 +91,7 @@ def command(
         chosen.dims if dim is None else dim,
         chosen.seeds if seeds is None else seeds,
         contexts=chosen.contexts if contexts is None else contexts,
+        fit=synthetic.FitConfig(cycles=cycles),
     )
     device, folder = resolve_device(device), out / "cells"
     if dry_run:

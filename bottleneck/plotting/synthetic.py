@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+LEAST_PROBABILITY = 1e-12
+"""Where the axis of probabilities ends."""
 LABELS = {"mode_match": "contexts with matching modes", "kl": "KL(P* ‖ Q) in nats"}
 
 
@@ -37,3 +43,21 @@ def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
     ax.set_ylim(bottom=0)
     if metric == "mode_match":
         ax.yaxis.set_major_formatter("{x:.0f} %")
+
+
+def draw_sorted_probabilities(ax: Axes, curves: Sequence[Mapping[str, Any]]) -> None:
+    """Draw probability against rank, one line a concentration: the median over contexts, a band for the quantiles.
+
+    Args:
+        ax: drawn into.
+        curves: each with ``alpha``, ``ranks``, and ``log_probs``: natural logarithms, three quantiles × ranks.
+    """
+    for curve in curves:
+        low, median, high = np.exp(curve["log_probs"])
+        (line,) = ax.plot(curve["ranks"], median, label=f"α = {curve['alpha']:g}")
+        ax.fill_between(curve["ranks"], low, high, color=line.get_color(), alpha=0.25, linewidth=0)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_ylim(LEAST_PROBABILITY, 1)
+    ax.set_xlabel("rank of the token")
+    ax.set_ylabel("probability")

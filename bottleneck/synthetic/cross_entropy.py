@@ -116,7 +116,7 @@ def _mixture_rows(
     s = torch.linalg.vecdot(components, ratio.unsqueeze(1))
     gradient = components.mul_(s.unsqueeze(2) - ratio.unsqueeze(1))
     # The factor π still missing scales rows: without a function between, it may as well scale the thin matrices.
-    weights = prior.view(-1, 1)
+    weights: Tensor | None = prior.view(-1, 1)
     if function is not None:
         gradient, weights = _through(function, bent, logits, gradient.mul_(prior.unsqueeze(2))), None
     contexts, weight, bias = _linear(h, factors, gradient.view(n * K, -1), weights)

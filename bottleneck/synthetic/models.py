@@ -25,7 +25,7 @@ def _plain(name: str, **settings: int) -> Callable[[int, int], Head]:
 def _mos(vocab: int, dim: int) -> Head:
     """LMS eq. 11: both projections of the context vector are without bias."""
     head = MoS(hidden_size=dim, vocab_size=vocab, components=COMPONENTS, bias=False)
-    torch.nn.init.zeros_(head.contexts.projection.bias.requires_grad_(False))
+    torch.nn.init.zeros_(head.get_parameter("contexts.projection.bias").requires_grad_(False))
     return head
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -84,6 +86,27 @@ def test_targets_that_are_made_again_give_the_same_fit() -> None:
     assert curves[0].curve == curves[1].curve
     assert curves[0].steps == 2 * 3
     assert torch.equal(curves[0].contexts, curves[1].contexts)
+
+
+PEAK = """
+import resource, sys
+from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, evaluate, fit
+from softmax_bottleneck.synthetic.models import build
+blocks = DirichletBlocks(int(sys.argv[1]), 5000, 0.1)
+head = build("softmax", vocab=5000, dim=2, seed=0)
+found = fit(head, Targets(blocks, max_memory=1 << 20), config=FitConfig(first_cycle=1, cycles=1))
+evaluate(head, found.contexts, blocks)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_contexts_times_vocabulary() -> None:
+    """Four times the contexts: the distributions alone would be 36 MB more."""
+    peaks = [
+        int(subprocess.run([sys.executable, "-c", PEAK, n], capture_output=True, check=True).stdout)
+        for n in ("600", "2400")
+    ]
+    assert peaks[1] - peaks[0] < 12 << 10  # KiB
 
 
 def test_batches_are_blocks_together() -> None:

@@ -1,0 +1,137 @@
+"""``bottleneck synthetic``: what it prints, keeps, refuses and lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.synthetic import PRESETS
+
+Bottleneck = Callable[..., Result]
+SMALL = (
+    "--vocab",
+    "12",
+    "--dim",
+    "2,3",
+    "--contexts",
+    "20",
+    "--models",
+    "softmax,lms",
+    "--seeds",
+    "2",
+    "--cycles",
+    "1",
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["synthetic", "--processes", "1", *arguments], prog_name="bottleneck")
+
+
+def test_table_figures_cells_and_json(place: Path) -> None:
+    done = _run("--alpha", "0.2", *SMALL, "--json", "result.json")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == [
+        "α",
+        "M",
+        "D",
+        "model",
+        "mode",
+        "match",
+        "%",
+        "KL",
+        "best",
+        "KL",
+        "converged",
+        "seconds",
+    ]
+    assert [line.split()[2:4] for line in lines[1:5]] == [
+        ["2", "softmax"],
+        ["2", "lms"],
+        ["3", "softmax"],
+        ["3", "lms"],
+    ]
+    assert lines[5:] == ["synthetic/mode-matching.png", "synthetic/kl.png"]
+    assert all(Path(line).stat().st_size > 5000 for line in lines[5:])
+    values = json.loads((place / "result.json").read_text(encoding="utf-8"))
+    assert values.keys() == {"alpha", "contexts", "cells", "version"}
+    assert (values["alpha"], values["contexts"]) == (0.2, 20)
+    keys = {"model", "vocab", "dim", "seed", "mode_match", "kl", "steps", "seconds", "converged"}
+    assert len(values["cells"]) == 8
+    assert all(keys <= cell.keys() for cell in values["cells"])
+    again = _run("--alpha", "0.2", *SMALL, "--json", "-")
+    assert json.loads(again.stdout) == values  # from the files, seconds included
+    assert "8 of 8 cells are in synthetic/cells already" in again.stderr
+
+
+def test_presets_are_the_papers_grids(place: Path) -> None:
+    for name, preset in PRESETS.items():
+        cells = json.loads(_run("--preset", name, "--dry-run", "--json", "-").stdout)["cells"]
+        assert len(cells) == len(preset.models) * len(preset.vocabs) * len(preset.dims) * preset.seeds
+        assert all(f"-alpha{preset.alpha:g}-" in cell["file"] and "-T100000-" in cell["file"] for cell in cells)
+        assert not any(cell["done"] for cell in cells)
+    figure_2, figure_3 = (_run("--preset", name, "--dry-run").stdout for name in ("paper-fig2", "paper-fig3"))
+    assert figure_2 == figure_3
+
+
+def test_options_replace_parts_of_a_preset(place: Path) -> None:
+    done = _run("--preset", "paper-fig8", *SMALL, "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["alpha"] == 1.0
+    listed = _run("--preset", "paper-fig8", *SMALL, "--dry-run").stdout.splitlines()
+    assert listed[-1] == "8 cells, 0 to do"
+    assert all(line.startswith("done") for line in listed[:-1])
+
+
+def test_profile(place: Path) -> None:
+    found = json.loads(
+        _run("--vocab", "100", "--dim", "5", "--models", "mos,lms-plif", "--profile", "--json", "-").stdout
+    )
+    assert found["passes"].keys() == {"softmax", "mos", "lms-plif"}
+    assert found["over_softmax"]["mos"] == pytest.approx(found["passes"]["mos"] / found["passes"]["softmax"])
+    assert found["over_bare"]["softmax"] == pytest.approx(found["passes"]["softmax"] / found["bare"])
+    assert found["cached"]
+    text = _run("--vocab", "100", "--dim", "5", "--profile", "--max-memory", "1KiB").stdout
+    assert "anew every pass" in text
+    assert "times the bare arithmetic" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--alpha", "0"], "alpha must lie between 1e-06 and 1e+06, not 0.0"),
+        (["--vocab", "0"], "at least one context and one token"),
+        (["--contexts", "0"], "at least one context and one token"),
+        (["--dim", "-2"], "the embedding size must be at least 1, not -2"),
+        (["--models", "softmax,nonsense"], "unknown model 'nonsense'; known models are"),
+        (["--cycles", "0"], "cycles must be at least 1, not 0"),
+        (["--seeds", "0"], "the grid is empty"),
+        (["--preset", "paper-fig9"], "unknown preset 'paper-fig9'; known presets are paper-fig2"),
+        (["--json", "no/where.json"], "there is no folder no"),
+        (["--launcher", "slurm", *SMALL], "cannot be submitted to Slurm from here"),
+    ],
+)
+def test_what_is_refused(place: Path, arguments: list[str], message: str) -> None:
+    done = _run(*arguments)
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert not list(place.glob("synthetic/cells/*.json"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--vocab", "ten"], ["--dim", ""], ["--launcher", "slurm", "--slurm", "x", *SMALL]]
+)
+def test_usage(place: Path, arguments: list[str]) -> None:
+    assert _run(*arguments).exit_code == 2
