@@ -1,0 +1,45 @@
+"""What a measurement would take: the right method, the right order, and no work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.errors import MatrixError
+from softmax_bottleneck.logprobs import Source, estimate_cost, open_source
+from softmax_bottleneck.logprobs.sources import RunSource
+
+
+@pytest.mark.parametrize("head", ["softmax", "mos"])
+@pytest.mark.parametrize("method", ["auto", "gram", "dense"])
+def test_the_method_is_the_one_that_rank_takes(runs: dict[str, Path], head: str, method: str) -> None:
+    source = RunSource(runs[head])
+    found = estimate_cost(source, method=method)
+    report = rank(source, method=method, eps=1e-3)
+    assert found.method == report.spectrum.method
+    assert (found.contexts, found.vocab) == source.shape
+
+
+def test_nothing_is_made(log_probs: Callable[..., NDArray[np.float64]], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_source(log_probs(50, 9))
+    _ = source.precision
+    monkeypatch.setattr(type(source), "blocks", None)
+    assert estimate_cost(source).method == "dense"
+
+
+def test_more_costs_more(log_probs: Callable[..., NDArray[np.float64]]) -> None:
+    def of(T: int, M: int) -> Source:
+        return open_source(log_probs(T, M))
+
+    small, tall = estimate_cost(of(200, 10), method="tsqr"), estimate_cost(of(20_000, 10), method="tsqr")
+    wide = estimate_cost(of(200, 100), method="tsqr")
+    assert tall.spectrum_seconds > 10 * small.spectrum_seconds
+    assert wide.memory_bytes > small.memory_bytes
+    assert "about" in str(tall)
+    with pytest.raises(MatrixError, match="raise --max-memory"):
+        estimate_cost(of(200, 100), method="tsqr", max_memory=1000)
