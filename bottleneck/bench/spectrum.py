@@ -90,12 +90,12 @@ def bench_spectrum(
 class _Random(Source):
     """Normal random numbers in float32, made block by block."""
 
-    description = {"path": "random", "kind": "matrix", "head": None, "corpus": None, "split": None}
     bound, embedding_size, targets, dtype = UNKNOWN, None, None, "float32"
-    identity = {"random": "0"}
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
+        self.description = {"path": "random", "kind": "matrix", "head": None, "corpus": None, "split": None}
+        self.identity = {"random": "0"}
 
     @property
     def precision(self) -> Precision:
