@@ -111,7 +111,8 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         r"is a sequence-to-sequence model \(model type 't5', T5Model\); only causal",
     ),
     "an unknown kind": (lambda f: change_config(f, model_type="novel"), "is no causal language model"),
-    "nonsense settings": (lambda f: change_config(f, n_head=3), "cannot (read the configuration of|load)"),
+    "nonsense settings": (lambda f: change_config(f, n_head=3), "cannot read the configuration of"),
+    "a setting of another type": (lambda f: change_config(f, n_head="two"), "cannot read the configuration of"),
     "no tokenizer": (
         lambda f: [file.unlink() for file in f.glob("tokenizer*")],
         "has no tokenizer; put the model's tokenizer.json beside its weights",

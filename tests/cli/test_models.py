@@ -1,0 +1,125 @@
+"""Commands on a Hugging Face model, and what they say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import Result
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+
+from softmax_bottleneck.logprobs.sources.hf_model import quiet
+
+Bottleneck = Callable[..., Result]
+WINDOWS = ("--data", "text.txt", "--context-length", "12", "--stride", "6")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models, ``gpt`` (padded) and ``llama``, a tokenizer in each, and a text."""
+    folder = tmp_path_factory.mktemp("models")
+    words = {f"w{number}": number for number in range(40)}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    with quiet() as transformers, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        gpt = transformers.GPT2Config(
+            vocab_size=44, n_embd=6, n_layer=1, n_head=2, n_positions=32, initializer_range=1.0
+        )
+        llama = transformers.LlamaConfig(
+            vocab_size=40, hidden_size=6, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+        )
+        for name, model in {
+            "gpt": transformers.GPT2LMHeadModel(gpt),
+            "llama": transformers.LlamaForCausalLM(llama),
+        }.items():
+            model.save_pretrained(folder / name)
+            transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / name)
+    drawn = np.random.default_rng(0).integers(0, 40, 120)
+    (folder / "text.txt").write_text(" ".join(f"w{word}" for word in drawn))
+    return folder
+
+
+@pytest.fixture
+def here(saved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in the folder of the models."""
+    monkeypatch.chdir(saved)
+    return saved
+
+
+def test_rank(here: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", "gpt", *WINDOWS, "--estimate-hidden-size", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    # A LayerNorm without offset: one dimension fewer than the bound.
+    assert (found["bound"]["raw"], found["rank"]["value"]) == (7, 6)
+    assert (found["vocab"], found["vocab_tokenizer"]["vocab"]) == (44, 40)
+    assert found["source"]["kind"] == "hugging-face"
+    assert (found["source"]["context_length"], found["source"]["stride"], found["source"]["least_context"]) == (
+        12,
+        6,
+        7,
+    )
+    assert found["hidden_size_estimate"]["value"] == 5
+    assert found["head_analysis"]["tied"]
+    shown = bottleneck("rank", "gpt", *WINDOWS).stdout
+    assert "rank, no padding" in shown
+    assert "44 rows, 40 tokens in the tokenizer" in shown
+
+
+def test_dry_run_says_what_it_would_take(here: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", "gpt", *WINDOWS, "--dry-run", "--json", "-")
+    found = json.loads(done.stdout)
+    assert (found["method"], found["contexts"]) == ("factored", 113)
+    assert found["memory_bytes"] > 0
+    shown = bottleneck("rank", "gpt", *WINDOWS, "--dry-run").stdout
+    assert "time    about" in shown
+    assert "factored (the head's factors have 7 columns)" in shown
+
+
+def test_gradient(here: Path, bottleneck: Bottleneck) -> None:
+    found = json.loads(bottleneck("gradient", "llama", *WINDOWS, "--json", "-").stdout)
+    assert 0 < found["kept"] < 1
+    assert found["directions"] == 6
+    assert "% of the gradient's norm gets through" in bottleneck("gradient", "llama", *WINDOWS).stdout
+
+
+def test_dump_compare_kld_and_spectrum(here: Path, bottleneck: Bottleneck, tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    done = bottleneck("dump", "gpt", *WINDOWS, "--vocab", "tokenizer", "--out", store)
+    assert done.stdout == f"{store}: 113 contexts × 40 tokens, float32\n", done.stderr
+    compared = bottleneck("compare", store, "llama", *WINDOWS, "--examples", "2")
+    assert compared.exit_code == 0, compared.stderr
+    assert "where llama is better" in compared.stdout
+    assert "w" in compared.stdout.split("▸")[1]
+    one = json.loads(bottleneck("kld", "gpt", *WINDOWS, "--vocab", "tokenizer", "--json", "-").stdout)
+    other = json.loads(bottleneck("kld", store, "--json", "-").stdout)
+    assert one["kld"] == pytest.approx(other["kld"], rel=1e-6)
+    drawn = bottleneck("spectrum", "gpt", "llama", *WINDOWS, "--out", tmp_path / "two.png")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert (tmp_path / "two.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rank", "gpt", "--data", "text.txt", "--context-length", "33"], "more than the 32 tokens the model can read"),
+        (["rank", "gpt", *WINDOWS[:4], "--stride", "13"], "--stride must be between 1 and --context-length"),
+        (
+            ["rank", "gpt", "--data", "text.txt", "--context-length", "12", "--method", "factored", "--revision", "x"],
+            "",
+        ),
+        (["gradient", "text.txt"], "text.txt is no SOURCE"),
+        (["compare", "gpt", "llama", *WINDOWS], "do not predict the same tokens"),
+    ],
+)
+def test_sentences(here: Path, bottleneck: Bottleneck, arguments: list[str], sentence: str) -> None:
+    done = bottleneck(*arguments)
+    assert done.exit_code == (1 if sentence else 0)
+    assert sentence in done.stderr
