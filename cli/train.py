@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import rich_click as click
@@ -14,21 +15,37 @@ from .options import device_option, example, progress
 )
 @click.option("--preset", metavar="NAME", help="A configuration from 'bottleneck presets'.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A configuration as a JSON file.")
+@click.option(
+    "--finetune",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Go on from a finished run's weights with averaged SGD until validation no longer improves.",
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting, as training.epochs=3.")
 @click.option("--resume", is_flag=True, help="Fail unless there is an unfinished or finished run to continue.")
 @device_option
 def command(
-    preset: str | None, config_file: Path | None, out: Path, settings: tuple[str, ...], resume: bool, device: str
+    preset: str | None,
+    config_file: Path | None,
+    finetune: Path | None,
+    out: Path,
+    settings: tuple[str, ...],
+    resume: bool,
+    device: str,
 ) -> None:
     """Train a language model into a run folder.
 
-    An interrupted run continues where its last saved state left it when the same command is given again.
+    An interrupted run continues where its last saved state left it when the same command is given again. Under
+    torchrun several processes train one model, each on its share of the batch.
     """
-    if (preset is None) == (config_file is None) and not (resume and preset is None):
-        raise click.UsageError("give one of --preset NAME and --config FILE ('bottleneck presets' lists the names)")
+    given = sum(option is not None for option in (preset, config_file, finetune))
+    if given != 1 and not (resume and given == 0):
+        raise click.UsageError(
+            "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names)"
+        )
     from softmax_bottleneck.checkpoint import read_config
-    from softmax_bottleneck.training import fit, override, read
+    from softmax_bottleneck.training import finetuning, fit, override, read
     from softmax_bottleneck.training.fit import configuration_of
     from softmax_bottleneck.training.presets import find
 
@@ -38,9 +55,13 @@ def command(
         config = find(preset).config
     elif config_file is not None:
         config = read(config_file)
+    elif finetune is not None:
+        config = finetuning(finetune)
     else:
         config = configuration_of(saved)
     done = fit(override(config, settings), out, device=device, progress=progress())
+    if os.environ.get("RANK", "0") != "0":
+        return
     click.echo(
         f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
         f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"

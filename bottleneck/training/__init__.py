@@ -1,12 +1,14 @@
 """Training: configuration, presets, and a loop that can be killed at any instant."""
 
-from .config import OptimizerConfig, RunConfig, TrainingConfig, override, parse, read
+from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse, read
 from .evaluate import Evaluation, evaluate
+from .finetune import finetuning
 from .fit import FitResult, fit
 from .presets import PRESETS, Preset
 
 __all__ = [
     "PRESETS",
+    "AveragingConfig",
     "Evaluation",
     "FitResult",
     "OptimizerConfig",
@@ -14,6 +16,7 @@ __all__ = [
     "RunConfig",
     "TrainingConfig",
     "evaluate",
+    "finetuning",
     "fit",
     "override",
     "parse",

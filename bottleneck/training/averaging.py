@@ -58,7 +58,8 @@ class WeightAverage:
     def restore(self, tensors: Mapping[str, Tensor], steps: int | None) -> None:
         """Take up what `tensors` and ``steps`` were."""
         self.steps = steps
-        self._averages = {name: tensor.to(self._weights[name].device) for name, tensor in tensors.items()}
+        weights = self._weights.items() if tensors else ()
+        self._averages = {name: tensors[name].to(weight.device) for name, weight in weights}
 
     @torch.no_grad()
     def _fill(self, tensors: Mapping[str, Tensor]) -> None:

@@ -35,17 +35,22 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def configure(corpus: Path) -> Callable[..., RunConfig]:
-    """A configuration of a tiny run: ``head`` is the head's dictionary, other settings go to their sections."""
+    """A configuration of a tiny run: ``head``, ``backbone`` and ``optimizer``, and the rest for training."""
 
     def configure(
-        *, head: dict[str, Any] | None = None, optimizer: dict[str, Any] | None = None, **training: Any
+        *,
+        head: dict[str, Any] | None = None,
+        backbone: dict[str, Any] | None = None,
+        optimizer: dict[str, Any] | None = None,
+        **training: Any,
     ) -> RunConfig:
         return parse(
             {
                 "corpus": str(corpus),
                 "seed": training.pop("seed", 3),
                 "model": {
-                    "backbone": {
+                    "backbone": backbone
+                    or {
                         "name": "lstm",
                         "embedding_size": 4,
                         "hidden_size": 8,

@@ -1,24 +1,71 @@
-"""Every preset is a valid configuration of a model that can be built; siblings are about equal in size."""
+"""Every preset trains, has the size that its paper prints, and siblings are about equal in size."""
 
 from __future__ import annotations
 
-import pytest
-import torch
+import json
+from pathlib import Path
 
-from softmax_bottleneck import heads
+import pytest
+
+from softmax_bottleneck import checkpoint, heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_model import LanguageModel
-from softmax_bottleneck.training import PRESETS
-from softmax_bottleneck.training.presets import DEMO_HEADS, Preset, find
+from softmax_bottleneck.training import PRESETS, RunConfig, fit
+from softmax_bottleneck.training.config import parse
+from softmax_bottleneck.training.presets import Preset, find
+from softmax_bottleneck.training.presets.laptop import DEMO_HEADS
+
+POINTWISE = ("softmax", "sigsoftmax", "gss", "lms-plif")
+"""The heads that take hidden states of the embeddings' size as they are."""
+
+
+def _small(preset: Preset, corpus: Path) -> RunConfig:
+    """The same model with small layers, on a small text, for one epoch."""
+    values = preset.config.model_dump(mode="json")
+    backbone, head = values["model"]["backbone"], values["model"]["head"]
+    backbone["embedding_size"] = head["embedding_size"] = 4
+    if "hidden_sizes" in backbone:
+        backbone["hidden_sizes"] = [size // 100 for size in backbone["hidden_sizes"]]
+        backbone["hidden_sizes"][-1] = 4 if head["name"] in POINTWISE else 6
+    else:
+        backbone["hidden_size"] = 8
+    head |= {"knots": 50} if "knots" in head else {}
+    values["training"] |= {"epochs": 1, "batch_size": 4, "bptt": 35}
+    values["corpus"] = str(corpus)
+    return parse(values, where="the test")
 
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
-def test_it_builds_a_model_that_learns(preset: Preset) -> None:
-    model = LanguageModel(preset.config.model, vocab_size=50)
-    assert type(model.head) is heads.REGISTRY[preset.head]
-    ids = torch.randint(50, (5, 2))
-    model.head.nll(model.hidden(ids[:-1])[0], ids[1:]).backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
+def test_it_trains(preset: Preset, corpus: Path, tmp_path: Path) -> None:
+    done = fit(_small(preset, corpus), tmp_path, device="cpu")
+    assert type(checkpoint.load(done.path).model.head) is heads.REGISTRY[preset.head]
+    row = json.loads((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert row["step"] >= 2
+    assert row["valid_perplexity"] < 100
+
+
+PUBLISHED = {
+    "ptb-softmax": 24.2, "ptb-mos": 21.5, "ptb-moc": 21.5, "ptb-sigsoftmax": 24.22, "ptb-gss": 24.22,
+    "ptb-lms-plif": 24.32, "text8-softmax": 8.42, "text8-mos7": 8.45, "text8-mos10": 8.43, "1b-softmax": 119,
+    "1b-mos7": 113, "wt2-mos": 35,
+}  # fmt: skip
+"""Millions of parameters, to the digits that are printed: MoS paper, tables 1 to 3 and 12; Parthiban et al. 2021."""
+
+SIZES = {"ptb": 10_000, "wikitext-2": 33_278, "text8": 27, "one-billion": 100_000}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_papers_sizes(name: str) -> None:
+    preset = find(name)
+    digits = len(str(PUBLISHED[name]).partition(".")[2])
+    parameters = preset.parameters(SIZES[preset.config.corpus])
+    assert parameters is not None
+    assert round(parameters / 1e6, digits) == PUBLISHED[name]
+
+
+def test_the_size_of_wikitexts_softmax() -> None:
+    """33M in both papers, which is 33.56 million without its fraction."""
+    assert find("wt2-softmax").parameters(33_278) == 33_556_078
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -32,19 +79,30 @@ def test_its_name_finds_it(name: str) -> None:
 
 def test_what_there_is() -> None:
     assert {name for name in PRESETS if name.startswith("demo-")} == {f"demo-{head}" for head in DEMO_HEADS}
-    ptb = {"softmax", "moc", "mos", "lms-plif", "sigsoftmax"}
-    assert {name for name in PRESETS if name.startswith("ptb-small-")} == {f"ptb-small-{head}" for head in ptb}
+    small = {"softmax", "moc", "mos", "lms-plif", "sigsoftmax"}
+    every = {"softmax", "moc", "mos", "sigsoftmax", "gss", "lms-plif", "mos-plif"}
+    assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-small"} == small
+    assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-small-awd"} == every
+    for family in ("ptb", "wt2"):
+        assert {f"{family}-{head}" for head in every} | {f"{family}-softmax-mos-settings"} <= set(PRESETS)
+    assert {name for name in PRESETS if "mos-k" in name} == {f"ptb-mos-k{k}" for k in (1, 3, 5, 10, 15, 20)}
+    assert {preset.name for preset in PRESETS.values() if preset.family == "text8"} == {
+        "text8-softmax",
+        "text8-mos7",
+        "text8-mos10",
+    }
+    assert {preset.name for preset in PRESETS.values() if preset.family == "1b"} == {"1b-softmax", "1b-mos7"}
 
 
-@pytest.mark.parametrize(("family", "vocab_size"), [("demo", 2650), ("ptb-small", 10_000)])
+@pytest.mark.parametrize(("family", "vocab_size"), [("demo", 2650), ("ptb-small", 10_000), ("ptb-small-awd", 10_000)])
 def test_siblings_are_about_equal_in_size(family: str, vocab_size: int) -> None:
     """Within a tenth of the plain softmax, apart from PLIF's own knots; nothing else differs between them."""
     sizes = {}
     for preset in PRESETS.values():
         if preset.family == family:
-            with torch.device("meta"):
-                model = LanguageModel(preset.config.model, vocab_size=vocab_size)
-            sizes[preset.head] = model.parameter_count() - preset.config.model.head.settings.get("knots", 0)
+            parameters = preset.parameters(vocab_size)
+            assert parameters is not None
+            sizes[preset.head] = parameters - preset.config.model.head.settings.get("knots", 0)
     assert max(sizes.values()) <= 1.1 * sizes["softmax"], sizes
     assert min(sizes.values()) >= sizes["softmax"], sizes
     siblings = [preset for preset in PRESETS.values() if preset.family == family]
@@ -59,5 +117,5 @@ def test_parameters_are_counted_at_the_corpuss_vocabulary() -> None:
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(ConfigurationError, match="unknown preset 'ptb-mos'; known presets are demo-softmax"):
-        find("ptb-mos")
+    with pytest.raises(ConfigurationError, match="unknown preset 'ptb-mo'; known presets are demo-softmax"):
+        find("ptb-mo")

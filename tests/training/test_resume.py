@@ -82,7 +82,27 @@ def test_a_kill_at_every_third_change_in_turn(
     head: dict[str, Any], optimizer: dict[str, Any], tmp_path: Path, configure: Configure, contents: Contents
 ) -> None:
     """One folder, killed again and again, a little later each time."""
-    config = configure(head=head, optimizer=optimizer, save_every=4)
+    _kill_in_turn(configure(head=head, optimizer=optimizer, save_every=4), tmp_path, contents)
+
+
+def test_kills_with_all_that_awd_lstm_draws_and_averages(
+    tmp_path: Path, configure: Configure, contents: Contents
+) -> None:
+    """Dropped weights, random lengths, columns in turn, averages from the second epoch on."""
+    config = configure(
+        backbone={"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6]},
+        head={"name": "mos", "components": 2, "context_dropout": 0.3},
+        optimizer={"name": "sgd", "learning_rate": 1.0, "clip": 0.25},
+        averaging={"start": "epoch", "epoch": 1},
+        bptt_deviation=3.0,
+        micro_batch_size=3,
+        epochs=3,
+        save_every=5,
+    )
+    _kill_in_turn(config, tmp_path, contents)
+
+
+def _kill_in_turn(config: RunConfig, tmp_path: Path, contents: Contents) -> None:
     with _disk():
         fit(config, tmp_path / "whole", device="cpu")
     kills = 0

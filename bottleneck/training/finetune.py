@@ -1,0 +1,35 @@
+"""The last stage of AWD-LSTM: averaged SGD from the best weights until validation no longer improves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..checkpoint import read_config
+from .config import RunConfig, override
+from .fit import configuration_of
+
+
+def finetuning(run: str | Path) -> RunConfig:
+    """Return the configuration that continues a finished run: its own, its weights averaged from the first step on.
+
+    It stops by the same criterion that starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval.
+
+    Args:
+        run: folder of the finished run.
+
+    Raises:
+        RunError: there is no run.
+    """
+    config = configuration_of(read_config(Path(run)))
+    interval = config.training.averaging.interval
+    return override(
+        config,
+        [
+            f"initial={Path(run).resolve()}",
+            'training.averaging.start="epoch"',
+            "training.averaging.epoch=0",
+            f"training.stop_interval={interval}",
+            'training.optimizer.schedule="constant"',
+            "training.optimizer.warmup_steps=0",
+        ],
+    )

@@ -1,0 +1,93 @@
+"""PyTorch's launcher with two processes against one, killed and continued, and with one of them dying."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.training import RunConfig, fit
+from softmax_bottleneck.training.distributed import Team
+
+Configure = Callable[..., RunConfig]
+Contents = Callable[[Path], dict[str, bytes]]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+PROGRAM = "import sys\nfrom softmax_bottleneck.cli import main\nmain(sys.argv[1:], prog_name='bottleneck')\n"
+DIES = """
+import os
+from softmax_bottleneck.training import loop
+step = loop.Loop._step
+def dies(self, *rest):
+    if self.state.step == 7 and self.team.index == 1:
+        os._exit(9)
+    return step(self, *rest)
+loop.Loop._step = dies
+"""
+
+
+def _launch(folder: Path, config: RunConfig, out: str, *, before: str = "") -> subprocess.CompletedProcess[str]:
+    (folder / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    (folder / "program.py").write_text(before + PROGRAM, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "program.py"]
+    command = [*launcher, "train", "--config", "config.json", "--out", out, "--device", "cpu"]
+    return subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_two_processes_train_as_one(tmp_path: Path, configure: Configure) -> None:
+    """Without dropout nothing is drawn, and the mean of two halves' gradients is the batch's."""
+    config = configure(
+        backbone={
+            "name": "awd-lstm",
+            "embedding_size": 4,
+            "hidden_sizes": [8],
+            "dropout_embedding": 0.0,
+            "dropout_input": 0.0,
+            "dropout_output": 0.0,
+            "weight_drop": 0.0,
+        },
+        optimizer={"name": "sgd", "learning_rate": 1.0},
+        micro_batch_size=1,
+        averaging={"start": "epoch", "epoch": 1},
+    )
+    done = _launch(tmp_path, config, "two")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test perplexity") == 1
+    fit(config, tmp_path / "one", device="cpu")
+    for together, alone in zip(_metrics(tmp_path / "two"), _metrics(tmp_path / "one"), strict=True):
+        assert together == pytest.approx(alone, rel=1e-4)
+
+
+def test_a_process_that_dies_ends_all_and_the_run_continues(
+    tmp_path: Path, configure: Configure, contents: Contents
+) -> None:
+    """Each process's own random state is saved, so that the end is the same as without the fault."""
+    config = configure()
+    started = time.monotonic()
+    broken = _launch(tmp_path, config, "run", before=DIES)
+    assert broken.returncode != 0
+    assert time.monotonic() - started < 60
+    assert [file.name for file in (tmp_path / "run" / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
+    for out in ("run", "whole"):
+        done = _launch(tmp_path, config, out)
+        assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_columns_that_cannot_be_shared() -> None:
+    assert [Team(index, 3).share(12) for index in range(3)] == [slice(0, 4), slice(4, 8), slice(8, 12)]
+    with pytest.raises(ConfigurationError, match="batch_size=20 columns cannot be shared equally by 3 processes"):
+        Team(1, 3).share(20)

@@ -1,0 +1,207 @@
+"""Averaging, early stopping, starting from another run, and columns in turn, as whole runs show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from softmax_bottleneck import checkpoint
+from softmax_bottleneck.errors import RunError, TrainingError
+from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
+from softmax_bottleneck.training.triggers import is_non_monotone
+
+Configure = Callable[..., RunConfig]
+SGD = {"name": "sgd", "learning_rate": 2.0, "schedule": "constant", "warmup_steps": 0}
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def _state(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = (folder / "trainer_state").iterdir()
+    return load_file(file)
+
+
+def test_averages_are_evaluated_and_kept(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of the weights after every step from the second epoch on; the steps themselves go on as before."""
+    seen: list[np.ndarray[Any, Any]] = []
+    step = torch.optim.SGD.step
+
+    def watched(optimizer: torch.optim.SGD) -> None:
+        step(optimizer)
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        (embedding,) = (weight for weight in weights if weight.shape == (13, 4))
+        seen.append(embedding.detach().numpy().astype(np.float64))
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    settings = {"epochs": 3, "dropout": 0.0, "optimizer": SGD}
+    fit(configure(**settings, averaging={"start": "epoch", "epoch": 1}), tmp_path / "run", device="cpu")
+    *epochs, _ = _rows(tmp_path / "run")
+    first = epochs[0]["step"]
+    assert [row["averaged_steps"] for row in epochs] == [0, first, 2 * first]
+    name = "backbone.embedding.weight"
+    found = _state(tmp_path / "run")[f"average.{name}"].numpy()
+    np.testing.assert_allclose(found, np.mean(seen[first:], 0), rtol=1e-5, atol=1e-6)
+    assert epochs[-1]["best"]
+    assert np.array_equal(checkpoint.read_tensors(tmp_path / "run" / "model.safetensors")[name], found)
+    monkeypatch.undo()
+    fit(configure(**settings), tmp_path / "plain", device="cpu")
+    assert torch.equal(_state(tmp_path / "plain")[f"model.{name}"], _state(tmp_path / "run")[f"model.{name}"])
+
+
+def test_averaging_starts_when_validation_worsens(tmp_path: Path, configure: Configure) -> None:
+    averaging = {"start": "non-monotone", "interval": 1}
+    config = configure(epochs=30, optimizer={**SGD, "learning_rate": 12.0}, averaging=averaging, bptt=6)
+    fit(config, tmp_path, device="cpu")
+    *epochs, _ = _rows(tmp_path)
+    losses = [row["valid_loss"] for row in epochs]
+    fired = next(epoch for epoch in range(1, 31) if is_non_monotone(losses[:epoch], 1))
+    averaged = [row["averaged_steps"] for row in epochs]
+    assert fired < 30
+    assert averaged == [0] * fired + [(epoch + 1) * epochs[0]["step"] for epoch in range(30 - fired)]
+
+
+def test_it_stops_when_validation_no_longer_improves(tmp_path: Path, configure: Configure) -> None:
+    config = configure(epochs=60, stop_interval=2, optimizer={**SGD, "learning_rate": 12.0})
+    fit(config, tmp_path, device="cpu")
+    *epochs, _ = _rows(tmp_path)
+    losses = [row["valid_loss"] for row in epochs]
+    assert len(losses) < 60
+    assert [is_non_monotone(losses[:epoch], 2) for epoch in range(1, len(losses) + 1)] == [
+        *[False] * (len(losses) - 1),
+        True,
+    ]
+
+
+def test_random_lengths_scale_the_learning_rate(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, taken = [], []
+    accumulate, set_rate = loop.accumulate, loop.optimizers.set_learning_rate
+    monkeypatch.setattr(
+        loop, "accumulate", lambda o, x, *rest, **more: (taken.append(len(x)), accumulate(o, x, *rest, **more))[1]
+    )
+    monkeypatch.setattr(loop.optimizers, "set_learning_rate", lambda o, rate: (rates.append(rate), set_rate(o, rate)))
+    fit(configure(optimizer=SGD, bptt=12, bptt_deviation=4.0), tmp_path, device="cpu")
+    assert rates == pytest.approx([2.0 * length / 12 for length in taken])
+    assert len(set(taken)) > 3
+
+
+def test_columns_in_turn_give_the_same_gradient(tmp_path: Path, configure: Configure) -> None:
+    """Three columns and then the one that is left, weighted as they are many."""
+    settings = {"dropout": 0.0, "optimizer": SGD}
+    fit(configure(**settings), tmp_path / "whole", device="cpu")
+    fit(configure(**settings, micro_batch_size=3), tmp_path / "parts", device="cpu")
+    whole, parts = _state(tmp_path / "whole"), _state(tmp_path / "parts")
+    for name, tensor in whole.items():
+        if name.startswith(("model.", "carried.")):
+            torch.testing.assert_close(parts[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_products_leave_the_weights_in_float32(tmp_path: Path, configure: Configure) -> None:
+    settings = {"dropout": 0.0, "epochs": 3}
+    narrow = fit(configure(**settings, precision="bfloat16"), tmp_path / "narrow", device="cpu")
+    wide = fit(configure(**settings), tmp_path / "wide", device="cpu")
+    tensors = _state(narrow.path)
+    assert {tensor.dtype for name, tensor in tensors.items() if name.startswith(("model.", "carried."))} == {
+        torch.float32
+    }
+    assert narrow.test.loss != wide.test.loss
+    assert narrow.test.loss == pytest.approx(wide.test.loss, rel=0.02)
+
+
+def test_finetuning(tmp_path: Path, configure: Configure) -> None:
+    """It starts from the best weights, averages from the first step on, and stops by itself."""
+    first = fit(configure(epochs=6, optimizer=SGD, dropout=0.0), tmp_path / "first", device="cpu")
+    config = finetuning(first.path)
+    assert config.model == RunConfig.model_validate(config.model_dump()).model
+    config = override(config, ["training.epochs=40", "training.optimizer.learning_rate=1e-9"])
+    still = fit(config, tmp_path / "still", device="cpu")
+    assert still.test.loss == pytest.approx(first.test.loss, rel=1e-6)
+    config = override(config, ["training.optimizer.learning_rate=0.5"])
+    done = fit(config, tmp_path / "done", device="cpu")
+    *epochs, _ = _rows(done.path)
+    assert epochs[0]["averaged_steps"] == epochs[0]["step"]
+    assert min(row["valid_loss"] for row in epochs) < min(row["valid_loss"] for row in _rows(first.path)[:-1])
+    assert checkpoint.load(done.path).config["initial"] == str(first.path)
+
+
+def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: Path) -> None:
+    first = fit(configure(), tmp_path / "first", device="cpu")
+    config = finetuning(first.path)
+    with pytest.raises(RunError, match=r"does not fit its config\.json"):
+        fit(override(config, ["model.backbone.hidden_size=9"]), tmp_path / "other", device="cpu")
+    for split in ("train", "valid", "test"):
+        text = (corpus / f"{split}.txt").read_text(encoding="utf-8")
+        (tmp_path / f"{split}.txt").write_text(text.replace("w3", "x"), encoding="utf-8")
+    with pytest.raises(RunError, match="was trained with another vocabulary than that of"):
+        fit(override(config, [f"corpus={tmp_path}"]), tmp_path / "other", device="cpu")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(RunError, match="there is no run folder"):
+        finetuning(tmp_path / "nothing")
+
+
+def test_another_initial_run_is_another_configuration(tmp_path: Path, configure: Configure) -> None:
+    first = fit(configure(), tmp_path / "first", device="cpu")
+    config = finetuning(first.path)
+    fit(config, tmp_path / "run", device="cpu")
+    (tmp_path / "run" / "COMPLETE").unlink()
+    fit(configure(seed=4), tmp_path / "second", device="cpu").path.rename(tmp_path / "moved")
+    first.path.rename(tmp_path / "away")
+    (tmp_path / "moved").rename(first.path)
+    with pytest.raises(RunError, match=r"different configuration: initial_sha256 \(was '"):
+        fit(config, tmp_path / "run", device="cpu")
+
+
+def test_out_of_memory_names_the_remedy_and_it_helps(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accumulate, steps = loop.accumulate, iter(range(100))
+
+    def limited(objective: Any, inputs: torch.Tensor, *rest: Any, columns: int | None) -> Any:
+        if next(steps) >= 7 and (columns is None or columns > 2):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+        return accumulate(objective, inputs, *rest, columns=columns)
+
+    monkeypatch.setattr(loop, "accumulate", limited)
+    text = r"out of memory at step 7; the last saved state is kept in .*--set training\.micro_batch_size=2"
+    with pytest.raises(TrainingError, match=text):
+        fit(configure(), tmp_path, device="cpu")
+    assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
+    fit(configure(micro_batch_size=2), tmp_path, device="cpu")
+    assert (tmp_path / "COMPLETE").exists()
+
+
+def test_an_error_that_is_not_about_memory_is_left_alone(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(loop, "accumulate", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        fit(configure(), tmp_path, device="cpu")
+
+
+def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Configure) -> None:
+    """Its configuration lacks the settings that came later; they are at their defaults."""
+    fit(configure(), tmp_path, device="cpu")
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    del config["initial"]
+    for key in ("averaging", "bptt_deviation", "micro_batch_size", "precision", "compile", "stop_interval"):
+        del config["training"][key]
+    file.write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "COMPLETE").unlink()
+    fit(configure(), tmp_path, device="cpu")
+    (tmp_path / "COMPLETE").unlink()
+    with pytest.raises(RunError, match=r"training\.precision \(was 'float32', now 'bfloat16'\)"):
+        fit(configure(precision="bfloat16"), tmp_path, device="cpu")
