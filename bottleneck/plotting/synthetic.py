@@ -33,7 +33,7 @@ def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
         best = rows.dropna(subset=[f"best_{metric}"])
         if len(best):
             label = f"{model}, best context vectors"
-            ax.plot(best["dim"], scale * best[f"best_{metric}"], "--", color=line.get_color(), linewidth=1, label=label)
+            ax.plot(best["dim"], scale * best[f"best_{metric}"], "--", color="black", linewidth=1, label=label)
     ax.set_xscale("log")
     dims = sorted(summary["dim"].unique())
     ax.set_xticks(dims, [str(dim) for dim in dims])
