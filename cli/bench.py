@@ -61,3 +61,21 @@ def heads(shrink: int, device: str, json_to: str | None) -> None:
           for goal in values["asked"]),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)
+
+
+@command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
+@click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Of the model.")
+@click.option("--contexts", type=click.IntRange(min=1), default=4096, show_default=True, metavar="N")
+@json_option
+def hugging_face(size: str, contexts: int, json_to: str | None) -> None:
+    """Time the rank of a random model's outputs against the model's own forward pass: minutes for GPT-2's size."""
+    from softmax_bottleneck.bench import bench_hugging_face
+
+    check_outputs(json_to)
+    values = bench_hugging_face(size=size, contexts=contexts, progress=progress())
+    lines = [
+        *(f"{name:>34}  {case['result']['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB above the model"
+          for name, case in values["cases"].items()),
+        *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
+    ]  # fmt: skip
+    emit(values, "\n".join(lines), json_to)

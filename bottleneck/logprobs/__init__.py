@@ -1,9 +1,9 @@
 """From a model or a file to the matrix of log-probabilities, and the measurements on it."""
 
 from .base import Block, Bound, FactorRows, HeadFunction, Source
-from .compare import Comparison, compare
+from .comparison import Comparison, compare
 from .cost import CostEstimate, estimate_cost
-from .gradient import GradientReport, gradient
+from .head_gradient import GradientReport, gradient
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .measure import kld, rank
 from .sources import Adapter, HuggingFaceOptions, open_source

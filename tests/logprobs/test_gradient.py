@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from softmax_bottleneck import gradient, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.logprobs import Source, open_source
-from softmax_bottleneck.logprobs.gradient import jacobian, orthonormal_basis
+from softmax_bottleneck.logprobs.head_gradient import jacobian, orthonormal_basis
 from softmax_bottleneck.logprobs.sources import RunSource
 
 
