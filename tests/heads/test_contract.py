@@ -102,6 +102,48 @@ def test_gradients_are_those_of_the_formula(
     torch.testing.assert_close(ours, theirs, rtol=1000 * EPS, atol=100 * EPS)
 
 
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("moc", {"components": 1}),
+    ("mos", {"components": 1}),
+    ("gss", {"c": 0.5, "k": 0.5}),
+    ("gss", {"k": 1.0}),
+    ("lms-plif", {"learn_slopes": False}),
+    ("lms-plif", {"knots": 1}),
+    ("mos-plif", {"components": 1, "learn_slopes": False}),
+    ("lms-net", {"hidden_units": 1}),
+    ("doc", {"components": (0, 2)}),
+    ("doc", {"components": 1, "layer_sizes": None}),
+    ("mixtape", {"components": 2}),
+    ("mixtape", {"components": 8, "gate_size": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), OPTIONS)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradcheck_of_options(name: str, settings: dict[str, Any], reduction: Any, make: Make) -> None:
+    head, targets = make(name, **settings), torch.tensor([[3, 0], [-1, 6]])
+    hidden = torch.randn(2, 2, 5, dtype=torch.float64, requires_grad=True)
+
+    def nll(hidden: Tensor, *_: Tensor) -> Tensor:
+        return head.nll(hidden, targets, reduction=reduction, ignore_index=-1)
+
+    assert torch.autograd.gradcheck(nll, (hidden, *(p for p in head.parameters() if p.requires_grad)))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "text"),
+    [
+        ("gss", {"k": 0.0}, "finite c and k > 0, not c = -1.5, k = 0.0"),
+        ("gss", {"c": float("inf")}, "finite c and k > 0, not c = inf"),
+        ("mixtape", {"components": 1}, "a power of two from 2, not 1"),
+        ("mixtape", {"components": 6}, "a power of two from 2, not 6"),
+    ],
+)
+def test_impossible_options(name: str, wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        heads.build(name, hidden_size=5, vocab_size=7, **wrong)
+
+
 @every_head
 def test_log_prob_has_gradients_too(name: str, make: Make) -> None:
     head, hidden = make(name), torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
