@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from .options import check_outputs, device_option, emit, example, json_option, progress
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.checkpoint import Run
+    from softmax_bottleneck.corpora import Corpus
+    from softmax_bottleneck.evaluation import Dynamic
+    from softmax_bottleneck.training import Evaluation
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("eval", epilog=example("bottleneck eval demo/runs/mos --split valid"))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--data", metavar="CORPUS", help="Another corpus than the run's own.")
 @click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True)
+@click.option("--dynamic", is_flag=True, help="Dynamic evaluation: go on learning from the text on the way.")
+@click.option("--cache", is_flag=True, help="Mix in a continuous cache, its settings chosen on the validation split.")
+@click.option("--learning-rate", type=POSITIVE, help="η of dynamic evaluation.  [default: 0.002]")
+@click.option("--decay", type=click.FloatRange(0, 1), help="λ of dynamic evaluation.  [default: 0.075]")
+@click.option("--epsilon", type=POSITIVE, help="ε of dynamic evaluation.  [default: 0.001]")
+@click.option(
+    "--scaling", type=click.Choice(["sum", "mean"]), help="Of the squared gradients η and ε go with.  [default: sum]"
+)
+@click.option("--window", type=click.IntRange(min=1), help="Contexts the cache holds.  [default: 500]")
 @device_option
 @json_option
-def command(run: Path, data: str | None, split: str, device: str, json_to: str | None) -> None:
+def command(
+    run: Path,
+    data: str | None,
+    split: str,
+    dynamic: bool,
+    cache: bool,
+    learning_rate: float | None,
+    decay: float | None,
+    epsilon: float | None,
+    scaling: str | None,
+    window: int | None,
+    device: str,
+    json_to: str | None,
+) -> None:
     """Compute the exact perplexity of a run: every token but the first, in one sequence."""
+    rates: dict[str, Any] = {"learning_rate": learning_rate, "decay": decay, "epsilon": epsilon, "scaling": scaling}
+    given = {name: value for name, value in rates.items() if value is not None}
+    if dynamic and cache:
+        raise click.UsageError("give one of --dynamic and --cache")
+    if given and not dynamic:
+        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --dynamic")
+    if window is not None and not cache:
+        raise click.UsageError("--window goes with --cache")
     from softmax_bottleneck.checkpoint import corpus_of, load
+    from softmax_bottleneck.evaluation import Cache, Dynamic
     from softmax_bottleneck.training import evaluate
     from softmax_bottleneck.training.fit import resolve_device
 
@@ -25,12 +67,52 @@ def command(run: Path, data: str | None, split: str, device: str, json_to: str |
     loaded = load(run)
     corpus = corpus_of(loaded, data)
     model = loaded.model.to(resolve_device(device))
-    scores = evaluate(model, corpus.split(split), progress=progress())
+    settings: dict[str, Any]
+    if dynamic:
+        chosen = Dynamic(**given)
+        scores, how, settings = _dynamic(loaded, corpus, split, chosen), "dynamic", asdict(chosen)
+    elif cache:
+        scores, settings = _cached(loaded, corpus, split, window or Cache.window)
+        how = "cache"
+    else:
+        scores, how, settings = evaluate(model, corpus.split(split), progress=progress()), "static", {}
+    bits = scores.loss / math.log(2)
     values = {
         "source": {"path": str(run), "kind": "run", "corpus": corpus.name, "split": split},
+        "how": how,
+        "settings": settings,
         "tokens": scores.tokens,
         "loss": scores.loss,
+        "bits": bits,
         "perplexity": scores.perplexity,
     }
-    text = f"{split} perplexity {scores.perplexity:.3f} (loss {scores.loss:.5f} nats, {scores.tokens:,} tokens)"
+    by = {"static": "", "dynamic": " by dynamic evaluation", "cache": " with a cache"}[how]
+    text = (
+        f"{split} perplexity{by} {scores.perplexity:.3f} (loss {scores.loss:.5f} nats, {bits:.5f} bits, "
+        f"{scores.tokens:,} tokens)"
+    )
     emit(values, text, json_to)
+
+
+def _dynamic(run: Run, corpus: Corpus, split: str, settings: Dynamic) -> Evaluation:
+    from softmax_bottleneck.checkpoint import MODEL
+    from softmax_bottleneck.evaluation import dynamic_evaluate, gradient_statistics
+    from softmax_bottleneck.evaluation.statistics import FILE
+    from softmax_bottleneck.files import sha256_file
+
+    statistics = gradient_statistics(
+        run.model,
+        corpus.split("train"),
+        file=run.path / FILE,
+        identity=f"{sha256_file(run.path / MODEL)} {corpus.sha256}",
+        progress=progress(),
+    )
+    return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress())
+
+
+def _cached(run: Run, corpus: Corpus, split: str, window: int) -> tuple[Evaluation, dict[str, Any]]:
+    from softmax_bottleneck.evaluation import cache_evaluate, tune_cache
+
+    settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress())
+    scores = cache_evaluate(run.model, corpus.split(split), settings, progress=progress())
+    return scores, {**asdict(settings), "chosen_on": "valid"}

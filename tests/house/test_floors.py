@@ -23,6 +23,7 @@ FLOORS = {
     "language_model": 3,
     "checkpoint": 3,
     "training": 4,
+    "evaluation": 4,
     "logprobs": 4,
     "synthetic": 4,
     "plotting": 5,

@@ -1,0 +1,158 @@
+"""The continuous cache: words that followed similar contexts become likelier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import ConfigurationError, TrainingError
+from ..full_precision import full_precision
+from ..language_model import LanguageModel
+from ..progress import SILENT, Progress
+from ..training.evaluate import Evaluation, perplexity_of
+
+BLOCK = 256
+"""Contexts compared with the cache at once."""
+
+THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
+"""What `tune_cache` tries: the range of Grave et al. 2017, §5, and wider."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """Settings of the continuous cache; the defaults are those of AWD-LSTM's code for Penn Treebank."""
+
+    window: int = 500
+    """Number of the last hidden states that are kept."""
+    theta: float = 1.0
+    """θ, how much more the similar contexts count."""
+    weight: float = 0.1
+    """λ, the cache's share of the probability."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that give no distribution."""
+        if not (self.window >= 1 and self.theta >= 0 and math.isfinite(self.theta) and 0 <= self.weight < 1):
+            raise ConfigurationError(
+                "a cache needs a window of at least 1, a theta of at least 0 and a weight in [0, 1), not "
+                f"{self.window}, {self.theta} and {self.weight}"
+            )
+
+
+def cache_evaluate(
+    model: LanguageModel,
+    ids: NDArray[np.integer[Any]],
+    settings: Cache | None = None,
+    *,
+    progress: Progress = SILENT,
+) -> Evaluation:
+    r"""Score every token of a text but the first by the model and a cache of its last contexts.
+
+    .. math:: P(x | c_t) = (1 - λ) P_θ(x | c_t) + λ \frac{\sum_{i} 1[x_{i+1} = x] \exp(θ\, h_t·h_i)}{\sum_i \exp(θ\,
+        h_t·h_i)}
+
+    over the ``window`` contexts before t. Everything is summed in log space. The first token scored has no cache,
+    and is the model's alone.
+
+    Args:
+        model: put into eval mode while it is scored, and back afterwards.
+        ids: int64, (N,), N ≥ 2.
+        settings: of the cache.
+        progress: where to report.
+
+    Raises:
+        TrainingError: the text is too short.
+
+    References:
+        Grave, Joulin and Usunier 2017, "Improving Neural Language Models with a Continuous Cache", eq. 1 to 4.
+    """
+    settings = settings or Cache()
+    total = 0.0
+    for scores in _scores(model, ids, settings.window, (settings.theta,), progress):
+        total -= _mixed(scores.model, scores.cache[0], settings.weight).double().sum().item()
+    loss = total / (len(ids) - 1)
+    return Evaluation(loss, perplexity_of(loss), len(ids) - 1)
+
+
+def tune_cache(
+    model: LanguageModel, ids: NDArray[np.integer[Any]], *, window: int = Cache.window, progress: Progress = SILENT
+) -> Cache:
+    """Return the settings with the least loss on a text, the validation split, among `THETAS` and `WEIGHTS`.
+
+    Args:
+        model: as for `cache_evaluate`.
+        ids: int64, (N,), N ≥ 2.
+        window: of the cache.
+        progress: where to report.
+    """
+    losses = np.zeros((len(THETAS), len(WEIGHTS)))
+    for scores in _scores(model, ids, window, THETAS, progress):
+        for row, log_probs in enumerate(scores.cache):
+            losses[row] -= [_mixed(scores.model, log_probs, weight).double().sum().item() for weight in WEIGHTS]
+    theta, weight = np.unravel_index(losses.argmin(), losses.shape)
+    return Cache(window=window, theta=THETAS[int(theta)], weight=WEIGHTS[int(weight)])
+
+
+class _Scores(NamedTuple):
+    """Log-probabilities of consecutive targets, (n,) each."""
+
+    model: Tensor
+    cache: list[Tensor]
+    """For each θ; NaN where there is no cache yet."""
+
+
+def _mixed(model: Tensor, cache: Tensor, weight: float) -> Tensor:
+    """Return the logarithm of the two probabilities' mixture."""
+    if not weight:
+        return model
+    mixed = torch.logaddexp(model + math.log1p(-weight), cache + math.log(weight))
+    return torch.where(cache.isnan(), model, mixed)
+
+
+def _scores(
+    model: LanguageModel, ids: NDArray[np.integer[Any]], window: int, thetas: Sequence[float], progress: Progress
+) -> Iterator[_Scores]:
+    if len(ids) < 2:
+        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
+    text = torch.from_numpy(ids).to(model.head.weight.device, torch.int64)
+    training, state = model.training, None
+    model.eval()
+    keys, values = text.new_empty((0, model.backbone.hidden_size), dtype=model.head.weight.dtype), text[:0]
+    try:
+        with progress.bar("evaluating with a cache", len(text) - 1, "tokens") as bar:
+            for start in range(0, len(text) - 1, BLOCK):
+                inputs = text[start : min(start + BLOCK, len(text) - 1)]
+                targets = text[start + 1 : start + 1 + len(inputs)]
+                with full_precision():
+                    hidden, state = model.hidden(inputs.unsqueeze(1), state)
+                    log_probs = -model.head.nll(hidden.squeeze(1), targets, reduction="none")
+                    keys, values = torch.cat([keys, hidden.squeeze(1)]), torch.cat([values, targets])
+                    cached = _cached(keys, values, len(inputs), window, thetas)
+                keys, values = keys[-window:], values[-window:]
+                bar.advance(len(inputs))
+                yield _Scores(log_probs, cached)
+    finally:
+        model.train(training)
+
+
+def _cached(keys: Tensor, values: Tensor, count: int, window: int, thetas: Sequence[float]) -> list[Tensor]:
+    """Return the cache's log-probabilities of the last ``count`` values, each from the ``window`` before it."""
+    places = torch.arange(len(keys), device=keys.device)
+    queries = places[len(keys) - count :]
+    distance = queries.unsqueeze(1) - places
+    outside = (distance < 1) | (distance > window)
+    similarity = keys[queries] @ keys.T
+    other = values[queries].unsqueeze(1) != values
+    results = []
+    for theta in thetas:
+        scores = (theta * similarity).masked_fill(outside, -math.inf)
+        # The difference of two infinities, NaN, is where the window is empty.
+        results.append(torch.logsumexp(scores.masked_fill(other, -math.inf), 1) - torch.logsumexp(scores, 1))
+    return results

@@ -1,0 +1,164 @@
+"""Dynamic evaluation against the paper's rule, weight by weight; nothing is dropped and nothing is left changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from softmax_bottleneck.errors import ConfigurationError, OutputError, TrainingError
+from softmax_bottleneck.evaluation import Dynamic, GradientStatistics, dynamic_evaluate, gradient_statistics, statistics
+from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.training import evaluate
+
+from .conftest import AWD, LSTM
+
+Build = Callable[..., LanguageModel]
+Ids = NDArray[np.int64]
+
+
+def _weights(model: LanguageModel) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
+def _gradients(model: LanguageModel, inputs: torch.Tensor, targets: torch.Tensor, state: Any) -> Any:
+    """The loss by gathering, its gradients by autograd, and the state after it."""
+    hidden, state = model.hidden(inputs, state)
+    loss = -model.head.log_prob(hidden).gather(2, targets.unsqueeze(2)).mean()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return loss.item(), gradients, tuple(part.detach() for part in state)
+
+
+@pytest.mark.parametrize("backbone", [AWD, LSTM], ids=["awd-lstm", "lstm"])
+def test_the_statistics_by_hand(backbone: dict[str, Any], build: Build, text: Ids) -> None:
+    model = build(backbone)
+    found = gradient_statistics(model.train(), text, batch_size=7, bptt=5)
+    rows = len(text) // 7
+    data = torch.tensor([[text[column * rows + row] for column in range(7)] for row in range(rows)])
+    model.eval()
+    squares, state, count = [torch.zeros_like(weight) for weight in model.parameters()], None, 0
+    for start in range(0, rows - 1, 5):
+        targets = data[start + 1 : start + 6]
+        _, gradients, state = _gradients(model, data[start : start + len(targets)], targets, state)
+        squares = [total + gradient**2 for total, gradient in zip(squares, gradients, strict=True)]
+        count += 1
+    assert found.batches == count
+    for (name, _), total in zip(model.named_parameters(), squares, strict=True):
+        torch.testing.assert_close(found.mean_squares[name], total / count, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scaling", ["sum", "mean"])
+@pytest.mark.parametrize("backbone", [AWD, LSTM], ids=["awd-lstm", "lstm"])
+def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, text: Ids) -> None:
+    """Krause et al. 2018, eq. 5 to 8, one parameter after the other; the decay is large enough to be clipped."""
+    rate, decay, epsilon, bptt = 0.05, 0.6, 0.01, 5
+    model = build(backbone)
+    kept = gradient_statistics(model, text, batch_size=7, bptt=5)
+    before = _weights(model)
+    settings = Dynamic(learning_rate=rate, decay=decay, epsilon=epsilon, bptt=bptt, scaling=scaling)
+    found = dynamic_evaluate(model.train(), text, kept, settings)
+    assert model.training
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    assert all(weight.grad is None for weight in model.parameters())
+
+    model.eval()
+    factor = kept.batches if scaling == "sum" else 1
+    roots = {name: np.sqrt(factor * square.numpy()) for name, square in kept.mean_squares.items()}
+    mean = np.mean([root.mean() for root in roots.values()])
+    clipped = {name: np.minimum(root / mean, 1 / decay) for name, root in roots.items()}
+    assert any((values == 1 / decay).any() for values in clipped.values())
+    ids, total, state = torch.from_numpy(text).unsqueeze(1), 0.0, None
+    for start in range(0, len(text) - 1, bptt):
+        targets = ids[start + 1 : start + 1 + bptt]
+        loss, gradients, state = _gradients(model, ids[start : start + len(targets)], targets, state)
+        total += loss * len(targets)
+        for (name, weight), gradient in zip(model.named_parameters(), gradients, strict=True):
+            old = weight.detach().numpy()
+            step = decay * clipped[name] * (before[name].numpy() - old) - rate * gradient.numpy() / (
+                roots[name] + epsilon
+            )
+            with torch.no_grad():
+                weight.copy_(torch.from_numpy(old + step))
+    assert found.loss == pytest.approx(total / (len(text) - 1), rel=1e-9)
+    assert found.tokens == len(text) - 1
+
+
+def test_the_two_scalings_are_one_up_to_units(build: Build, text: Ids) -> None:
+    model = build()
+    kept = gradient_statistics(model, text, batch_size=7)
+    root = math.sqrt(kept.batches)
+    mean = dynamic_evaluate(model, text, kept, Dynamic(learning_rate=0.01, epsilon=0.002, scaling="mean"))
+    total = dynamic_evaluate(model, text, kept, Dynamic(learning_rate=0.01 * root, epsilon=0.002 * root))
+    assert mean.loss == pytest.approx(total.loss, rel=1e-12)
+
+
+def test_a_token_is_scored_before_it_is_learned_from(build: Build, text: Ids) -> None:
+    model = build()
+    kept = gradient_statistics(model, text, batch_size=7)
+    first = dynamic_evaluate(model, text[:6], kept, Dynamic(learning_rate=1e3))
+    assert first.loss == pytest.approx(evaluate(model, text[:6]).loss, rel=1e-9)
+
+
+def test_it_learns_what_repeats(build: Build, text: Ids) -> None:
+    model, cycle = build(), np.arange(300, dtype=np.int64) % 4
+    kept = gradient_statistics(model, text, batch_size=7)
+    found = dynamic_evaluate(model, cycle, kept, Dynamic(learning_rate=0.02, epsilon=0.01, decay=0.0))
+    assert found.loss < 0.7 * evaluate(model, cycle).loss
+
+
+def test_weights_come_back_after_a_fault(build: Build, text: Ids) -> None:
+    model = build()
+    kept = gradient_statistics(model, text, batch_size=7)
+    before = _weights(model)
+    with pytest.raises(TrainingError, match="has no perplexity"):
+        dynamic_evaluate(model, text, kept, Dynamic(learning_rate=1e308, epsilon=1e-8))
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+
+
+def test_the_file_spares_the_second_pass(
+    tmp_path: Path, build: Build, text: Ids, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, file = build().float(), tmp_path / "statistics.safetensors"
+    first = gradient_statistics(model, text, batch_size=7, file=file, identity="one")
+    accumulate, calls = statistics.accumulate, []
+    monkeypatch.setattr(statistics, "accumulate", lambda *a, **k: (calls.append(1), accumulate(*a, **k))[1])
+
+    def again(**changed: Any) -> tuple[GradientStatistics, bool]:
+        calls.clear()
+        settings = {"batch_size": 7, "file": file, "identity": "one", **changed}
+        return gradient_statistics(model, text, **settings), bool(calls)
+
+    found, computed = again()
+    assert not computed
+    assert found.batches == first.batches
+    assert found.mean_squares.keys() == first.mean_squares.keys()
+    assert all(torch.equal(found.mean_squares[name], square) for name, square in first.mean_squares.items())
+    assert again(identity="two")[1]
+    assert again(batch_size=5)[1]
+    file.write_bytes(file.read_bytes()[:100])
+    assert again()[1]
+    assert not again()[1]
+    with pytest.raises(OutputError, match="cannot write"):
+        gradient_statistics(model, text, batch_size=7, file=tmp_path / "no" / "folder")
+
+
+def test_texts_that_are_too_short(build: Build, text: Ids) -> None:
+    kept = gradient_statistics(build(), text, batch_size=7)
+    with pytest.raises(TrainingError, match="a text of 1 tokens cannot be scored"):
+        dynamic_evaluate(build(), text[:1], kept)
+    with pytest.raises(TrainingError, match="too few for batch_size=100"):
+        gradient_statistics(build(), text)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"learning_rate": 0.0}, {"epsilon": 0.0}, {"decay": -0.1}, {"decay": 1.5}, {"bptt": 0}, {"scaling": "x"}]
+)
+def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"dynamic evaluation needs|unknown scaling"):
+        Dynamic(**wrong)
