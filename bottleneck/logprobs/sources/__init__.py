@@ -15,7 +15,8 @@ from .columns import FiniteColumns
 from .first import FirstContexts
 from .function import Adapter, from_function
 from .hf_folder import is_hub_id, is_hugging_face
-from .hugging_face import HuggingFaceOptions, HuggingFaceSource, open_hugging_face
+from .hf_on_text import HuggingFaceOptions
+from .hugging_face import HuggingFaceSource, open_hugging_face
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .run import RunSource
 from .store import StoreSource
