@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,12 +214,66 @@ def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPa
         open_source(folder, data="ptb", hugging_face=HuggingFaceOptions(dataset="wikitext"))
 
 
+class Rows:
+    """What the package ``datasets`` returns, of two rows."""
+
+    column_names = ("text", "label")
+
+    def __getitem__(self, column: str) -> list[str]:
+        return {"text": ["w1 w2 w3", "w4 w5"] * 8, "label": ["a", "b"]}[column]
+
+
+class NoText(Rows):
+    column_names = ("question", "answer")
+
+
+def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(name: str, configuration: str | None, *, split: str) -> Rows:
+        asked.append((name, configuration, split))
+        if name == "absent":
+            raise FileNotFoundError("Couldn't reach 'absent' on the Hub\nand more")
+        return NoText() if name == "quiz" else Rows()
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+
+    def opened(name: str) -> Any:
+        options = HuggingFaceOptions(dataset=name, context_length=4)
+        return open_source(folder, split="valid", hugging_face=options)
+
+    source = opened("wikitext:raw")
+    assert asked == [("wikitext", "raw", "validation")]
+    assert source.description["corpus"] == "wikitext:raw"
+    assert source.targets.tolist() == [1 + row % 5 for row in range(3, 40)]
+    with pytest.raises(CorpusError, match=r"has no column 'text' \(its columns are question, answer\); save the"):
+        opened("quiz")
+    with pytest.raises(CorpusError, match="the data set absent cannot be loaded, split valid: Couldn't reach 'absent'"):
+        opened("absent")
+
+
 def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(
         ConfigurationError, match=r"need the package transformers: pip install 'softmax-bottleneck\[hf\]'"
     ):
         open_source(folder)
+
+
+def test_a_hub_id_in_the_cache_needs_no_network(folder: Path, text: Path, tmp_path: Path) -> None:
+    place = tmp_path / "home" / "hub" / "models--owner--tiny"
+    shutil.copytree(folder, place / "snapshots" / "c0ffee")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("c0ffee")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    options = ["--data", str(text), "--context-length", "16", "--json", "-"]
+    code = f"from softmax_bottleneck.cli import main; main(['rank', 'owner/tiny', *{options!r}])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["source"]["path"], found["rank"]["value"]) == ("owner/tiny", 9)
 
 
 NETWORKS = {
