@@ -38,7 +38,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @click.option("--alpha", type=float, help="Dirichlet concentration.  [default: 0.1, or the preset's]")
 @click.option("--vocab", type=Numbers(), metavar="M,…", help="Vocabulary sizes.  [default: 100]")
 @click.option("--dim", type=Numbers(), metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
-@click.option("--contexts", type=int, metavar="N", help="Distributions.  [default: 1000]")
+@click.option("--contexts", type=int, metavar="N", help="Distributions.  [default: 500]")
 @click.option("--models", metavar="NAME,…", help="Of softmax, mos, lms, lms-plif, sigsoftmax.  [default: the first 3]")
 @click.option("--seeds", type=int, metavar="N", help="Runs of each cell.  [default: 2]")
 @click.option(

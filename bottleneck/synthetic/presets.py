@@ -44,7 +44,7 @@ def _paper(alpha: float, summary: str) -> SyntheticPreset:
 
 
 DEFAULT = SyntheticPreset(
-    alpha=0.1, vocabs=(100,), dims=(2, 5, 10, 20), contexts=1000, seeds=2, summary="a minute or two on two cores"
+    alpha=0.1, vocabs=(100,), dims=(2, 5, 10, 20), contexts=500, seeds=2, summary="a minute or two on two cores"
 )
 PRESETS = {
     "paper-fig2": _paper(0.1, "mode matching at α = 0.1"),
