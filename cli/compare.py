@@ -57,12 +57,12 @@ def command(
     opened = [
         open_source(
             source,
-            data=None if source.endswith(".zarr") else data,  # a store has its own
+            data=None if source.endswith(".zarr") else data,  # a store has its own text
             split=split,
             contexts=contexts,
             dtype=dtype,
             device=resolve_device(device),
-            hugging_face=hugging_face,
+            hugging_face=None if source.endswith(".zarr") else hugging_face,
         )
         for source in (first, second)
     ]

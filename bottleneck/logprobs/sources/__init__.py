@@ -18,6 +18,7 @@ from .hf_folder import is_hub_id, is_hugging_face
 from .hf_on_text import HuggingFaceOptions
 from .hugging_face import HuggingFaceSource, open_hugging_face
 from .matrix import MatrixSource, from_blocks, open_matrix
+from .ngram import NGramSource, is_ngram
 from .run import RunSource
 from .store import StoreSource
 from .zarr_array import is_plain_array, is_url, open_zarr
@@ -78,15 +79,23 @@ def open_source(
             f"a {type(source).__name__} cannot be measured; give a path, a Run, a (T, M) array or tensor, blocks of "
             "rows, or a function from ids to logits"
         )
-    has_text = isinstance(opened, RunSource | HuggingFaceSource) or callable(source) or isinstance(source, Adapter)
+    model = RunSource | NGramSource | HuggingFaceSource
+    has_text = isinstance(opened, model) or callable(source) or isinstance(source, Adapter)
     if data is not None and (opened is source or not has_text):
         raise ConfigurationError("--data chooses the text a model is evaluated on; a matrix has its own")
+    if hugging_face not in (None, HuggingFaceOptions()) and not isinstance(opened, HuggingFaceSource):
+        raise ConfigurationError(
+            f"{opened.description['path']} is no Hugging Face model: leave out the options for how one is read "
+            "(--revision, --context-length, --stride, --batch-size, --vocab, --precise, --hf-dataset, --allow-pickle)"
+        )
     return opened if contexts in (None, opened.shape[0]) else FirstContexts(opened, contexts)
 
 
 def _open_path(name: str, kind: str, hugging_face: HuggingFaceOptions | None, **model_options: Any) -> Source:
     if is_url(name):
         return open_zarr(name, kind=kind)
+    if is_ngram(name):
+        return NGramSource(name, **{key: model_options[key] for key in ("data", "split", "contexts")})
     path = Path(name)
     named = _TENSOR.match(name)
     if named and not path.exists():
@@ -116,6 +125,7 @@ __all__ = [
     "HuggingFaceOptions",
     "HuggingFaceSource",
     "MatrixSource",
+    "NGramSource",
     "RunSource",
     "StoreSource",
     "from_blocks",

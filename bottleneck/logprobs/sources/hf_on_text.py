@@ -99,7 +99,7 @@ class ModelOnText:
 
     @cached_property
     def body(self) -> nn.Module:
-        """The model with its weights, found to be causal."""
+        """The model with its weights."""
         dtype = hf_model.BODY_DTYPES[self.body_dtype]
         return hf_model.load(self.path, dtype=dtype, device=self.device, pickled=self.pickled)
 
@@ -110,7 +110,7 @@ class ModelOnText:
 
     @cached_property
     def layer(self) -> OutputLayer:
-        """The output layer, found to make the model's own logits."""
+        """The output layer, found to make the model's own logits; the body, found to be causal."""
         layer = full_precision_layer(self.body, self.linear, dtype=hf_model.BODY_DTYPES[self.head_dtype])
         hidden, logits = self._try(self._sample)
         eps = max(EPS[self.body_dtype], EPS[self.head_dtype])

@@ -75,7 +75,7 @@ class HuggingFaceSource(Source):
     @cached_property
     def bound(self) -> Bound:  # type: ignore[override]
         """What algebra says of log P, and what a final LayerNorm makes of it."""
-        return bound_of(self.layer, self._model.norm, exact_norm=EPS[self._model.body_dtype] <= EPS["float32"])
+        return bound_of(self.layer, self._model.norm, exact_norm=EPS[self._model.body_dtype] <= EPS[self.dtype])
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]

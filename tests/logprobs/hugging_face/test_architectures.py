@@ -71,9 +71,12 @@ def test_a_layer_norm_without_offset_takes_a_dimension(save: Save, open_model: O
     assert f"reaches {raw} raw and {centered} row-centred" in report.bound["why"]
 
 
-def test_a_half_precision_body_breaks_the_condition_of_its_norm(save: Save, open_model: Open) -> None:
-    """Rounded to bfloat16, hidden states leave the affine space: the bias then counts, and the report says why."""
-    report = rank(open_model(save("phi"), dtype="bfloat16"))
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"precise": True}], ids=str)
+def test_a_body_coarser_than_the_measurement_breaks_the_condition_of_its_norm(
+    save: Save, open_model: Open, options: dict[str, Any]
+) -> None:
+    """Rounded hidden states leave the affine space: the bias then counts, and the report says why."""
+    report = rank(open_model(save("phi"), **options))
     assert (report.rank.value, report.rank_centered.value) == (10, 9)
     assert "the body's rounding breaks" in report.bound["why"]
 

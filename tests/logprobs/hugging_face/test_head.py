@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import ConfigurationError, SourceError
-from softmax_bottleneck.logprobs import dump, open_source
+from softmax_bottleneck.logprobs import HuggingFaceOptions, dump, open_source
 from softmax_bottleneck.logprobs.sources import HuggingFaceSource, hf_head
 
 Save = Callable[..., Path]
@@ -130,5 +130,7 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
         open_model(folder, batch_size=0)
     with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
         open_model(folder, dtype="int8")
+    with pytest.raises(ConfigurationError, match="array is no Hugging Face model: leave out the options"):
+        open_source(np.eye(3), hugging_face=HuggingFaceOptions(stride=2))
     with pytest.raises(SourceError, match="--contexts must be between 1 and the 192 of this text, not 193"):
         open_model(folder, contexts=193)
