@@ -14,7 +14,7 @@ import torch
 from softmax_bottleneck import heads
 
 torch.set_num_threads(1)
-contexts, vocab = 3072, 8_000
+contexts, vocab = 2304, 8_000
 
 
 def peak():
@@ -22,7 +22,7 @@ def peak():
 
 
 def run(name, count):
-    settings = {"components": 4} if name == "mos" else {}
+    settings = {"components": 2} if "components" in heads.settings(name) else {}
     head = heads.build(name, hidden_size=8, vocab_size=vocab, **settings)
     hidden, targets = torch.randn(count, 8, requires_grad=True), torch.randint(vocab, (count,))
     head.nll(hidden, targets).backward()
@@ -39,7 +39,7 @@ for name in heads.REGISTRY:
 
 
 def test_no_head_holds_all_log_probabilities_at_once() -> None:
-    """Growth from 768 contexts, three blocks of logits, to 3,072 stays below half of T × M, let alone T × M × K."""
+    """Growth from 768 contexts, three blocks of logits, to 2,304 stays below half of T × M, let alone T × M × K."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE],
         # Without this, glibc keeps freed blocks in its heap, whose gaps then grow the mark by what was not in use.
@@ -47,9 +47,9 @@ def test_no_head_holds_all_log_probabilities_at_once() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert len(rows) >= 5
+    assert len(rows) >= 10
     for name, grown, whole in rows:
         assert int(grown) < int(whole) / 2, name
