@@ -49,7 +49,10 @@ def command(
     device: str,
     json_to: str | None,
 ) -> None:
-    """Compute the exact perplexity of a run: every token but the first, in one sequence."""
+    """Compute the exact perplexity of a run: every token but the first, in one sequence.
+
+    Or of an n-gram model, counted on the spot: kn5:ptb is the Kneser-Ney model of order 5 of that corpus.
+    """
     rates: dict[str, Any] = {"learning_rate": learning_rate, "decay": decay, "epsilon": epsilon, "scaling": scaling}
     given = {name: value for name, value in rates.items() if value is not None}
     if dynamic and cache:
@@ -59,26 +62,35 @@ def command(
     if window is not None and not cache:
         raise click.UsageError("--window goes with --cache")
     from softmax_bottleneck.checkpoint import corpus_of, load
-    from softmax_bottleneck.evaluation import Cache, Dynamic
+    from softmax_bottleneck.evaluation import Cache, Dynamic, evaluate_source
+    from softmax_bottleneck.logprobs import open_source
+    from softmax_bottleneck.logprobs.sources.ngram import is_ngram
     from softmax_bottleneck.training import evaluate
     from softmax_bottleneck.training.fit import resolve_device
 
     check_outputs(json_to)
-    loaded = load(run)
-    corpus = corpus_of(loaded, data)
-    model = loaded.model.to(resolve_device(device))
-    settings: dict[str, Any]
-    if dynamic:
-        chosen = Dynamic(**given)
-        scores, how, settings = _dynamic(loaded, corpus, split, chosen), "dynamic", asdict(chosen)
-    elif cache:
-        scores, settings = _cached(loaded, corpus, split, window or Cache.window)
-        how = "cache"
+    settings: dict[str, Any] = {}
+    how = "dynamic" if dynamic else "cache" if cache else "static"
+    if is_ngram(str(run)):
+        if how != "static":
+            raise click.UsageError(f"--{how} is for runs; {run} is an n-gram model")
+        source = open_source(run, data=data, split=split)
+        scores, where = evaluate_source(source, progress=progress()), dict(source.description)
     else:
-        scores, how, settings = evaluate(model, corpus.split(split), progress=progress()), "static", {}
+        loaded = load(run)
+        corpus = corpus_of(loaded, data)
+        loaded.model.to(resolve_device(device))
+        where = {"path": str(run), "kind": "run", "corpus": corpus.name, "split": split}
+        if dynamic:
+            chosen = Dynamic(**given)
+            scores, settings = _dynamic(loaded, corpus, split, chosen), asdict(chosen)
+        elif cache:
+            scores, settings = _cached(loaded, corpus, split, window or Cache.window)
+        else:
+            scores = evaluate(loaded.model, corpus.split(split), progress=progress())
     bits = scores.loss / math.log(2)
     values = {
-        "source": {"path": str(run), "kind": "run", "corpus": corpus.name, "split": split},
+        "source": where,
         "how": how,
         "settings": settings,
         "tokens": scores.tokens,

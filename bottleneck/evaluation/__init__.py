@@ -1,7 +1,8 @@
-"""Ways of scoring a text in which a trained model learns from it on the way."""
+"""Ways of scoring a text beside a run's plain perplexity: learning on the way, and by any source's rows."""
 
 from .cache import Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate
+from .source import evaluate_source
 from .statistics import GradientStatistics, gradient_statistics
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "GradientStatistics",
     "cache_evaluate",
     "dynamic_evaluate",
+    "evaluate_source",
     "gradient_statistics",
     "tune_cache",
 ]

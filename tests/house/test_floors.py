@@ -20,6 +20,7 @@ FLOORS = {
     "heads": 2,
     "backbones": 2,
     "corpora": 2,
+    "ngram": 2,
     "language_model": 3,
     "checkpoint": 3,
     "training": 4,

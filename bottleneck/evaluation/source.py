@@ -1,0 +1,32 @@
+"""The perplexity of any matrix of log-probabilities whose targets are known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import SourceError
+from ..logprobs import Source
+from ..progress import SILENT, Progress
+from ..training.evaluate import Evaluation, perplexity_of
+
+
+def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluation:
+    """Score every target of a source by its row.
+
+    Args:
+        source: with targets.
+        progress: where to report.
+
+    Raises:
+        SourceError: it does not say which tokens came.
+    """
+    if source.targets is None:
+        raise SourceError(f"{source.description['path']} does not say which token came after each context")
+    total = 0.0
+    with progress.bar("evaluating", source.shape[0], "tokens") as bar:
+        for start, log_probs in source.blocks():
+            targets = source.targets[start : start + len(log_probs)]
+            total -= log_probs[np.arange(len(targets)), targets].sum(dtype=np.float64)
+            bar.advance(len(targets))
+    loss = float(total / source.shape[0])
+    return Evaluation(loss, perplexity_of(loss), source.shape[0])

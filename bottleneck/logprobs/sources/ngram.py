@@ -1,0 +1,83 @@
+"""An n-gram model of a corpus, counted when it is opened: ``kn5:ptb``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import final
+
+import numpy as np
+
+from ... import corpora
+from ...errors import SourceError
+from ...ngram import KneserNey, histories
+from ...spectrum import Precision, precision
+from ..base import Block, Bound, Source
+
+_NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
+
+
+def is_ngram(name: str) -> bool:
+    """Return whether a name is one of an n-gram model: ``kn``, its order, a colon, a corpus."""
+    return _NAME.fullmatch(name) is not None
+
+
+@final
+class NGramSource(Source):
+    """The log-probabilities of an interpolated modified Kneser–Ney model for every token of a split but the first.
+
+    Args:
+        name: ``kn5:CORPUS``: the order and the corpus whose training split is counted.
+        data: another corpus to evaluate it on; its tokens must be in the first one's vocabulary.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        contexts: only the first so many.
+
+    Raises:
+        CorpusError: a corpus is not there, or has a token outside the vocabulary.
+        SourceError: the split has no context, or fewer than asked for.
+    """
+
+    def __init__(self, name: str, *, data: str | None = None, split: str = "test", contexts: int | None = None) -> None:
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise SourceError(
+                f"{name!r} is no n-gram model; write it as kn5:ptb, the order and the corpus it is made of"
+            )
+        corpus = corpora.load(found["corpus"])
+        text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
+        ids = text.split(split).astype(np.int64)
+        available = len(ids) - 1
+        if not 1 <= (contexts or available) <= available:
+            raise SourceError(
+                f"--contexts must be between 1 and the {available:,} of the {split} split of {text.name}, not "
+                f"{contexts or available:,}"
+            )
+        self._ids, self._vocabulary = ids[: (contexts or available) + 1], corpus.vocabulary
+        order = int(found["order"])
+        self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
+        self.targets = self._ids[1:]
+        self.shape = (len(self.targets), len(corpus.vocabulary))
+        self.embedding_size, self.dtype = None, "float64"
+        self.bound = Bound(None, None, "an n-gram model has no rank bound below min(T, M)")
+        self.identity = {"model": f"kn{order} {corpus.sha256}", "corpus": text.sha256}
+        self.description = {"path": name, "kind": "ngram", "head": f"kn{order}", "corpus": text.name, "split": split}
+
+    @property
+    def precision(self) -> Precision:
+        """That of float64."""
+        return precision("float64")
+
+    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
+        """Yield log P by blocks of contexts."""
+        past, at_once = histories(self._ids[:-1], self._model.order), rows or self.rows_at_once()
+        for start in range(0, self.shape[0], at_once):
+            if wanted(start):
+                yield Block(start, self._model.log_prob(past[start : start + at_once]))
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each token as text."""
+        return self._vocabulary.decode(np.asarray(ids, dtype=np.int64))
+
+    def text_before(self, row: int, length: int) -> str:
+        """Return the ``length`` tokens before the one that a row predicts, separated by spaces."""
+        return " ".join(self.tokens(self._ids[max(0, row + 1 - length) : row + 1].tolist()))

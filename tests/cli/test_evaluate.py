@@ -1,0 +1,76 @@
+"""``bottleneck eval`` beyond the plain perplexity: dynamic evaluation, the cache, n-gram models."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from softmax_bottleneck import checkpoint, corpora
+from softmax_bottleneck.evaluation import Cache, Dynamic, cache_evaluate, dynamic_evaluate, gradient_statistics
+from softmax_bottleneck.ngram import KneserNey, histories
+
+from .conftest import Bottleneck
+
+RUN = "demo/runs/mos"
+
+
+def _json(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.output
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
+def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
+    options = ("--dynamic", "--learning-rate", "0.01", "--scaling", "mean", "--json", "-")
+    values = _json(bottleneck("eval", RUN, *options))
+    run, text = checkpoint.load(RUN), corpora.load(folder_corpus)
+    statistics = gradient_statistics(run.model, text.split("train"))
+    settings = Dynamic(learning_rate=0.01, scaling="mean")
+    expected = dynamic_evaluate(run.model, text.split("test"), statistics, settings)
+    assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
+    assert values["how"] == "dynamic"
+    assert values["settings"]["scaling"] == "mean"
+    assert Path(RUN, "gradient_statistics.safetensors").exists()
+    assert "test perplexity by dynamic evaluation" in bottleneck("eval", RUN, "--dynamic").stdout
+    assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is no damage
+
+
+def test_cache(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
+    values = _json(bottleneck("eval", RUN, "--cache", "--window", "20", "--split", "valid", "--json", "-"))
+    settings = values["settings"]
+    assert settings.pop("chosen_on") == "valid"
+    model, text = checkpoint.load(RUN).model, corpora.load(folder_corpus)
+    assert values["loss"] == pytest.approx(cache_evaluate(model, text.split("valid"), Cache(**settings)).loss)
+    assert settings["window"] == 20
+    assert values["bits"] == pytest.approx(values["loss"] / math.log(2))
+
+
+def test_an_ngram_model(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
+    values = _json(bottleneck("eval", f"kn3:{folder_corpus}", "--json", "-"))
+    text = corpora.load(folder_corpus)
+    ids = text.split("test")
+    rows = KneserNey.fit(text.split("train"), order=3, vocab_size=31).prob(histories(ids[:-1], 3))
+    assert values["perplexity"] == pytest.approx(np.exp(-np.log(rows[np.arange(len(rows)), ids[1:]]).mean()))
+    assert values["source"]["kind"] == "ngram"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--dynamic", "--cache"), "one of --dynamic and --cache"),
+        (("--learning-rate", "1"), "--learning-rate goes with --dynamic"),
+        (("--window", "9", "--dynamic"), "--window goes with --cache"),
+        (("--dynamic", "--epsilon", "0"), "epsilon"),
+    ],
+)
+def test_options_that_do_not_fit(options: tuple[str, ...], text: str, world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("eval", RUN, *options)
+    assert done.exit_code == 2
+    assert text in done.output
+    assert bottleneck("eval", "kn3:ptb", "--cache").exit_code == 2
