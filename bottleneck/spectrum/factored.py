@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, Values, triangle_of
+from .arithmetic import Arithmetic, Spectra, triangle_of
 from .base import Norms, SpectrumMethod, Totals
 
 
@@ -18,7 +18,7 @@ class Factored(SpectrumMethod):
 
     For a log-linear head X = [H, 1, −log Z] and Y = [W, b, 1], so that :math:`X Y^⊤ = \log P`. Rows of X are
     streamed: only the r × r triangle is kept (a QR of the triangle on top of each new block). Centring the rows of
-    A is centring the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`.
+    A is centring the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] serves both.
 
     Exact to float64; T·r² operations. The certificate is the identity ‖A‖²_F = tr(XᵀX YᵀY), with XᵀX summed apart
     from the QR.
@@ -51,22 +51,21 @@ class Factored(SpectrumMethod):
         self._totals = self._totals + state["_totals"]
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
-        raw, driver = self._values(self._right, arithmetic, careful)
-        centered, _ = self._values(self._centered(), arithmetic, careful)
+        # With [1, Y] = QR the columns behind the first are a triangle of Y, and below their first row one of its
+        # centred columns. Columns that centring makes zero would add roundoff and nothing else.
+        border = torch.ones_like(self._right[:, :1])
+        corner = triangle_of(torch.cat([border, self._right], 1))[:, 1:]
+        varying = (self._right != self._right[0]).any(0)
+        raw, driver = arithmetic.singular_values(self._triangle @ corner.T, careful=careful)
+        core = self._triangle[:, varying] @ corner[1:, varying].T
+        centered, _ = arithmetic.singular_values(core, careful=careful)
         return Spectra(raw, centered, driver)
-
-    def _values(self, right: Tensor, arithmetic: Arithmetic, careful: bool) -> tuple[Values, str]:
-        # Columns of zeros, as centring makes of the one beside log Z, would add roundoff and nothing else.
-        kept = (right != 0).any(0)
-        core = self._triangle[:, kept] @ triangle_of(right[:, kept]).T
-        return arithmetic.singular_values(core, careful=careful)
 
     def _norms(self) -> Norms:
         shape = (Totals.read(self._totals).rows, len(self._right))
-        return Norms(shape, self._squared_norm(self._right), self._squared_norm(self._centered()))
-
-    def _centered(self) -> Tensor:
-        return self._right - self._right.mean(0)
-
-    def _squared_norm(self, right: Tensor) -> float:
-        return float((self._gram * (right.T @ right)).sum())
+        square = self.arithmetic.zeros(self.columns, self.columns)
+        self.arithmetic.add_square(square, self._right)
+        square = square.tril() + square.tril(-1).T
+        mean = self._right.mean(0)
+        centered = square - len(self._right) * torch.outer(mean, mean)
+        return Norms(shape, float((self._gram * square).sum()), float((self._gram * centered).sum()))
