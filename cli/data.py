@@ -27,6 +27,8 @@ def list_corpora(json_to: str | None) -> None:
             " / ".join(f"{count:,}" for count in info.tokens.values())
             if info.tokens
             else "depends on the Python version"
+            if info.path is None
+            else "known once it is fetched"
         )
         place = str(info.path) if info.path else "built in"
         rows.append(f"{info.name:<12} {place if info.available else 'not fetched yet'}")

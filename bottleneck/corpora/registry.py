@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorpusError
+from . import cache as pinned_cache
 from . import python_docs
 from .cache import corpus_folder, is_present, read
 from .corpus import Corpus, corpus_of
+from .download import Progress
 from .folder import load_folder
 from .pinned import PINNED
+from .prepared import PREPARED
 from .vocabulary import Vocabulary
 
 
@@ -36,9 +39,9 @@ class CorpusInfo:
 def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
     """Return a corpus as token ids.
 
-    ``name`` is ``"python-docs"``, ``"ptb"``, ``"wikitext-2"``, or a folder with ``train.txt``, ``valid.txt``
-    and ``test.txt`` (a `Path` is always a folder). ``vocabulary``, a trained run's, encodes the text; without
-    it the corpus makes its own. ``cache`` is the folder to use instead of the platform's.
+    ``name`` is ``"python-docs"``, ``"ptb"``, ``"wikitext-2"``, ``"text8"``, ``"one-billion"``, or a folder with
+    ``train.txt``, ``valid.txt`` and ``test.txt`` (a `Path` is always a folder). ``vocabulary``, a trained run's,
+    encodes the text; without it the corpus makes its own. ``cache`` is the folder to use instead of the platform's.
 
     `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit
     ``vocabulary``.
@@ -47,10 +50,12 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
         return python_docs.load_python_docs(vocabulary=vocabulary)
     if isinstance(name, str) and name in PINNED:
         return corpus_of(name, read(PINNED[name], cache=cache), vocabulary=vocabulary)
+    if isinstance(name, str) and name in PREPARED:
+        return PREPARED[name].read(vocabulary=vocabulary, cache=cache)
     folder = Path(name).expanduser()
     if folder.is_dir():
         return load_folder(folder, vocabulary=vocabulary)
-    known = ", ".join([python_docs.NAME, *PINNED])
+    known = ", ".join([python_docs.NAME, *PINNED, *PREPARED])
     found = "is a file, not a corpus" if folder.exists() else "is no corpus"
     raise CorpusError(
         f"{str(name)!r} {found}: choose one of {known}, or a folder that holds train.txt, valid.txt and test.txt"
@@ -59,18 +64,55 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
 
 def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
     """Return what `load` knows by name, the built-in corpus first."""
-    return [_python_docs_info()] + [
-        CorpusInfo(
-            name=corpus.name,
-            description=corpus.description,
-            licence=corpus.licence,
-            tokens=corpus.tokens,
-            vocabulary_size=corpus.vocabulary_size,
-            available=is_present(corpus, cache=cache),
-            path=corpus_folder(corpus, cache=cache),
-        )
-        for corpus in PINNED.values()
-    ]
+    return (
+        [_python_docs_info()]
+        + [
+            CorpusInfo(
+                name=corpus.name,
+                description=corpus.description,
+                licence=corpus.licence,
+                tokens=corpus.tokens,
+                vocabulary_size=corpus.vocabulary_size,
+                available=is_present(corpus, cache=cache),
+                path=corpus_folder(corpus, cache=cache),
+            )
+            for corpus in PINNED.values()
+        ]
+        + [
+            CorpusInfo(
+                name=corpus.name,
+                description=corpus.description,
+                licence=corpus.licence,
+                tokens=corpus.tokens,
+                vocabulary_size=corpus.vocabulary_size,
+                available=corpus.is_present(cache),
+                path=corpus.folder(cache),
+            )
+            for corpus in PREPARED.values()
+        ]
+    )
+
+
+def get(
+    name: str,
+    *,
+    sources: Sequence[Path] = (),
+    urls: Sequence[str] = (),
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Bring a corpus into the cache and return its folder; see `cache.get` and `PreparedCorpus.get`."""
+    if name in PREPARED:
+        return PREPARED[name].get(sources=sources, urls=urls, cache=cache, progress=progress)
+    return pinned_cache.get(name, sources=sources, urls=urls, cache=cache, progress=progress)
+
+
+def path(name: str, *, cache: Path | None = None) -> Path:
+    """Return the folder of a corpus in the cache; `CorpusError` when there is none."""
+    if name in PREPARED:
+        PREPARED[name].read(cache=cache)
+        return PREPARED[name].folder(cache)
+    return pinned_cache.path(name, cache=cache)
 
 
 def _python_docs_info() -> CorpusInfo:

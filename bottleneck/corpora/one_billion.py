@@ -1,0 +1,100 @@
+"""The 1B Word benchmark (Chelba et al. 2013), lower-cased, in the 100,000 words that are most frequent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import CorpusError
+from .download import Progress
+from .ids import Ids, write_ids
+from .vocabulary import EOS, UNK, Vocabulary
+
+NAME = "one-billion"
+VOCABULARY_SIZE = 100_000
+"""`EOS` and `UNK` among them (MoS paper, §3.1: "the top 100K tokens")."""
+
+_TRAIN = "training-monolingual.tokenized.shuffled/news.en-{:05d}-of-00100"
+_HELD_OUT = "heldout-monolingual.tokenized.shuffled/news.en.heldout-{:05d}-of-00050"
+SHARDS = {
+    "train": [_TRAIN.format(number) for number in range(1, 100)],
+    "valid": [_HELD_OUT.format(number) for number in (0, 10)],
+    "test": [_HELD_OUT.format(number) for number in (20, 30, 40)],
+}
+"""All training shards, two and three of the held-out ones (MoS paper, appendix B.2)."""
+
+BYTES_AT_ONCE = 1 << 20
+"""Of a shard, about: so much is in memory."""
+
+
+def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Progress | None) -> None:
+    """Turn the shards into ids, one after the other: a few thousand lines are in memory.
+
+    Args:
+        folder: where they go.
+        source: the unpacked benchmark.
+        url: none is taken.
+        progress: called after each shard with its name and how many of all are done.
+
+    Raises:
+        CorpusError: the source is not given, or a shard is missing or unreadable.
+    """
+    if source is None or url is not None:
+        raise CorpusError(
+            f"{NAME} is not downloaded: unpack 1-billion-word-language-modeling-benchmark-r13output.tar.gz and give "
+            f"its folder with `bottleneck data get {NAME} --from FOLDER`"
+        )
+    shards = {split: [source / name for name in names] for split, names in SHARDS.items()}
+    if missing := [path for paths in shards.values() for path in paths if not path.is_file()]:
+        raise CorpusError(f"{missing[0]} is missing: {NAME} is made of all shards of the unpacked benchmark")
+    try:
+        vocabulary, sha256 = _count(shards, progress)
+        write_ids(
+            folder, vocabulary, {split: _encoded(paths, vocabulary) for split, paths in shards.items()}, sha256=sha256
+        )
+    except OSError as error:
+        raise CorpusError(f"cannot read {error.filename}: {error.strerror}; make it readable") from error
+
+
+def _count(shards: dict[str, list[Path]], progress: Progress | None) -> tuple[Vocabulary, str]:
+    """Return the most frequent words of the training shards, ties in the order of the alphabet, and a hash of all."""
+    counts, digests, done = Counter[str](), hashlib.sha256(), 0
+    total = sum(map(len, shards.values()))
+    for split, paths in shards.items():
+        for path in paths:
+            digest = hashlib.sha256()
+            for lines in _lines(path):
+                digest.update(b"".join(lines))
+                if split == "train":
+                    for line in lines:
+                        counts.update(_words(line))
+            digests.update(f"{digest.hexdigest()}  {path.name}\n".encode())
+            done += 1
+            if progress is not None:
+                progress(path.name, done, total)
+    del counts[EOS], counts[UNK]
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return Vocabulary((EOS, UNK, *(word for word, _ in ranked[: VOCABULARY_SIZE - 2]))), digests.hexdigest()
+
+
+def _encoded(paths: Iterable[Path], vocabulary: Vocabulary) -> Iterator[Ids]:
+    """Yield the ids of some lines after the others; a word outside the vocabulary is `UNK`."""
+    index = vocabulary.index
+    unknown = index[UNK]
+    for path in paths:
+        for lines in _lines(path):
+            yield np.fromiter((index.get(word, unknown) for line in lines for word in _words(line)), np.int64)
+
+
+def _words(line: bytes) -> list[str]:
+    return [*line.decode("utf-8").lower().split(), EOS]
+
+
+def _lines(path: Path) -> Iterator[list[bytes]]:
+    with path.open("rb") as file:
+        while lines := file.readlines(BYTES_AT_ONCE):
+            yield lines

@@ -1,0 +1,77 @@
+"""The corpora that are turned into id files once, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CorpusError
+from ..files import cache_folder
+from . import one_billion, text8
+from .corpus import Corpus
+from .download import Progress
+from .ids import is_whole, read_ids
+from .vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class PreparedCorpus:
+    """A corpus that is read from id files in the cache."""
+
+    name: str
+    description: str
+    licence: str
+    tokens: Mapping[str, int] | None
+    """For each split; ``None`` where it is not known before the files are made."""
+    vocabulary_size: int
+    prepare: Callable[..., None]
+    """Makes the files: takes the folder, and ``source``, ``url`` and ``progress``."""
+
+    def folder(self, cache: Path | None = None) -> Path:
+        """Return where its files are kept."""
+        return (cache or cache_folder()) / "corpora" / self.name
+
+    def is_present(self, cache: Path | None = None) -> bool:
+        """Return whether its files are there, with their sizes."""
+        return is_whole(self.folder(cache))
+
+    def read(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+        """Return it; `CorpusError` when it is not there or the vocabulary is another one."""
+        if not self.folder(cache).is_dir():
+            raise CorpusError(f"{self.name} is not on this machine yet: run `bottleneck data get {self.name}`")
+        return read_ids(self.name, self.folder(cache), vocabulary=vocabulary)
+
+    def get(
+        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: Progress | None
+    ) -> Path:
+        """Make its files where they are not whole; return their folder."""
+        if not self.is_present(cache):
+            if len(sources) + len(urls) > 1:
+                raise CorpusError(f"{self.name} comes from one place: give one --from PATH or one --url")
+            source, url = next(iter(sources), None), next(iter(urls), None)
+            self.prepare(self.folder(cache), source=source, url=url, progress=progress)
+        return self.folder(cache)
+
+
+PREPARED: dict[str, PreparedCorpus] = {
+    corpus.name: corpus
+    for corpus in (
+        PreparedCorpus(
+            name=text8.NAME,
+            description="text8, the letters and spaces of 100 MB of Wikipedia (Mahoney 2011); a character a token",
+            licence="CC BY-SA 3.0",
+            tokens=text8.TOKENS,
+            vocabulary_size=len(text8.VOCABULARY),
+            prepare=text8.prepare,
+        ),
+        PreparedCorpus(
+            name=one_billion.NAME,
+            description="the 1B Word benchmark (Chelba et al. 2013), lower-cased; from its unpacked shards",
+            licence="that of the news texts it was made from; for research use",
+            tokens=None,
+            vocabulary_size=one_billion.VOCABULARY_SIZE,
+            prepare=one_billion.prepare,
+        ),
+    )
+}
