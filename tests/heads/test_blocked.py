@@ -10,6 +10,7 @@ import torch
 from scipy.special import log_softmax, logsumexp
 from torch import Tensor, nn
 
+from softmax_bottleneck.heads import blocked
 from softmax_bottleneck.heads.blocked import blocked_nll
 from softmax_bottleneck.heads.scores import Factors, Scores
 
@@ -79,3 +80,14 @@ def test_inputs_need_not_be_contiguous() -> None:
         return [loss, *torch.autograd.grad(loss, [contexts, weight])]
 
     torch.testing.assert_close(outcomes(False), outcomes(True), rtol=1e-14, atol=1e-16)
+
+
+@pytest.mark.parametrize(
+    ("components", "vocab", "expected"),
+    [(1, 1_000, 2097), (15, 10_000, 13), (1, 100_000, 128), (7, 100_000, 18), (300, 100_000, 1)],
+)
+def test_blocks_by_bytes_and_at_large_vocabularies_by_rows(components: int, vocab: int, expected: int) -> None:
+    factors = Factors(torch.empty(5_000, components, 1), torch.empty(vocab, 1), None)
+    blocks = list(blocked._blocks([factors], torch.float32))
+    assert blocks[0] == slice(0, expected)
+    assert sum(rows.stop - rows.start for rows in blocks) == 5_000

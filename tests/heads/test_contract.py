@@ -187,6 +187,7 @@ def _with_block_bytes(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> list
     make_logits = blocked._logits
     monkeypatch.setattr(blocked, "_logits", logits)
     monkeypatch.setattr(blocked, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocked, "BLOCK_ROWS", 1)
     return seen
 
 
