@@ -22,7 +22,7 @@ from torch import Tensor
 from . import corpora
 from .corpora import Corpus, Vocabulary
 from .errors import BottleneckError, RunError
-from .files import sha256_file, write_bytes, write_json
+from .files import make_folder, sha256_file, write_bytes, write_json
 from .language_model import LanguageModel, ModelConfig
 
 FORMAT = "softmax-bottleneck run 1"
@@ -102,7 +102,9 @@ def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, wh
     if different := sorted(set(tensors) ^ set(expected)):
         raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
     for name, tensor in tensors.items():
+        narrowed = tensor.dtype == torch.bfloat16 and expected[name].dtype == torch.float32  # see `copy_weights`
         found, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
+        found = wanted if narrowed and tensor.shape == expected[name].shape else found
         if found != wanted:
             raise RunError(f"{where} does not fit its config.json: {name!r} is {found}, not {wanted}")
     with torch.no_grad():
@@ -150,6 +152,36 @@ def load(path: str | Path) -> Run:
     return Run(path, config, vocabulary, model.eval())
 
 
+def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """Write a run again without the state of its training: what is needed to move, measure and evaluate it.
+
+    Args:
+        run: folder of a finished run.
+        out: folder of the copy, which is made and must be new.
+        dtype: of the weights on disk, ``torch.float32`` or ``torch.bfloat16``. They are read as float32: in bfloat16
+            the copy is another model, its weights rounded to 8 significant bits.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        RunError: the run is damaged, ``out`` is there already, or the type is another one.
+        OutputError: the copy cannot be written.
+    """
+    loaded, out = load(run), Path(out)
+    if dtype not in (torch.float32, torch.bfloat16):
+        raise RunError(f"weights are kept in float32 or bfloat16, not {dtype}")
+    if out.exists():
+        raise RunError(f"{out} is there already; give another folder")
+    make_folder(out)
+    for name in (CONFIG, VOCABULARY, METRICS):
+        write_bytes(out / name, (loaded.path / name).read_bytes())
+    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in model_tensors(loaded.model).items()}
+    write_bytes(out / MODEL, save_tensors(tensors))
+    write_complete(out)
+    return out
+
+
 def write_complete(path: Path) -> None:
     """Seal a run: write the hashes of all its files, last of all."""
     write_json(path / COMPLETE, {"sha256": {name: sha256_file(path / name) for name in sealed_files(path)}})
@@ -157,7 +189,8 @@ def write_complete(path: Path) -> None:
 
 def sealed_files(path: Path) -> list[str]:
     """Return the files that ``COMPLETE`` covers, by name."""
-    state = sorted(f"{STATE}/{file.name}" for file in (path / STATE).iterdir() if file.name[0] != ".")
+    files = (path / STATE).iterdir() if (path / STATE).is_dir() else ()
+    state = sorted(f"{STATE}/{file.name}" for file in files if file.name[0] != ".")
     return [CONFIG, VOCABULARY, MODEL, METRICS, *state]
 
 

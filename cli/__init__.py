@@ -21,6 +21,7 @@ COMMANDS = {
     "presets": "presets",
     "train": "train",
     "eval": "evaluate",
+    "copy": "copy",
     "dump": "dump",
     "rank": "rank",
     "spectrum": "spectrum",

@@ -1,0 +1,30 @@
+"""``bottleneck copy``: a run without the state of its training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from .options import example
+
+
+@click.command("copy", epilog=example("bottleneck copy demo/runs/mos --out small"))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the copy.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["bfloat16", "float32"]),
+    default="bfloat16",
+    show_default=True,
+    help="Of the weights on disk; bfloat16 rounds them.",
+)
+def command(run: Path, out: Path, dtype: str) -> None:
+    """Copy a finished run's weights, vocabulary and settings, small enough to move; every command takes the copy."""
+    import torch
+
+    from softmax_bottleneck.checkpoint import copy_weights
+
+    copied = copy_weights(run, out, dtype=getattr(torch, dtype))
+    size = sum(file.stat().st_size for file in copied.iterdir())
+    click.echo(f"{copied}: {size:,} bytes")
