@@ -40,8 +40,7 @@ def drop_words(embedding: nn.Embedding, ids: Tensor, probability: float, *, trai
 def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
     """Return a one-layer LSTM's weights with some of its hidden-to-hidden ones dropped (DropConnect, Wan et al. 2013).
 
-    They come in one piece of memory, in the order in which cuDNN keeps them, so that its kernels need no copy of
-    their own; gradients flow back to the layer's parameters, which are left alone.
+    Gradients flow back to the layer's parameters, which are left alone.
 
     Args:
         layer: torch's, with biases, one direction and one layer.
@@ -51,7 +50,12 @@ def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
         input-to-hidden and hidden-to-hidden matrix, then the two biases.
     """
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    parts: list[Tensor] = [layer.get_parameter(name) for name in names]
-    parts[1] = F.dropout(parts[1], probability)
-    pieces = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
-    return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+    weights: list[Tensor] = [layer.get_parameter(name) for name in names]
+    weights[1] = F.dropout(weights[1], probability)
+    return in_one_piece(weights) if weights[1].is_cuda else weights
+
+
+def in_one_piece(weights: list[Tensor]) -> list[Tensor]:
+    """Return the same weights one after the other in memory, as cuDNN keeps them: else its kernels warn and copy."""
+    pieces = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
+    return [piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True)]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from softmax_bottleneck.backbones import AWDLSTM, AWDLSTMConfig
 from softmax_bottleneck.backbones.awd_lstm import DROPOUTS
-from softmax_bottleneck.backbones.dropout import drop_weights, drop_words, locked_dropout
+from softmax_bottleneck.backbones.dropout import drop_weights, drop_words, in_one_piece, locked_dropout
 from softmax_bottleneck.errors import ConfigurationError
 
 EPS = torch.finfo(torch.float64).eps
@@ -102,22 +102,29 @@ def test_dropped_weights_stay_dropped_for_a_whole_stretch(make: Make) -> None:
         assert torch.equal(parameter, before[name])
 
 
-def test_the_dropped_weights_lie_in_one_piece() -> None:
-    """In cuDNN's order for one layer, which spares its kernels a copy: W, U, then the two biases."""
+def test_only_hidden_to_hidden_weights_are_dropped() -> None:
     layer = torch.nn.LSTM(3, 4)
-    weights = drop_weights(layer, 0.5)
-    parameters = [parameter for _, parameter in layer.named_parameters()]
-    place = weights[0].storage_offset()
-    for weight, parameter in zip(weights, parameters, strict=True):
-        assert weight.shape == parameter.shape
-        assert weight.storage_offset() == place
-        assert weight.untyped_storage().data_ptr() == weights[0].untyped_storage().data_ptr()
-        place += weight.numel()
-    assert place * 4 == weights[0].untyped_storage().nbytes()
+    weights, parameters = drop_weights(layer, 0.5), [parameter for _, parameter in layer.named_parameters()]
     for index in (0, 2, 3):
         assert torch.equal(weights[index], parameters[index])
     kept = weights[1] != 0
+    assert 0 < kept.sum() < kept.numel()
     assert torch.equal(weights[1][kept], 2 * parameters[1][kept])
+
+
+def test_weights_in_one_piece_are_the_same_weights() -> None:
+    """W, U and the two biases, in the order in which cuDNN keeps one layer's."""
+    parameters = [parameter for _, parameter in torch.nn.LSTM(3, 4).named_parameters()]
+    weights = in_one_piece(parameters)
+    place = 0
+    for weight, parameter in zip(weights, parameters, strict=True):
+        assert torch.equal(weight, parameter)
+        assert weight.storage_offset() == place
+        assert weight.untyped_storage().data_ptr() == weights[0].untyped_storage().data_ptr()
+        place += weight.numel()
+    gradients = torch.autograd.grad(sum(weight.square().sum() for weight in weights), parameters)
+    for gradient, parameter in zip(gradients, parameters, strict=True):
+        torch.testing.assert_close(gradient, 2 * parameter.detach())
 
 
 def test_locked_dropout_drops_units_for_a_whole_sequence() -> None:
