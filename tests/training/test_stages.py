@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from softmax_bottleneck import checkpoint
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
+from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.triggers import is_non_monotone
 
 Configure = Callable[..., RunConfig]
@@ -59,18 +60,19 @@ def test_averages_are_evaluated_and_kept(tmp_path: Path, configure: Configure, m
 
 def test_averaging_starts_when_validation_worsens(tmp_path: Path, configure: Configure) -> None:
     averaging = {"start": "non-monotone", "interval": 1}
-    config = configure(epochs=30, optimizer={**SGD, "learning_rate": 12.0}, averaging=averaging, bptt=6)
+    optimizer = {**SGD, "learning_rate": 12.0}
+    config = configure(epochs=16, optimizer=optimizer, averaging=averaging, save_every=1000)
     fit(config, tmp_path, device="cpu")
     *epochs, _ = _rows(tmp_path)
     losses = [row["valid_loss"] for row in epochs]
-    fired = next(epoch for epoch in range(1, 31) if is_non_monotone(losses[:epoch], 1))
+    fired = next(epoch for epoch in range(1, 17) if is_non_monotone(losses[:epoch], 1))
     averaged = [row["averaged_steps"] for row in epochs]
-    assert fired < 30
-    assert averaged == [0] * fired + [(epoch + 1) * epochs[0]["step"] for epoch in range(30 - fired)]
+    assert fired < 16
+    assert averaged == [0] * fired + [(epoch + 1) * epochs[0]["step"] for epoch in range(16 - fired)]
 
 
 def test_it_stops_when_validation_no_longer_improves(tmp_path: Path, configure: Configure) -> None:
-    config = configure(epochs=60, stop_interval=2, optimizer={**SGD, "learning_rate": 12.0})
+    config = configure(epochs=60, stop_interval=2, save_every=1000, optimizer={**SGD, "learning_rate": 12.0})
     fit(config, tmp_path, device="cpu")
     *epochs, _ = _rows(tmp_path)
     losses = [row["valid_loss"] for row in epochs]
@@ -120,7 +122,7 @@ def test_bfloat16_products_leave_the_weights_in_float32(tmp_path: Path, configur
 
 def test_finetuning(tmp_path: Path, configure: Configure) -> None:
     """It starts from the best weights, averages from the first step on, and stops by itself."""
-    first = fit(configure(epochs=6, optimizer=SGD, dropout=0.0), tmp_path / "first", device="cpu")
+    first = fit(configure(epochs=6, optimizer=SGD, dropout=0.0, save_every=1000), tmp_path / "first", device="cpu")
     config = finetuning(first.path)
     assert config.model == RunConfig.model_validate(config.model_dump()).model
     config = override(config, ["training.epochs=40", "training.optimizer.learning_rate=1e-9"])
@@ -205,3 +207,15 @@ def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Confi
     (tmp_path / "COMPLETE").unlink()
     with pytest.raises(RunError, match=r"training\.precision \(was 'float32', now 'bfloat16'\)"):
         fit(configure(precision="bfloat16"), tmp_path, device="cpu")
+
+
+def test_a_step_is_compiled_where_that_is_asked_for(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler itself takes half a minute; here it is told what to compile, and for any length of stretch."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(Objective, "compile", lambda self, **options: asked.append(options))
+    fit(configure(epochs=1), tmp_path / "plain", device="cpu")
+    assert not asked
+    fit(configure(epochs=1, compile=True), tmp_path / "compiled", device="cpu")
+    assert asked == [{"dynamic": True}]
