@@ -9,21 +9,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+PIECE = 1 << 18
+"""Numbers at a time: with their weights in float64 a few MiB."""
 
-def histogram(index: Tensor, weights: Tensor, bins: int) -> Tensor:
-    """Return the sum of the weights in each bin.
+
+def histograms(index: Tensor, one: Tensor, other: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """Return, of two lists of weights, the sum in each bin.
+
+    Both are added in one pass, as the parts of complex numbers, a piece at a time that stays in cache: the random
+    access to the bins is what takes the time.
 
     Args:
-        index: integer, (n,), bins from 0.
-        weights: float, (n,).
+        index: int64, (n,), bins from 0.
+        one: float, (n,).
+        other: float, (n,).
         bins: their number.
 
     Returns:
-        (bins,), in the type of the weights.
+        float64, (bins,) each.
     """
-    if _must_be_deterministic(index):
-        return histogram_by_sorting(index, weights, bins)
-    return torch.bincount(index, weights, minlength=bins)
+    add = histogram_by_sorting if _must_be_deterministic(index) else _add
+    sums = torch.zeros(bins, dtype=torch.complex128, device=index.device)
+    both = torch.empty(min(PIECE, len(index)), 2, dtype=torch.float64, device=index.device)
+    for piece, *weights in zip(index.split(PIECE), one.split(PIECE), other.split(PIECE), strict=True):
+        for column, part in zip(both.unbind(1), weights, strict=True):
+            column[: len(part)] = part
+        add(sums, piece, torch.view_as_complex(both[: len(piece)]))
+    parts = torch.view_as_real(sums)
+    return parts[:, 0], parts[:, 1]
 
 
 def prefix_sums(values: Tensor) -> Tensor:
@@ -31,9 +44,9 @@ def prefix_sums(values: Tensor) -> Tensor:
     return prefix_sums_by_doubling(values) if _must_be_deterministic(values) else torch.cumsum(values, 0)
 
 
-def histogram_by_sorting(index: Tensor, weights: Tensor, bins: int) -> Tensor:
-    """Return `histogram` by a stable sort: torch's accumulating ``index_put_``, which then adds in one order."""
-    return weights.new_zeros(bins).index_put_((index.long(),), weights, accumulate=True)
+def histogram_by_sorting(sums: Tensor, index: Tensor, weights: Tensor) -> None:
+    """Add the weights to their bins after a stable sort: torch's accumulating ``index_put_``, in one order."""
+    sums.index_put_((index,), weights, accumulate=True)
 
 
 def prefix_sums_by_doubling(values: Tensor) -> Tensor:
@@ -43,6 +56,10 @@ def prefix_sums_by_doubling(values: Tensor) -> Tensor:
         values = torch.cat([values[:step], values[step:] + values[:-step]])
         step *= 2
     return values
+
+
+def _add(sums: Tensor, index: Tensor, weights: Tensor) -> None:
+    sums.scatter_add_(0, index, weights)
 
 
 def _must_be_deterministic(tensor: Tensor) -> bool:

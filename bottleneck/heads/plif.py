@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..errors import ConfigurationError
 from .base import HeadConfig, ParameterSettings
-from .deterministic import histogram, prefix_sums
+from .deterministic import PIECE, histograms, prefix_sums
 from .first_order import first_order
 
 UNIT_SLOPE = math.log(math.e - 1)
@@ -129,14 +129,21 @@ class _PiecewiseLinear(torch.autograd.Function):
         # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
         before = prefix_sums(slopes.double()) - slopes
         at_knot = (width * before - interval).to(inputs.dtype)
-        offset = (inputs + interval).div_(width)  # in pieces, from −T
-        piece = offset.floor().clamp_(0, knots - 1).nan_to_num_()  # NaN shows in the offset
-        offset.sub_(piece).mul_(width)
-        index = piece.int().view(-1)
-        slope = slopes.index_select(0, index).view_as(inputs)
-        ctx.save_for_backward(index, offset, slope)
-        ctx.knots, ctx.width = knots, width
-        return at_knot.index_select(0, index).view_as(inputs).addcmul_(slope, offset)
+        # f(l_i) and s_i by one lookup: random access is what takes the time.
+        table = torch.complex(at_knot, slopes.to(inputs.dtype))
+        result, offset, slope = (torch.empty_like(inputs, memory_format=torch.contiguous_format) for _ in range(3))
+        index = torch.empty(inputs.shape, dtype=torch.int64, device=inputs.device)
+        pieces = zip(*(whole.view(-1).split(PIECE) for whole in (result, offset, slope, index)), strict=True)
+        for x, (f, o, s, i) in zip(inputs.reshape(-1).split(PIECE), pieces, strict=True):
+            torch.add(x, interval, out=o).div_(width)  # in intervals, from −T
+            i.copy_(o.clamp(0, knots - 1).nan_to_num_())  # NaN shows in the offset
+            o.sub_(i).mul_(width)
+            value, slope_there = torch.view_as_real(table.index_select(0, i)).unbind(1)
+            s.copy_(slope_there)
+            torch.addcmul(value, s, o, out=f)
+        ctx.save_for_backward(index.view(-1), offset, slope)
+        ctx.knots, ctx.width, ctx.slope_type = knots, width, slopes.dtype
+        return result
 
     @staticmethod
     @first_order
@@ -144,9 +151,8 @@ class _PiecewiseLinear(torch.autograd.Function):
         index, offset, slope = ctx.saved_tensors
         slope_gradient = None
         if ctx.needs_input_grad[1]:
-            inside = histogram(index, (upstream * offset).view(-1).double(), ctx.knots)
-            total = histogram(index, upstream.reshape(-1).double(), ctx.knots)
+            total, inside = histograms(index, upstream.reshape(-1), (upstream * offset).view(-1), ctx.knots)
             # s_j lifts every interval after j by Δ: a reverse prefix sum, without j itself.
             after = prefix_sums(total.flip(0)).flip(0) - total
-            slope_gradient = (inside + ctx.width * after).to(slope.dtype)
+            slope_gradient = (inside + ctx.width * after).to(ctx.slope_type)
         return upstream * slope, slope_gradient, None

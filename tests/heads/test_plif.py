@@ -249,14 +249,18 @@ def test_an_impossible_learning_rate_of_slopes(wrong: float) -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(-1e3, 1e3)), max_size=200), st.integers(31, 40))
 def test_sums_for_deterministic_cuda_are_bincount_and_cumsum(pairs: list[tuple[int, float]], bins: int) -> None:
     """What replaces the kernels that CUDA refuses in deterministic mode, against NumPy on the CPU."""
-    index = np.array([place for place, _ in pairs], dtype=np.int32)
+    index = np.array([place for place, _ in pairs], dtype=np.int64)
     weights = np.array([weight for _, weight in pairs], dtype=np.float64)
     scale = np.abs(weights).sum() + 1
-    expected = np.bincount(index, weights, minlength=bins)
-    found = deterministic.histogram_by_sorting(torch.from_numpy(index), torch.from_numpy(weights), bins)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-14 * scale)
-    usual = deterministic.histogram(torch.from_numpy(index), torch.from_numpy(weights), bins)
-    np.testing.assert_allclose(usual.numpy(), expected, rtol=0, atol=1e-14 * scale)
+    expected = np.bincount(index, weights, minlength=bins), np.bincount(index, 1 - weights, minlength=bins)
+    given = torch.from_numpy(index), torch.from_numpy(weights), torch.from_numpy(1 - weights)
+    for deterministically in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deterministic, "PIECE", 37)
+            patch.setattr(deterministic, "_must_be_deterministic", lambda _, forced=deterministically: forced)
+            found = deterministic.histograms(*given, bins)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=1e-14 * (scale + len(pairs)))
     sums = deterministic.prefix_sums_by_doubling(torch.from_numpy(weights))
     np.testing.assert_allclose(sums.numpy(), np.cumsum(weights), rtol=0, atol=1e-14 * scale)
 
