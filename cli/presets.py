@@ -20,6 +20,7 @@ def command(json_to: str | None) -> None:
             {
                 "name": preset.name,
                 "summary": preset.summary,
+                "command": preset.command,
                 "parameters": parameters,
                 "corpus": preset.config.corpus,
                 "cost": preset.cost,
@@ -28,5 +29,5 @@ def command(json_to: str | None) -> None:
             }
         )
         size = "size depends on the corpus" if parameters is None else f"{parameters / 1e6:.2f}M parameters"
-        rows.append(f"{preset.name:<22} {preset.summary}; {size}; {preset.cost}")
+        rows.append(f"{preset.name:<24} {preset.summary}; {size}; {preset.cost}")
     emit({"presets": values}, "\n".join(rows), json_to)

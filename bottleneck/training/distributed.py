@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BottleneckError, ConfigurationError, TrainingError
+from ..spectrum.processes import launched
 
 Result = TypeVar("Result")
 
@@ -79,8 +80,6 @@ class Team:
 @contextmanager
 def team() -> Iterator[Team]:
     """Join the processes that ``torchrun`` started while the block runs; without it this one trains alone."""
-    from ..spectrum.processes import launched
-
     with launched() as processes:
         try:
             yield Team(processes.index, processes.count)

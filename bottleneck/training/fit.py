@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import corpora, heads
+from .. import backbones, corpora, heads
 from .._version import __version__
 from ..checkpoint import (
     COMPLETE,
@@ -191,7 +191,20 @@ def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
     """
     settings = configuration_of(saved).model_dump(mode="json")
     training = {**settings["training"], "micro_batch_size": None}
-    return {**saved, "initial": settings["initial"], "training": training, "versions": None}
+    head, backbone = saved["model"]["head"], saved["model"]["backbone"]
+    model = {
+        **saved["model"],
+        "head": _filled(head, heads.find(head["name"]).Config, heads.settings(head["name"])),
+        "backbone": _filled(backbone, backbones.find(backbone["name"]).Config, tuple(backbone)),
+    }
+    return {**saved, "initial": settings["initial"], "model": model, "training": training, "versions": None}
+
+
+def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...]) -> dict[str, Any]:
+    """Return a component's settings as JSON has them, the missing ones of its ``own`` at their defaults."""
+    defaults = {field.name: field.default for field in fields(config) if field.name in own}
+    filled: dict[str, Any] = json.loads(json.dumps(defaults | component))
+    return filled
 
 
 def _finish(folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress: Progress) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .preset import Preset
+from .preset import Preset, plain_sgd
 
 LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -96,14 +96,7 @@ def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
         "bptt": 35,
         "bptt_deviation": 5.0,
         "averaging": {"start": "non-monotone", "interval": 1},
-        "optimizer": {
-            "name": "sgd",
-            "learning_rate": 20.0,
-            "schedule": "constant",
-            "warmup_steps": 0,
-            "weight_decay": 1.2e-6,
-            "clip": 0.25,
-        },
+        "optimizer": plain_sgd(20.0),
     }
     return Preset(
         family="ptb-small-awd",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .preset import Preset
+from .preset import Preset, plain_sgd
 
 
 def _one_billion(variant: str, head: str, *, embedding_size: int, expected: str, **settings: Any) -> Preset:
@@ -38,14 +38,7 @@ def _one_billion(variant: str, head: str, *, embedding_size: int, expected: str,
                 "batch_size": 60,
                 "bptt": 35,
                 "save_every": 5000,
-                "optimizer": {
-                    "name": "sgd",
-                    "learning_rate": 20.0,
-                    "schedule": "constant",
-                    "warmup_steps": 0,
-                    "weight_decay": 0.0,
-                    "clip": 0.25,
-                },
+                "optimizer": plain_sgd(20.0, weight_decay=0.0),
             },
         },
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .preset import Preset
+from .preset import Preset, plain_sgd
 
 
 class _Recipe(NamedTuple):
@@ -41,14 +41,6 @@ class _Recipe(NamedTuple):
         if "components" in settings:
             settings = {"context_dropout": self.context_dropout, **settings}
         sizes = ", ".join(map(str, self.backbone["hidden_sizes"]))
-        optimizer = {
-            "name": "sgd",
-            "learning_rate": self.learning_rate,
-            "schedule": "constant",
-            "warmup_steps": 0,
-            "weight_decay": 1.2e-6,
-            "clip": 0.25,
-        }
         return Preset(
             family=family,
             head=head,
@@ -70,7 +62,7 @@ class _Recipe(NamedTuple):
                     "unigram_bias": False,
                     "stop_interval": STOP_INTERVAL,
                     "averaging": {"start": "non-monotone", "interval": 5},
-                    "optimizer": optimizer,
+                    "optimizer": plain_sgd(self.learning_rate),
                 },
             },
         )

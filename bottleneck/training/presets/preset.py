@@ -12,6 +12,18 @@ from ...language_model import LanguageModel
 from ..config import RunConfig, parse
 
 
+def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str, Any]:
+    """Return the optimizer of AWD-LSTM and the MoS paper's code: SGD at one rate, its gradients clipped at 0.25."""
+    return {
+        "name": "sgd",
+        "learning_rate": learning_rate,
+        "schedule": "constant",
+        "warmup_steps": 0,
+        "weight_decay": weight_decay,
+        "clip": 0.25,
+    }
+
+
 @dataclass(frozen=True)
 class Preset:
     """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
