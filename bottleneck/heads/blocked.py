@@ -12,7 +12,7 @@ long the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .first_order import first_order
 from .scores import Factors, Reduction, Scores, widest
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 16 << 20
 """One block of logits: it stays in cache between the passes over it and still fills a matrix product."""
 BLOCK_ROWS = 128
 """Rows of logits in a block at least: with 20, at M = 100,000, the traffic of W costs a third of the speed."""
@@ -125,11 +125,19 @@ def _pass(
     wide = widest(layout.product_type)
     nll = torch.empty(targets.shape, dtype=wide, device=targets.device)
     with torch.autocast(targets.device.type, enabled=False):
-        for rows in _blocks(factors, wide):
+        blocks = _blocks(factors, wide)
+        rooms = [_room(one, blocks) for one in factors]
+        # A function may need its values on the way back; without one, they become probabilities where they are.
+        spare = targets.new_empty(0) if layout.function is None else _room(factors[0], blocks).to(wide)
+        for rows in blocks:
             log_prior = None if parts.log_prior is None else parts.log_prior[rows]
-            products = [_logits(one, rows).to(wide) for one in factors]
+            products = [_logits(one, rows, room).to(wide) for one, room in zip(factors, rooms, strict=True)]
             bent = _bend(layout.function, products, keep=into is not None)
-            nll[rows], responsibility, probability = _normalize(bent.detach(), log_prior, targets[rows])
+            values = bent.detach()
+            softmaxes = (
+                values if layout.function is None else spare[: values.shape[0] * values.shape[1]].view_as(values)
+            )
+            nll[rows], responsibility, probability = _normalize(values, log_prior, targets[rows], softmaxes)
             if into is None:
                 continue
             if upstream is not None:
@@ -152,11 +160,21 @@ def _pass(
     return nll
 
 
-def _logits(factors: Factors, rows: slice) -> Tensor:
-    """Return the products (B, K, M) of a block of contexts."""
+def _room(factors: Factors, blocks: Sequence[slice]) -> Tensor:
+    """Return memory for the products of one block, which all blocks take in turn: new pages would cost a pass."""
+    rows = blocks[0].stop if blocks else 0
+    return factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
+
+
+def _logits(factors: Factors, rows: slice, room: Tensor) -> Tensor:
+    """Return the products (B, K, M) of a block of contexts, in ``room``."""
     contexts = factors.contexts[rows]
     flat = contexts.reshape(-1, contexts.shape[2])
-    products = flat @ factors.weight.T if factors.bias is None else torch.addmm(factors.bias, flat, factors.weight.T)
+    products = room[: len(flat)]
+    if factors.bias is None:
+        torch.mm(flat, factors.weight.T, out=products)
+    else:
+        torch.addmm(factors.bias, flat, factors.weight.T, out=products)
     return products.view(*contexts.shape[:2], -1)
 
 
@@ -169,15 +187,21 @@ def _bend(function: nn.Module | None, products: list[Tensor], *, keep: bool) -> 
     return bent
 
 
-def _normalize(logits: Tensor, log_prior: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _normalize(
+    logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return, of a block of logits (B, K, M), the losses (B,), responsibilities (B, K) and softmaxes (B, K, M).
+
+    The softmaxes are made in ``place``, on the CPU; elsewhere memory is cheap, and kernels in place are not documented.
 
     The fused softmax kernel gives the probability of the largest logit (never below 1/M, so its logarithm is
     accurate), and with it log P(y) = (z_y − top) + log P(top) without a second pass over the block. The
     log-partition itself is never made: at large logits its rounding would swallow a small loss.
     """
-    top, probability = logits.amax(2), torch.softmax(logits, 2)
-    by_component = (logits.gather(2, _at(targets, top)).squeeze(2) - top) + torch.log(probability.amax(2))
+    top = logits.amax(2)
+    below_top = logits.gather(2, _at(targets, top)).squeeze(2) - top
+    probability = torch.softmax(logits, 2, out=place if place.device.type == "cpu" else None)
+    by_component = below_top + torch.log(probability.amax(2))
     joint = by_component if log_prior is None else log_prior + by_component
     nll = -torch.logsumexp(joint, 1)
     prior = torch.ones_like(joint) if log_prior is None else torch.exp(log_prior).to(joint.dtype)
@@ -218,13 +242,12 @@ def _add_linear_gradients(
             weight_gradient.add_(flat.T @ scaled)
 
 
-def _blocks(factors: Sequence[Factors], wide: torch.dtype) -> Iterator[slice]:
+def _blocks(factors: Sequence[Factors], wide: torch.dtype) -> list[slice]:
     """Cut the contexts into blocks, all components of one together, by ``BLOCK_BYTES`` and ``BLOCK_ROWS``."""
     count, components, _ = factors[0].contexts.shape
     row = sum(one.contexts.shape[1] * one.weight.shape[0] for one in factors) * wide.itemsize
     rows = max(1, BLOCK_BYTES // row, BLOCK_ROWS // components)
-    for start in range(0, count, rows):
-        yield slice(start, min(start + rows, count))
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
 def _narrow(factors: tuple[Tensor | None, ...], dtype: torch.dtype) -> Factors:

@@ -128,9 +128,9 @@ class _PiecewiseLinear(torch.autograd.Function):
         width = 2 * interval / knots
         # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
         before = prefix_sums(slopes.double()) - slopes
-        at_knot = (width * before - interval).to(inputs.dtype)
+        at_knot, wide = width * before - interval, torch.promote_types(inputs.dtype, torch.float32)
         # f(l_i) and s_i by one lookup: random access is what takes the time.
-        table = torch.complex(at_knot, slopes.to(inputs.dtype))
+        table = torch.complex(at_knot.to(wide), slopes.to(wide))
         result, offset, slope = (torch.empty_like(inputs, memory_format=torch.contiguous_format) for _ in range(3))
         index = torch.empty(inputs.shape, dtype=torch.int64, device=inputs.device)
         pieces = zip(*(whole.view(-1).split(PIECE) for whole in (result, offset, slope, index)), strict=True)
