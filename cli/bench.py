@@ -9,7 +9,7 @@ import rich_click as click
 from .options import check_outputs, device_option, emit, example, json_option, progress
 
 
-@click.group("bench", epilog=example("bottleneck bench spectrum --shape 2000x500"))
+@click.group("bench", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
 def command() -> None:
     """Measure this machine: our algorithms beside the usual ones, each in a process of its own."""
 
@@ -39,18 +39,20 @@ def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
     emit(values, "\n".join(lines), json_to)
 
 
-@command.command(epilog=example("bottleneck bench heads --shrink 20"))
+@command.command(epilog=example("bottleneck bench heads --only mos --shrink 100"))
+@click.option("--only", metavar="NAME,…", default="", help="Heads to time.  [default: all]")
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
               help="Divide contexts and vocabulary, for a quick look; the goals are for 1.")  # fmt: skip
 @device_option
 @json_option
-def heads(shrink: int, device: str, json_to: str | None) -> None:
+def heads(only: str, shrink: int, device: str, json_to: str | None) -> None:
     """Time every output layer's training step against its plain formulation: minutes at full size."""
     from softmax_bottleneck.bench import bench_heads
     from softmax_bottleneck.training.fit import resolve_device
 
     check_outputs(json_to)
-    values = bench_heads(device=resolve_device(device), shrink=shrink, progress=progress())
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    values = bench_heads(only=names, device=resolve_device(device), shrink=shrink, progress=progress())
     lines = [
         f"{'':>26}  seconds      MiB  GFLOP/s  of the products' rate",
         *(f"{name:>26} {case['seconds']:8.3f} {case['memory_bytes'] / 2**20:8,.0f} {case['gflops']:8.1f} "

@@ -15,6 +15,7 @@ from softmax_bottleneck import heads
 from softmax_bottleneck.bench import heads as bench
 from softmax_bottleneck.bench.heads import Case, bench_heads, plain_nll
 from softmax_bottleneck.bench.process import Measured, in_its_own_process
+from softmax_bottleneck.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("name", heads.REGISTRY)
@@ -53,6 +54,17 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
     assert goals["MoS, K = 15: memory / plain"]["met"]
     assert not goals["MoS, K = 15: plain seconds / ours"]["met"]  # both have the median 5
     assert found["slowdown"]["ours"]["7"] == pytest.approx(5.0)
+
+
+def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "in_its_own_process", lambda *_: Measured(0.0, 1, {"seconds": [1.0], "loss": 0.0}))
+    found = bench_heads(only=["softmax", "gss"], shrink=100)
+    assert {case["case"]["head"] for case in found["cases"].values()} == {"products", "softmax", "gss"}
+    assert found["slowdown"] == {}
+    assert not any("MoS" in goal["what"] for goal in found["asked"])
+    assert any(goal["what"] == "GSS: seconds / Softmax" and goal["measured"] == 1 for goal in found["asked"])
+    with pytest.raises(ConfigurationError, match="no head 'sotfmax' is timed; those timed are doc, gss, lms-net"):
+        bench_heads(only=["sotfmax"])
 
 
 def test_the_floor_is_three_products() -> None:
