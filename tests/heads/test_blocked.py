@@ -84,7 +84,7 @@ def test_inputs_need_not_be_contiguous() -> None:
 
 @pytest.mark.parametrize(
     ("components", "vocab", "expected"),
-    [(1, 1_000, 4194), (15, 10_000, 27), (1, 100_000, 128), (7, 100_000, 18), (300, 100_000, 1)],
+    [(1, 1_000, 4194), (15, 10_000, 27), (1, 100_000, 384), (7, 100_000, 54), (300, 100_000, 1)],
 )
 def test_blocks_by_bytes_and_at_large_vocabularies_by_rows(components: int, vocab: int, expected: int) -> None:
     factors = Factors(torch.empty(5_000, components, 1), torch.empty(vocab, 1), None)
