@@ -82,12 +82,12 @@ def estimate_cost(
         choice = choose(
             method, shape=source.shape, eps=source.precision.value, max_memory=max_memory, width=width, device=device
         )
-        name, why, least = choice.method.name, choice.why, float(min(T, M))
-        operations, memory = {
-            "gram": (T * M * least + 2 * least**3, 8 * min(M * M, T * (M + 3 * T))),
-            "tsqr": ((2 * T * M * M + 4 * least**3) / QR_SHARE, 3 * 8 * M * M),
-            "dense": (4 * T * M * least / QR_SHARE, 4 * 8 * T * M),
-            "sketch": (4.0 * T * M * width, 3 * 8 * M * width),
+        name, why, memory, least = choice.method.name, choice.why, choice.memory_bytes, float(min(T, M))
+        operations = {
+            "gram": T * M * least + 2 * least**3,
+            "tsqr": (2 * T * M * M + 4 * least**3) / QR_SHARE,
+            "dense": 4 * T * M * least / QR_SHARE,
+            "sketch": 6.0 * T * M * width,
         }[name]
     return CostEstimate(
         contexts=T,

@@ -105,6 +105,8 @@ def rank(
         (2, 1)
     """
     started, found = time.monotonic(), precision_state()
+    if inf not in INF:
+        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
     opened = open_source(
         source,
         data=data,
@@ -116,8 +118,6 @@ def rank(
         vocab_size=vocab_size,
         hugging_face=hugging_face,
     )
-    if inf not in INF:
-        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
     if inf == "drop-columns":
         opened = FiniteColumns(opened, progress=progress)
     eps_used = opened.precision if eps is None else precision(eps)
@@ -247,6 +247,7 @@ def _spectrum(
                 "dtype": source.dtype,
                 "shape": source.shape,
                 "method": chosen.name,
+                "device": str(chosen.arithmetic.device),
                 "block_rows": block_rows,
                 "process": [processes.index, processes.count],
                 "version": __version__,

@@ -32,7 +32,7 @@ class Accelerator(Arithmetic):
 
     def gram_spectra(self, gram: Tensor, mixed: Tensor, squared_means: float, *, careful: bool) -> Spectra:
         """Return the eigenvalues of AᵀA and of CᵀC, reflected so that the second is a corner of the first."""
-        whole, v = gram.to(self.device), mixed.to(self.device)
+        whole, v = _symmetric(gram.to(self.device)), mixed.to(self.device)
         columns = len(v)
         reflector = toward_ones(columns).to(self.device)
         product = 2 * (whole @ reflector)
@@ -58,7 +58,7 @@ class Accelerator(Arithmetic):
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return them by cuSOLVER's ``syevd``; of a Gram matrix they are also its singular values."""
         if careful:
-            return self.singular_values(torch.tril(matrix) + torch.tril(matrix, -1).T, careful=True)
+            return self.singular_values(_symmetric(matrix), careful=True)
         found = torch.linalg.eigvalsh(matrix.to(self.device), UPLO="L")
         return found.cpu().numpy(), f"{self.device.type} syevd"
 
@@ -67,6 +67,11 @@ class Accelerator(Arithmetic):
         yield self, False
         yield self, True
         yield from Host().attempts()
+
+
+def _symmetric(matrix: Tensor) -> Tensor:
+    """Return the whole of a symmetric matrix, of which the lower triangle counts: a state may come from `Host`."""
+    return torch.tril(matrix) + torch.tril(matrix, -1).T
 
 
 def on(device: str | torch.device) -> Arithmetic:

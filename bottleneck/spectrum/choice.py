@@ -39,6 +39,8 @@ class Choice(NamedTuple):
     method: SpectrumMethod
     why: str
     """The reason, in a few words."""
+    memory_bytes: int = 0
+    """What it holds at its peak, beside the rows' own block; 0 where nobody asked."""
 
 
 def choose(
@@ -98,8 +100,8 @@ def choose(
         )
     try:
         if method == "gram" and wide:
-            return Choice(WideGram(M, arithmetic=arithmetic), why)
-        return Choice(make(method, M, width=width, seed=seed, arithmetic=arithmetic), why)
+            return Choice(WideGram(M, arithmetic=arithmetic), why, needed[method])
+        return Choice(make(method, M, width=width, seed=seed, arithmetic=arithmetic), why, needed[method])
     except torch.OutOfMemoryError as error:
         raise MatrixError(
             f"{device} has no {size(needed[method])} free for the {method} method: use --device cpu"

@@ -400,3 +400,15 @@ def test_states_of_two_halves_merge_to_the_whole(method: str) -> None:
     assert merged.shape == whole.shape == (45, 9)
     np.testing.assert_allclose(merged.values, whole.values, rtol=1e-10)
     np.testing.assert_allclose(merged.centered, whole.centered, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [Dense, Gram, WideGram, TSQR])
+def test_a_state_from_one_arithmetic_is_another_ones_too(method: type[Gram]) -> None:
+    """A trace is blind to the upper triangle that ``syrk`` leaves empty: no certificate would tell."""
+    matrix = np.random.default_rng(0).standard_normal((45, 9)) + 2.0
+    first, second = method(9), method(9, arithmetic=Accelerator(torch.device("cpu")))
+    first.update(matrix)
+    second.restore(first.state())
+    found, expected = second.finish(), first.finish()
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-10)
+    np.testing.assert_allclose(found.centered, expected.centered, rtol=1e-10, atol=1e-12)
