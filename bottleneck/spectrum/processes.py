@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ HOURS_TO_DECOMPOSE = 24
 """How long the others wait for the first to turn the combined state into a spectrum."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Processes:
     """The processes that PyTorch's launcher started, or this one alone."""
 
@@ -107,6 +108,7 @@ def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
         yield ALONE
         return
     import torch.distributed as dist
+    import torch.distributed.nn  # noqa: F401  its defaults would keep a group that is there before it
 
     # The launcher ends the others with SIGTERM; a Python handler would not run while they wait inside gloo.
     handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -115,10 +117,14 @@ def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
+    processes = Processes(dist.get_rank(), dist.get_world_size())
     try:
-        patient = dist.new_group(timeout=timedelta(hours=HOURS_TO_DECOMPOSE))
-        yield Processes(dist.get_rank(), dist.get_world_size(), patient)
+        processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_TO_DECOMPOSE))
+        yield processes
     finally:
+        # A group lives as long as something refers to it, and a thread of its own that outlives the interpreter aborts.
+        processes.patient = None
+        gc.collect()
         dist.destroy_process_group()
         signal.signal(signal.SIGTERM, handler)
 

@@ -43,16 +43,14 @@ import copy
 import sys
 
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.parallel import DistributedDataParallel
 
 from softmax_bottleneck import heads
+from softmax_bottleneck.spectrum import launched
 
-rank, folder = int(sys.argv[1]), sys.argv[2]
-torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-for name in heads.REGISTRY:
+
+def compare(name, rank):
     torch.manual_seed(0)
     settings = {"knots": 50} if "plif" in name else {}
     head = heads.build(name, hidden_size=6, vocab_size=20, embedding_size=4, **settings).double()
@@ -76,24 +74,29 @@ for name in heads.REGISTRY:
     if rank == 0:
         alone(ids, targets).backward()
         whole = {f"whole.{key}": parameter.grad for key, parameter in alone.named_parameters()}
-        save_file(found | whole, f"{folder}/{name}.safetensors")
-dist.destroy_process_group()
+        save_file(found | whole, f"{sys.argv[1]}/{name}.safetensors")
+
+
+with launched() as processes:
+    for name in heads.REGISTRY:
+        compare(name, processes.index)
 """
 
 
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
     """Half of the batch each; DistributedDataParallel's mean of the gradients is that of the whole batch."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", DDP, str(rank), str(tmp_path)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], errors
+    (tmp_path / "program.py").write_text(DDP, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*launcher, str(tmp_path / "program.py"), str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
     for name in heads.REGISTRY:
         tensors = load_file(tmp_path / f"{name}.safetensors")
         found = {key.removeprefix("found."): value for key, value in tensors.items() if key.startswith("found.")}

@@ -20,7 +20,16 @@ from softmax_bottleneck.training.distributed import Team
 Configure = Callable[..., RunConfig]
 Contents = Callable[[Path], dict[str, bytes]]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-PROGRAM = "import sys\nfrom softmax_bottleneck.cli import main\nmain(sys.argv[1:], prog_name='bottleneck')\n"
+PROGRAM = """
+import sys
+from pathlib import Path
+from softmax_bottleneck.cli import main
+try:
+    main(sys.argv[1:], prog_name="bottleneck")
+finally:
+    threads = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+    assert not any("gloo" in name for name in threads), f"at the interpreter's end there were still {threads}"
+"""
 DIES = """
 import os
 from softmax_bottleneck.training import loop
