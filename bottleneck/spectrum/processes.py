@@ -108,7 +108,7 @@ def launched(*, seconds: float = SECONDS_TO_WAIT) -> Iterator[Processes]:
         yield ALONE
         return
     import torch.distributed as dist
-    import torch.distributed.nn  # noqa: F401  its defaults would keep a group that is there before it
+    import torch.distributed.nn  # loaded later, its functions' defaults would keep the group alive
 
     # The launcher ends the others with SIGTERM; a Python handler would not run while they wait inside gloo.
     handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
