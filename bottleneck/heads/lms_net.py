@@ -14,6 +14,9 @@ from .base import HeadConfig
 from .first_order import first_order
 from .pointwise import Pointwise
 
+PIECE = 1 << 15
+"""Logits at a time."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LMSNetConfig(HeadConfig):
@@ -81,31 +84,46 @@ class MonotonicNetwork(nn.Module):
 
 
 class _SigmoidSum(torch.autograd.Function):
-    """f and its gradients, one unit at a time: never a tensor as many times larger as there are units."""
+    """f and its gradients, some inputs at a time: the activations of all units at these stay in cache."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, u: Tensor, v: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(inputs, u, v, b)
-        result = torch.zeros_like(inputs)
-        for scale, height, bias in zip(u, v, b, strict=True):
-            result.addcmul_(torch.addcmul(bias, inputs, scale).sigmoid_(), height)
+        u, v, b = (tensor.to(inputs.dtype) for tensor in (u, v, b))
+        result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
+        for x, f in zip(_pieces(inputs), _pieces(result), strict=True):
+            torch.mv(_activations(x, u, b).T, v, out=f)
         return result
 
     @staticmethod
     @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, ...]:
-        inputs, u, v, b = ctx.saved_tensors
-        inputs_gradient = torch.zeros_like(inputs)
-        u_gradient, v_gradient, b_gradient = torch.empty_like(u), torch.empty_like(v), torch.empty_like(b)
-        for k, (scale, height, bias) in enumerate(zip(u, v, b, strict=True)):
-            activation = torch.addcmul(bias, inputs, scale).sigmoid_()
-            weighted = upstream * activation
-            v_gradient[k] = weighted.sum()
-            weighted.addcmul_(weighted, activation, value=-1).mul_(height)
-            b_gradient[k] = weighted.sum()
-            u_gradient[k] = (weighted * inputs).sum()
-            inputs_gradient.addcmul_(weighted, scale)
-        return inputs_gradient, u_gradient, v_gradient, b_gradient
+        inputs, *parameters = ctx.saved_tensors
+        u, v, b = (tensor.to(inputs.dtype) for tensor in parameters)
+        inputs_gradient = torch.empty_like(inputs, memory_format=torch.contiguous_format)
+        # Columns: Σ g·σ, Σ g·σ′ and Σ g·x·σ′ of each unit.
+        sums = torch.zeros(len(u), 3, dtype=torch.float64, device=u.device)
+        pieces = zip(*(_pieces(whole) for whole in (inputs, upstream, inputs_gradient)), strict=True)
+        for x, g, into in pieces:
+            sigma = _activations(x, u, b)
+            sums[:, 0] += sigma @ g
+            slope = sigma.addcmul_(sigma, sigma, value=-1)
+            sums[:, 1:] += slope @ torch.stack([g, g * x]).T
+            torch.mv(slope.T, u * v, out=into).mul_(g)
+        v_gradient, b_gradient, u_gradient = sums.to(u.dtype).unbind(1)
+        gradients = zip((v * u_gradient, v_gradient, v * b_gradient), parameters, strict=True)
+        return inputs_gradient, *(gradient.to(own.dtype) for gradient, own in gradients)
+
+
+def _pieces(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Cut a tensor into flat pieces of ``PIECE`` numbers; on a GPU memory is cheap and calls are not."""
+    flat = tensor.reshape(-1)
+    return flat.split(PIECE if tensor.device.type == "cpu" else max(1, len(flat)))
+
+
+def _activations(x: Tensor, u: Tensor, b: Tensor) -> Tensor:
+    """Return σ(u_k x + b_k): (n,) → (K, n)."""
+    return torch.outer(u, x).add_(b.unsqueeze(1)).sigmoid_()
 
 
 def _inverse_softplus(values: Tensor) -> Tensor:

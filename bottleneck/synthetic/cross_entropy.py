@@ -83,12 +83,13 @@ def _softmax(factors: Factors, function: nn.Module | None, targets: Tensor) -> t
 def _mixture(
     factors: Factors, log_prior: Tensor, function: nn.Module | None, targets: Tensor
 ) -> tuple[Tensor, Gradients]:
-    """Take as many rows at a time as their components fit."""
+    """Take as many rows at a time as their components fit, all in the same memory: new pages would cost two passes."""
     K = log_prior.shape[1]
     rows = max(1, COMPONENT_ENTRIES // (K * len(factors.weight)))
+    rooms = targets.new_empty(2, min(rows, len(targets)), K, len(factors.weight))
     pieces = zip(factors.contexts.split(rows), log_prior.split(rows), targets.split(rows), strict=True)
     found = [
-        _mixture_rows(factors._replace(contexts=contexts.detach()), prior.detach(), function, wanted)
+        _mixture_rows(factors._replace(contexts=contexts.detach()), prior.detach(), function, wanted, rooms)
         for contexts, prior, wanted in pieces
     ]
     losses, gradients = zip(*found, strict=True)
@@ -98,13 +99,14 @@ def _mixture(
 
 
 def _mixture_rows(
-    factors: Factors, log_prior: Tensor, function: nn.Module | None, targets: Tensor
+    factors: Factors, log_prior: Tensor, function: nn.Module | None, targets: Tensor, rooms: Tensor
 ) -> tuple[Tensor, Gradients]:
     n, K = log_prior.shape
     h, prior = factors.contexts.reshape(n * K, -1), log_prior.exp()
-    logits = _logits(h, factors).view(n, K, -1)
+    place, room = rooms[:, :n]
+    logits = _logits(h, factors, place.view(n * K, -1)).view(n, K, -1)
     bent = logits if function is None else function(logits.requires_grad_())
-    components = torch.softmax(bent.detach(), 2)
+    components = torch.softmax(bent.detach(), 2, out=place if function is None else None)
     Q = torch.bmm(prior.unsqueeze(1), components).squeeze(1)
     smallest = torch.finfo(Q.dtype).tiny
     if bool(Q.amin() < smallest):
@@ -113,8 +115,8 @@ def _mixture_rows(
         Q.clamp_min_(smallest)
     loss = -torch.linalg.vecdot(targets, Q.log())
     ratio = targets / Q
-    s = torch.linalg.vecdot(components, ratio.unsqueeze(1))
-    gradient = components.mul_(s.unsqueeze(2) - ratio.unsqueeze(1))
+    s = torch.mul(components, ratio.unsqueeze(1), out=room).sum(2)
+    gradient = components.mul_(torch.sub(s.unsqueeze(2), ratio.unsqueeze(1), out=room))
     # The factor π still missing scales rows: without a function between, it may as well scale the thin matrices.
     weights: Tensor | None = prior.view(-1, 1)
     if function is not None:
@@ -142,9 +144,9 @@ def _in_log_space(scores: Scores, targets: Tensor) -> Tensor:
     return -(targets * log_prob(scores)).sum(1)
 
 
-def _logits(contexts: Tensor, factors: Factors) -> Tensor:
+def _logits(contexts: Tensor, factors: Factors, place: Tensor | None = None) -> Tensor:
     W, b = factors.weight.detach(), factors.bias
-    return contexts @ W.T if b is None else torch.addmm(b.detach(), contexts, W.T)
+    return torch.mm(contexts, W.T, out=place) if b is None else torch.addmm(b.detach(), contexts, W.T, out=place)
 
 
 def _linear(
@@ -152,7 +154,7 @@ def _linear(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Carry the gradient of ``contexts @ W.T + b``, each row times its weight, to contexts, W and b."""
     W = factors.weight.detach()
-    own = (W.T @ gradient.T).T
+    own = (W.T.contiguous() @ gradient.T).T
     weighted = contexts if weights is None else contexts * weights
     bias = None
     if factors.bias is not None:
