@@ -9,11 +9,12 @@ import numpy as np
 import scipy.linalg
 import torch
 from scipy.linalg.blas import dsymv, dsyr2, dsyrk
-from scipy.linalg.lapack import dsytrd, dsytrd_lwork, dtpqrt
+from scipy.linalg.lapack import dtpqrt
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, Values, toward_ones
 from .bidiagonal import bidiagonal, bidiagonal_values
+from .tridiagonal import tridiagonal
 
 PANEL = 32
 """Columns that LAPACK eliminates at once inside one update."""
@@ -56,9 +57,9 @@ class Host(Arithmetic):
         .. math:: P A^⊤A P = \begin{pmatrix} M\, m^⊤m & w^⊤ \\ w & B \end{pmatrix}, \quad
            P C^⊤C P = \begin{pmatrix} 0 & 0 \\ 0 & B \end{pmatrix}
 
-        LAPACK's ``sytrd`` (lower) never touches the first axis again, so the tridiagonal matrix of AᵀA without its
-        first row and column is that of B, as accurate as if B had been reduced alone. The other triangle keeps CᵀC
-        for a second attempt, which takes both matrices whole.
+        LAPACK's reduction of the lower triangle never touches the first axis again, so the tridiagonal matrix of AᵀA
+        without its first row and column is that of B, as accurate as if B had been reduced alone. The other triangle
+        keeps CᵀC for a second attempt, which takes both matrices whole.
         """
         there, v = gram.cpu(), mixed.cpu()
         if careful:
@@ -136,11 +137,9 @@ def _tridiagonal_eigenvalues(matrix: Values, mixed: Values, squared_means: float
     # P 1 = −√M e₁, and CᵀC 1 = 0 exactly: what roundoff left in the first column is replaced.
     matrix[:, 0] = -(columns**0.5) * (mixed - 2 * (reflector @ mixed) * reflector)
     matrix[0, 0] = columns * squared_means
-    work = int(dsytrd_lwork(columns, lower=1)[0])
-    _, diagonal, below, _, info = dsytrd(matrix, lower=1, lwork=work, overwrite_a=1)
-    _check("sytrd", info)
+    diagonal, below, routines = tridiagonal(matrix)
     centered = np.append(_of_tridiagonal(diagonal[1:], below[1:]), 0.0)
-    return Spectra(_of_tridiagonal(diagonal, below), centered, "sytrd, sterf")
+    return Spectra(_of_tridiagonal(diagonal, below), centered, f"{routines}, sterf")
 
 
 def _of_tridiagonal(diagonal: Values, below: Values) -> Values:

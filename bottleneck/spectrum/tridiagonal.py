@@ -1,0 +1,59 @@
+"""Reduction of a symmetric matrix to a tridiagonal one, at the rate of matrix products where LAPACK can."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dsytrd, dsytrd_lwork
+
+from . import lapack
+
+Values = NDArray[np.float64]
+
+BAND = 48
+"""Diagonals below the main one that the first stage leaves."""
+SMALLEST = 3000
+"""Columns from which two stages are faster than one: a smaller matrix stays in cache."""
+
+
+def tridiagonal(matrix: Values) -> tuple[Values, Values, str]:
+    r"""Return the diagonal, (M,), what stands below it, (M − 1,), and the name of the routines.
+
+    :math:`Q^⊤ A Q` with an orthogonal Q that leaves the first axis where it is: without its first row and column the
+    result is a tridiagonal form of A without its own.
+
+    Two stages (Bischof, Lang and Sun 2000): the first, to a band, is made of matrix products; the second works on the
+    band alone. One stage (``sytrd``) reads all that is left of the matrix for each column, M³/6 numbers in all, and
+    waits for memory.
+
+    Args:
+        matrix: float64, (M, M), Fortran order; its lower triangle is used up, the other one is not touched.
+    """
+    if len(matrix) >= SMALLEST:
+        try:
+            return *_two_stages(matrix), "sytrd_2stage"
+        except LookupError:
+            pass
+    work = int(dsytrd_lwork(len(matrix), lower=1)[0])
+    _, diagonal, below, _, info = dsytrd(matrix, lower=1, lwork=work, overwrite_a=1)
+    if info != 0:
+        raise np.linalg.LinAlgError(f"sytrd refused its argument {-info}")
+    return diagonal, below, "sytrd"
+
+
+def _two_stages(matrix: Values) -> tuple[Values, Values]:
+    size = len(matrix)
+    band, reflectors = np.zeros((BAND + 1, size), order="F"), np.empty(size)
+    work = np.empty(1)
+    for length in (-1, 0):  # first the question how much workspace is best, then the work
+        wanted = -1 if length == -1 else int(work[0])
+        work = work if length == -1 else np.empty(wanted)
+        lapack.call("dsytrd_sy2sb", b"L", size, BAND, matrix, size, band, BAND + 1, reflectors, work, wanted)
+    diagonal, below = np.empty(size), np.empty(size - 1)
+    work, kept = np.empty(1), np.empty(1)
+    for length in (-1, 0):
+        sizes = [-1, -1] if length == -1 else [int(kept[0]), int(work[0])]
+        kept, work = (kept, work) if length == -1 else (np.empty(sizes[0]), np.empty(sizes[1]))
+        lapack.call("dsytrd_sb2st", b"Y", b"N", b"L", size, BAND, band, BAND + 1, diagonal, below, kept, sizes[0],
+                    work, sizes[1])  # fmt: skip
+    return diagonal, below
