@@ -109,8 +109,10 @@ def read(path: Path) -> RunConfig:
 def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
     """Return ``config`` with ``key=value`` settings applied; keys are dotted paths.
 
+    ``head.…`` and ``backbone.…`` are short for ``model.head.…`` and ``model.backbone.…``.
+
     Example:
-        >>> override(RunConfig(), ["training.epochs=3", "model.head.name=mos"]).model.head.name
+        >>> override(RunConfig(), ["training.epochs=3", "head.name=mos"]).model.head.name
         'mos'
     """
     values = config.model_dump(mode="json")
@@ -119,6 +121,8 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         key, equals, text = setting.partition("=")
         if not equals or not key:
             raise ConfigurationError(f"--set takes key=value, as in training.epochs=3; {setting!r} has no '='")
+        if key.startswith(("head.", "backbone.")):
+            key = f"model.{key}"
         *parents, last = key.split(".")
         section: Any = values
         for parent in parents:

@@ -86,6 +86,11 @@ def test_a_heads_name_counts_first_whatever_the_order() -> None:
         assert override(RunConfig(), given).model.head.settings == {"components": 5}
 
 
+def test_head_and_backbone_are_short_for_the_models() -> None:
+    short = ["head.components=5", "head.name=mos", "backbone.hidden_size=7"]
+    assert override(RunConfig(), short) == override(RunConfig(), [f"model.{setting}" for setting in short])
+
+
 def test_another_head_drops_the_old_ones_settings_and_the_same_keeps_them() -> None:
     config = parse({"model": {"head": {"name": "mos", "components": 5, "bias": False}}}, where="here")
     assert override(config, ["model.head.name=lms-plif"]).model.head.settings == {}
