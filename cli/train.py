@@ -36,16 +36,18 @@ def command(
 ) -> None:
     """Train a language model into a run folder.
 
-    An interrupted run continues where its last saved state left it when the same command is given again. Under
+    Without a preset, a file or a run to start from, --set changes the default configuration, a small LSTM on
+    python-docs. An interrupted run continues where its last saved state left it when the same command is given again. Under
     torchrun several processes train one model, each on its share of the batch.
     """
     given = sum(option is not None for option in (preset, config_file, finetune))
-    if given != 1 and not (resume and given == 0):
+    if given > 1 or not (given or resume or settings):
         raise click.UsageError(
-            "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names)"
+            "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names), or "
+            "only settings of the default configuration, as --set head.name=mos"
         )
     from softmax_bottleneck.checkpoint import read_config
-    from softmax_bottleneck.training import finetuning, fit, override, read
+    from softmax_bottleneck.training import RunConfig, finetuning, fit, override, read
     from softmax_bottleneck.training.fit import configuration_of
     from softmax_bottleneck.training.presets import find
 
@@ -58,7 +60,7 @@ def command(
     elif finetune is not None:
         config = finetuning(finetune)
     else:
-        config = configuration_of(saved)
+        config = configuration_of(saved) if resume else RunConfig()
     done = fit(override(config, settings), out, device=device, progress=progress())
     if os.environ.get("RANK", "0") != "0":
         return

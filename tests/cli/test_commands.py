@@ -192,6 +192,7 @@ def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None
         (["train", "--preset", "huge", "--out", "x"], "unknown preset 'huge'"),
         (["train", "--preset", "demo-mos", "--out", "x", "--set", "training.speed=9"], "unknown key 'training.speed'"),
         (["train", "--preset", "demo-mos", "--out", "x", "--set", "model.head.name=none"], "unknown head 'none'"),
+        (["train", "--out", "x", "--set", "head.name=none"], "--set: unknown head 'none'"),
         (["train", "--preset", "demo-mos", "--out", "demo/runs/softmax"], "different configuration"),
         (["train", "--preset", "demo-mos", "--out", "x", "--resume"], "there is no run folder"),
         (["train", "--preset", "demo-mos", "--out", "ptb.zip/x"], "cannot write"),

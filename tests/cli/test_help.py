@@ -72,6 +72,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_usage_errors_exit_with_two() -> None:
     runner = CliRunner()
-    for arguments in (["nonsense"], ["rank"], ["rank", "x", "--rule", "y"], ["rank", "x", "--max-memory", "lots"]):
+    wrong = (["rank"], ["rank", "x", "--rule", "y"], ["rank", "x", "--max-memory", "lots"], ["train", "--out", "x"])
+    for arguments in (["nonsense"], *wrong):
         done: Result = runner.invoke(main, arguments)
         assert done.exit_code == 2
