@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import rich_click as click
 
@@ -59,8 +61,28 @@ def heads(only: str, shrink: int, device: str, json_to: str | None) -> None:
           f"{100 * case['share']:6.1f} %" for name, case in values["cases"].items()),
         *(f"slowdown over Softmax, {which}: " + ", ".join(f"{ratio:.1f} (K = {K})" for K, ratio in by_K.items())
           for which, by_K in values["slowdown"].items()),
-        *(f"{'met' if goal['met'] else 'NOT MET':>8}  {goal['what']}: {goal['measured']:.3g} (asked {goal['asked']})"
-          for goal in values["asked"]),
+        *_judgements(values["asked"]),
+    ]  # fmt: skip
+    emit(values, "\n".join(lines), json_to)
+
+
+@command.command(epilog=example("bottleneck bench training --shrink 50"))
+@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+              help="Divide layers, vocabulary and batch, for a quick look; the goals are for 1.")  # fmt: skip
+@device_option
+@json_option
+def training(shrink: int, device: str, json_to: str | None) -> None:
+    """Time the training step of the papers' Softmax and MoS models against plain torch: minutes at full size."""
+    from softmax_bottleneck.bench import bench_training
+    from softmax_bottleneck.training.fit import resolve_device
+
+    check_outputs(json_to)
+    values = bench_training(device=resolve_device(device), shrink=shrink, progress=progress())
+    lines = [
+        f"{'':>16}  seconds a step  an epoch      MiB",
+        *(f"{name:>16} {case['seconds']:15.3f} {case['epoch_seconds']:9.0f} {case['memory_bytes'] / 2**20:8,.0f}"
+          for name, case in values["cases"].items()),
+        *_judgements(values["asked"]),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)
 
@@ -81,3 +103,10 @@ def hugging_face(size: str, contexts: int, json_to: str | None) -> None:
         *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)
+
+
+def _judgements(goals: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{'met' if goal['met'] else 'NOT MET':>8}  {goal['what']}: {goal['measured']:.3g} (asked {goal['asked']})"
+        for goal in goals
+    ]

@@ -3,5 +3,6 @@
 from .heads import bench_heads
 from .hugging_face import bench_hugging_face
 from .spectrum import bench_spectrum
+from .training import bench_training
 
-__all__ = ["bench_heads", "bench_hugging_face", "bench_spectrum"]
+__all__ = ["bench_heads", "bench_hugging_face", "bench_spectrum", "bench_training"]

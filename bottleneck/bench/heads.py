@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import sys
-import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from .._version import __version__
 from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
 from .process import Measured, in_its_own_process, machine, report
+from .steps import judged, memory_of, repeat, seconds_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from ..heads import Head
     from ..heads.scores import Scores
 
-REPEATS, SECONDS = 7, 20.0
-"""Steps timed after the first one, and the time after which no other is begun."""
 COMPONENTS = (5, 7, 10, 15)
 """K of the MoS paper's table 13, where training times are compared."""
 
@@ -94,13 +91,13 @@ def bench_heads(
         )
         cases[name] = case
         measured[name] = in_its_own_process("softmax_bottleneck.bench.heads", json.dumps(asdict(case)))
-        progress.line(f"{name}: {_seconds(measured[name]):.3f} s, {_memory(measured[name]) / 2**20:,.0f} MiB")
+        progress.line(f"{name}: {seconds_of(measured[name]):.3f} s, {memory_of(measured[name]) / 2**20:,.0f} MiB")
     rate = _rate(cases["products"], measured["products"])
     rows = {
         name: {
             "case": asdict(case),
-            "seconds": _seconds(measured[name]),
-            "memory_bytes": _memory(measured[name]),
+            "seconds": seconds_of(measured[name]),
+            "memory_bytes": memory_of(measured[name]),
             "gflops": _rate(case, measured[name]),
             "share": _rate(case, measured[name]) / rate,
             "loss": measured[name].result["loss"],
@@ -157,24 +154,11 @@ def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         ("Softmax, M = 100,000: seconds / F.cross_entropy", ratio(large, f"{large} plain", "seconds"), "<=", 1.0),
         ("Softmax, M = 100,000: memory / plain", ratio(large, f"{large} plain", "memory_bytes"), "<=", 1 / 4),
     ]
-    return [
-        {"what": what, "measured": found, "asked": f"{sign} {bound:.3g}",
-         "met": found >= bound if sign == ">=" else found <= bound}
-        for what, found, sign, bound in goals if not math.isnan(found)
-    ]  # fmt: skip
-
-
-def _seconds(measured: Measured) -> float:
-    return float(statistics.median(measured.result["seconds"]))
-
-
-def _memory(measured: Measured) -> int:
-    """Return the bytes above the idle process: the device's own where that is not the CPU."""
-    return int(measured.result.get("device_bytes", measured.memory_bytes))
+    return judged(goals)
 
 
 def _rate(case: Case, measured: Measured) -> float:
-    return case.floor / _seconds(measured) / 1e9
+    return case.floor / seconds_of(measured) / 1e9
 
 
 def _work(case: Case) -> Callable[[], dict[str, Any]]:
@@ -185,22 +169,7 @@ def _work(case: Case) -> Callable[[], dict[str, Any]]:
     make = _products if case.head == "products" else _step
     make(replace(case, contexts=2, vocab=8))()  # what torch loads on first use is none of the step's memory
     step = make(case)
-    cuda = case.device != "cpu"
-
-    def work() -> dict[str, Any]:
-        before = torch.cuda.memory_allocated() if cuda else 0
-        loss, began = step(), time.perf_counter()
-        seconds: list[float] = []
-        while not seconds or (len(seconds) < REPEATS and time.perf_counter() - began < SECONDS):
-            started = time.perf_counter()
-            loss = step()
-            if cuda:
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - started)
-        memory = {"device_bytes": torch.cuda.max_memory_allocated() - before} if cuda else {}
-        return {"seconds": seconds, "loss": float(loss), **memory}
-
-    return work
+    return lambda: repeat(step, case.device)
 
 
 def _step(case: Case) -> Callable[[], Tensor]:

@@ -13,6 +13,7 @@ import torch
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.bench import heads as bench
+from softmax_bottleneck.bench import steps
 from softmax_bottleneck.bench.heads import Case, bench_heads, plain_nll
 from softmax_bottleneck.bench.process import Measured, in_its_own_process
 from softmax_bottleneck.errors import ConfigurationError
@@ -40,7 +41,7 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
         return Measured(0.0, int(1000 * scale), {**result, "seconds": [5.0, scale * case.components, 0.0]})
 
     monkeypatch.setattr(bench, "in_its_own_process", measure)
-    monkeypatch.setattr(bench, "REPEATS", 1)
+    monkeypatch.setattr(steps, "REPEATS", 1)
     found = bench_heads(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     cases = found["cases"]
@@ -87,6 +88,6 @@ def test_a_case_in_its_own_process_sees_the_plain_tensors() -> None:
 
 
 def test_it_stops_repeating_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    monkeypatch.setattr(steps, "SECONDS", 0.0)
     work: Callable[[], dict[str, Any]] = bench._work(Case(head="softmax", contexts=2, size=2, vocab=3))
     assert len(work()["seconds"]) == 1

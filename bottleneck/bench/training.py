@@ -1,0 +1,180 @@
+"""``bottleneck bench training``: a training step of the papers' models against the same step in plain torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from ..progress import SILENT, Progress
+from .process import in_its_own_process, machine, report
+from .steps import judged, memory_of, repeat, seconds_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..language_model import LanguageModel
+    from ..training import RunConfig
+
+LENGTH, TYPES, TOKENS = 70, 10_000, 929_589
+"""Tokens of a stretch, of the vocabulary and of the training text of Penn Treebank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One training step of a preset: forward, loss, backward, clipping and update."""
+
+    preset: str
+    batch_size: int
+    """Columns of the batch."""
+    plain: bool = False
+    """Whether the step is `plain_loss`'s, which holds N × K × M tensors."""
+    device: str = "cpu"
+    shrink: int = 1
+    """Divides the layers, the vocabulary and the batch."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of the batch as it is timed."""
+        return max(1, self.batch_size // self.shrink)
+
+
+SOFTMAX = Case(preset="ptb-softmax", batch_size=20)
+MOS = Case(preset="ptb-mos", batch_size=12)
+CASES = {
+    "softmax": SOFTMAX,
+    "softmax plain": replace(SOFTMAX, plain=True),
+    "mos": MOS,
+    "mos plain": replace(MOS, plain=True),
+    "mos, batch 20": replace(MOS, batch_size=20),
+}
+"""Softmax and MoS at their papers' batch sizes, and MoS at Softmax's, as the papers compare the time of an epoch."""
+
+
+def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
+    """Time a training step of ``ptb-softmax`` and ``ptb-mos`` in float32, each in a process of its own.
+
+    Args:
+        device: ``"cpu"`` or a CUDA device.
+        shrink: divides layers, vocabulary and batch: 1 for the figures that count.
+        progress: where to report.
+
+    Returns:
+        ``machine``; ``cases``: median seconds of a step, seconds of an epoch of Penn Treebank at that rate, bytes of
+        weights, gradients and all above the idle process, last loss; ``asked``: the project's goals, each with its
+        bound, what was measured, and whether it is met.
+
+    Raises:
+        BottleneckError: when a case fails.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for name, case in CASES.items():
+        case = replace(case, device=device, shrink=shrink)
+        measured = in_its_own_process("softmax_bottleneck.bench.training", json.dumps(asdict(case)))
+        seconds, steps = seconds_of(measured), math.ceil(TOKENS / (LENGTH * case.columns))
+        rows[name] = {
+            "case": asdict(case),
+            "seconds": seconds,
+            "epoch_seconds": seconds * steps,
+            "memory_bytes": memory_of(measured),
+            "loss": measured.result["loss"],
+        }
+        progress.line(f"{name}: {seconds:.3f} s a step, {rows[name]['memory_bytes'] / 2**20:,.0f} MiB")
+    return {
+        "machine": machine(),
+        "device": device,
+        "shrink": shrink,
+        "cases": rows,
+        "asked": _asked(rows, on_gpu=device != "cpu"),
+        "version": __version__,
+    }
+
+
+def _asked(rows: dict[str, dict[str, Any]], *, on_gpu: bool) -> list[dict[str, Any]]:
+    def ratio(one: str, other: str, key: str) -> float:
+        return float(rows[one][key] / rows[other][key])
+
+    epoch = {name: row["epoch_seconds"] if on_gpu else math.nan for name, row in rows.items()}
+    return judged([
+        ("Softmax: seconds / plain", ratio("softmax", "softmax plain", "seconds"), "<=", 1.0),
+        ("MoS: plain seconds / ours", ratio("mos plain", "mos", "seconds"), ">=", 1.5),
+        ("MoS, batch 20: epoch / Softmax's", ratio("mos, batch 20", "softmax", "epoch_seconds"), "<=", 1.9),
+        ("MoS, batch 20: memory / Softmax's", ratio("mos, batch 20", "softmax", "memory_bytes"), "<=", 1.3),
+        ("Softmax: seconds an epoch", epoch["softmax"], "<=", 12.0),
+        ("MoS, batch 20: seconds an epoch", epoch["mos, batch 20"], "<=", 25.0),
+    ])  # fmt: skip
+
+
+def _work(case: Case) -> Callable[[], dict[str, Any]]:
+    """Return steps, from the model's construction on; what torch loads on first use is none of their memory."""
+    repeat(_step(replace(case, shrink=200)), case.device)
+    return lambda: repeat(_step(case), case.device)
+
+
+def _step(case: Case) -> Callable[[], Tensor]:
+    import torch
+
+    from ..language_model import LanguageModel
+    from ..training import optimizer as optimizers
+    from ..training.objective import Objective, accumulate
+    from ..training.presets import find
+
+    torch.manual_seed(0)
+    config = _shrunk(find(case.preset).config, case.shrink)
+    settings, types = config.training.optimizer, max(2, TYPES // case.shrink)
+    with torch.device(case.device):
+        model = LanguageModel(config.model, vocab_size=types)
+        ids = torch.randint(types, (LENGTH + 1, case.columns))
+    inputs, targets = ids[:-1], ids[1:]
+    objective, state = Objective(model), model.backbone.initial_state(case.columns)
+    optimizer = optimizers.build(settings, model.parameters(), model.head.parameter_settings())
+
+    def step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        if case.plain:
+            loss = plain_loss(model, inputs, targets)
+            loss.backward()
+        else:
+            loss = accumulate(objective, inputs, targets, state, columns=None).nll
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _shrunk(config: RunConfig, by: int) -> RunConfig:
+    """Return a configuration with its layers divided by ``by``."""
+    from ..training.config import parse
+
+    values = config.model_dump(mode="json")
+    backbone, head = values["model"]["backbone"], values["model"]["head"]
+    backbone["hidden_sizes"] = [max(2, size // by) for size in backbone["hidden_sizes"]]
+    backbone["embedding_size"] = head["embedding_size"] = max(2, head["embedding_size"] // by)
+    return parse(values, where="a smaller preset")
+
+
+def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss of a stretch by torch's own LSTM, nothing dropped, and the loss as the papers print it.
+
+    Args:
+        model: with an AWD-LSTM.
+        inputs: int64, (L, B).
+        targets: int64, (L, B).
+    """
+    from ..backbones import AWDLSTM
+    from .heads import plain_nll
+
+    assert isinstance(model.backbone, AWDLSTM)
+    hidden = model.backbone.embedding(inputs)
+    for layer in model.backbone.layers:
+        hidden, _ = layer(hidden)
+    return plain_nll(model.head, hidden.flatten(0, 1), targets.flatten())
+
+
+if __name__ == "__main__":
+    report(_work(Case(**json.loads(sys.argv[1]))))
