@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -20,8 +20,8 @@ from ..progress import SILENT, Progress
 from ..spectrum import TSQR, Factored, Gram, Precision, SpectrumMethod, measure, on, precision
 from .process import Measured, in_its_own_process, machine, report
 
-TWICE = ("gram", "syrk", "gemm")
-"""Cases whose rates are compared and that take seconds: they run again after all others, and the quicker counts."""
+RATES, REPEATS = ("gram", "syrk", "gemm"), 3
+"""Cases of seconds whose rates are compared: they run so often, in turn, and the quickest counts."""
 ROWS = 1024
 """Rows of a block."""
 PTB = (82_429, 10_000)
@@ -62,13 +62,15 @@ def bench_spectrum(
         if store:
             wanted["gram float32, PTB shape, from a store"] = ("store", *PTB)
             dump(_Random(PTB), Path(folder) / "random.zarr")
-        for name in (*wanted, *(name for name, (case, *_) in wanted.items() if case in TWICE)):
+        rates = [name for name, (case, *_) in wanted.items() if case in RATES]
+        for name in (*wanted, *rates * (REPEATS - 1)):
+            if name in cases and cases[name].seconds < 1:  # a rate of less is none
+                continue
             case = in_its_own_process(
                 "softmax_bottleneck.bench.spectrum", *map(str, wanted[name]), device, f"{folder}/random.zarr"
             )
             progress.line(f"{name}: {case.seconds:.2f} s, {case.memory_bytes / 2**20:,.0f} MiB")
-            if name not in cases or case.seconds < cases[name].seconds:
-                cases[name] = case
+            cases[name] = _quicker(cases.get(name), case)
     seconds = {name: case.seconds for name, case in cases.items()}
     gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
     stream = gram.result["stream_seconds"]
@@ -88,6 +90,17 @@ def bench_spectrum(
         },
         "version": __version__,
     }
+
+
+def _quicker(before: Measured | None, now: Measured) -> Measured:
+    """Return the quicker of two runs, with the quicker stream of both."""
+    if before is None:
+        return now
+    quicker = min(before, now, key=lambda case: case.seconds)
+    if not isinstance(now.result, dict):
+        return quicker
+    stream = min(case.result["stream_seconds"] for case in (before, now))
+    return replace(quicker, result={**quicker.result, "stream_seconds": stream})
 
 
 @final

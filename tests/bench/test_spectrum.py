@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from softmax_bottleneck.bench import bench_spectrum, spectrum
-from softmax_bottleneck.bench.process import in_its_own_process
+from softmax_bottleneck.bench.process import Measured, in_its_own_process
 from softmax_bottleneck.errors import BottleneckError
 
 
@@ -33,3 +33,10 @@ def test_every_case_agrees_on_the_matrix(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_case_that_fails_says_why() -> None:
     with pytest.raises(BottleneckError, match=r"the benchmark gram x 5 cpu - failed: .*invalid literal"):
         in_its_own_process("softmax_bottleneck.bench.spectrum", "gram", "x", "5", "cpu", "-")
+
+
+def test_the_quickest_run_and_the_quickest_stream_count() -> None:
+    runs = [Measured(4.0, 10, {"stream_seconds": 2.0}), Measured(3.0, 11, {"stream_seconds": 2.5})]
+    assert spectrum._quicker(*runs) == Measured(3.0, 11, {"stream_seconds": 2.0})
+    assert spectrum._quicker(None, runs[0]) is runs[0]
+    assert spectrum._quicker(Measured(1.0, 5, 0.1), Measured(2.0, 6, 0.1)) == Measured(1.0, 5, 0.1)
