@@ -13,16 +13,16 @@ PIECE = 1 << 18
 """Numbers at a time: with their weights in float64 a few MiB."""
 
 
-def histograms(index: Tensor, one: Tensor, other: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    """Return, of two lists of weights, the sum in each bin.
+def histograms(index: Tensor, weights: Tensor, factors: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """Return the sums of the weights, and of the weights times the factors, in each bin.
 
     Both are added in one pass, as the parts of complex numbers, a piece at a time that stays in cache: the random
     access to the bins is what takes the time.
 
     Args:
         index: int64, (n,), bins from 0.
-        one: float, (n,).
-        other: float, (n,).
+        weights: float, (n,).
+        factors: float, (n,).
         bins: their number.
 
     Returns:
@@ -31,10 +31,10 @@ def histograms(index: Tensor, one: Tensor, other: Tensor, bins: int) -> tuple[Te
     add = histogram_by_sorting if _must_be_deterministic(index) else _add
     sums = torch.zeros(bins, dtype=torch.complex128, device=index.device)
     both = torch.empty(min(PIECE, len(index)), 2, dtype=torch.float64, device=index.device)
-    for piece, *weights in zip(index.split(PIECE), one.split(PIECE), other.split(PIECE), strict=True):
-        for column, part in zip(both.unbind(1), weights, strict=True):
-            column[: len(part)] = part
-        add(sums, piece, torch.view_as_complex(both[: len(piece)]))
+    for piece, weight, factor in zip(index.split(PIECE), weights.split(PIECE), factors.split(PIECE), strict=True):
+        filled = both[: len(piece)]
+        filled[:, 0], filled[:, 1] = weight, weight * factor
+        add(sums, piece, torch.view_as_complex(filled))
     parts = torch.view_as_real(sums)
     return parts[:, 0], parts[:, 1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -56,6 +57,7 @@ class MonotonicNetwork(nn.Module):
     Positive u and v are softplus of free parameters; the biases are free. The paper's constant b is left out,
     because a softmax does not see it. f starts as the identity on [−interval, interval] up to a constant, but
     for the ends: with centres Δ apart, v = Δ and u = 2/Δ, the slope is 1 within 0.3 % where sigmoids overlap.
+    f is bounded, so that no bias, not even −∞, takes a token's probability away.
 
     Args:
         hidden_units: number of sigmoids.
@@ -108,7 +110,9 @@ class _SigmoidSum(torch.autograd.Function):
             sigma = _activations(x, u, b)
             sums[:, 0] += sigma @ g
             slope = sigma.addcmul_(sigma, sigma, value=-1)
-            sums[:, 1:] += slope @ torch.stack([g, g * x]).T
+            # At an infinite x every σ′ is zero: 0 · ∞ is to be 0.
+            finite = x.nan_to_num(nan=math.nan, posinf=0.0, neginf=0.0)
+            sums[:, 1:] += slope @ torch.stack([g, g * finite]).T
             torch.mv(slope.T, u * v, out=into).mul_(g)
         v_gradient, b_gradient, u_gradient = sums.to(u.dtype).unbind(1)
         gradients = zip((v * u_gradient, v_gradient, v * b_gradient), parameters, strict=True)

@@ -68,12 +68,16 @@ class Mixtape(Head):
         self.function = GateTree(gates, self.vocab_size)
 
     def scores(self, hidden: Tensor) -> Scores:
-        """Return the factors of the K logits and of the K − 1 gates, and the tree; see `Head.scores`."""
+        """Return the factors of the K logits, the K − 1 gates and the bias, and the tree; see `Head.scores`."""
         # u·g is one more coordinate of the gate vectors, which every token takes with weight one.
         vectors = torch.cat([self.gate_vectors(hidden), self.gate_scalars(hidden).unsqueeze(-1)], -1)
         weight = torch.cat([self.gate_weight, torch.ones_like(self.gate_weight[:, :1])], 1)
-        logits = Factors(self.contexts(hidden), self.weight, self.bias)
-        return Scores((logits, Factors(vectors, weight, None)), function=self.function)
+        logits, gates = Factors(self.contexts(hidden), self.weight, None), Factors(vectors, weight, None)
+        if self.bias is None:
+            return Scores((logits, gates), function=self.function)
+        # Behind the tree, whose weights sum to one: a bias of −∞, which masks a token, is never mixed with itself.
+        bias = Factors(torch.ones_like(vectors[..., :1, :1]), self.bias.unsqueeze(1), None)
+        return Scores((logits, gates, bias), function=self.function)
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Spare the gates' biases, a matrix in shape only, weight decay; see `Head.parameter_settings`."""
@@ -92,11 +96,11 @@ class GateTree(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(gates, vocab_size))
 
-    def forward(self, logits: Tensor, gates: Tensor) -> Tensor:
-        """Map logits (…, K, M) and gates before their sigmoids (…, K − 1, M) to mixed logits (…, 1, M)."""
+    def forward(self, logits: Tensor, gates: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Map logits (…, K, M), gates before their sigmoids (…, K − 1, M) and a bias (…, 1, M) to (…, 1, M)."""
         open_gates = torch.sigmoid(gates + self.bias)
         # From the leaves up: the gates of a level stand side by side, the root first of all.
         while (width := logits.shape[-2] // 2) > 0:
             level = open_gates[..., width - 1 : 2 * width - 1, :]
             logits = torch.lerp(logits[..., 1::2, :], logits[..., ::2, :], level)
-        return logits
+        return logits if bias is None else logits + bias

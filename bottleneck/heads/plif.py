@@ -141,6 +141,8 @@ class _PiecewiseLinear(torch.autograd.Function):
             value, slope_there = torch.view_as_real(table.index_select(0, i)).unbind(1)
             s.copy_(slope_there)
             torch.addcmul(value, s, o, out=f)
+            # At an infinite input, as of a token masked by its bias, no slope's derivative is a number.
+            o.nan_to_num_(nan=math.nan, posinf=0.0, neginf=0.0)
         ctx.save_for_backward(index.view(-1), offset, slope)
         ctx.knots, ctx.width, ctx.slope_type = knots, width, slopes.dtype
         return result
@@ -151,7 +153,7 @@ class _PiecewiseLinear(torch.autograd.Function):
         index, offset, slope = ctx.saved_tensors
         slope_gradient = None
         if ctx.needs_input_grad[1]:
-            total, inside = histograms(index, upstream.reshape(-1), (upstream * offset).view(-1), ctx.knots)
+            total, inside = histograms(index, upstream.reshape(-1), offset.view(-1), ctx.knots)
             # s_j lifts every interval after j by Δ: a reverse prefix sum, without j itself.
             after = prefix_sums(total.flip(0)).flip(0) - total
             slope_gradient = (inside + ctx.width * after).to(ctx.slope_type)

@@ -56,7 +56,7 @@ def log_prob(scores: Scores) -> Tensor:
         term = torch.log_softmax(logits, -1)
         if scores.log_prior is not None:
             term = term + scores.log_prior[..., k : k + 1]
-        total = term if total is None else torch.logaddexp(total, term)
+        total = term if total is None else _log_sum(total, term)
     assert total is not None
     return total
 
@@ -64,6 +64,15 @@ def log_prob(scores: Scores) -> Tensor:
 def widest(dtype: torch.dtype) -> torch.dtype:
     """Return the type that logits of ``dtype`` are normalized in: float32, or float64 where they are that."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def _log_sum(one: Tensor, other: Tensor) -> Tensor:
+    """Return log(exp(one) + exp(other)); where both are −∞ the gradient is 0, and not torch's NaN."""
+    if not (one.requires_grad or other.requires_grad):
+        return torch.logaddexp(one, other)
+    impossible = torch.maximum(one, other) == -torch.inf
+    possible = torch.logaddexp(one.masked_fill(impossible, 0.0), other.masked_fill(impossible, 0.0))
+    return possible.masked_fill(impossible, -torch.inf)
 
 
 def _components(scores: Scores) -> Iterator[Tensor]:

@@ -48,4 +48,8 @@ class LogSigmoidProduct(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         """Apply it to each element."""
         shifted = logits - self.center if self.center else logits
+        if self.power <= 0:
+            # log σ(y) = y + log σ(−y), so that at −∞, a masked token, no infinity meets its opposite.
+            line = (1 + self.power) * logits - self.power * self.center
+            return torch.add(line, F.logsigmoid(-shifted), alpha=self.power)
         return torch.add(logits, F.logsigmoid(shifted), alpha=self.power)

@@ -252,8 +252,9 @@ def test_sums_for_deterministic_cuda_are_bincount_and_cumsum(pairs: list[tuple[i
     index = np.array([place for place, _ in pairs], dtype=np.int64)
     weights = np.array([weight for _, weight in pairs], dtype=np.float64)
     scale = np.abs(weights).sum() + 1
-    expected = np.bincount(index, weights, minlength=bins), np.bincount(index, 1 - weights, minlength=bins)
-    given = torch.from_numpy(index), torch.from_numpy(weights), torch.from_numpy(1 - weights)
+    factors = np.sin(np.arange(len(weights)))
+    expected = np.bincount(index, weights, minlength=bins), np.bincount(index, weights * factors, minlength=bins)
+    given = torch.from_numpy(index), torch.from_numpy(weights), torch.from_numpy(factors)
     for deterministically in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(deterministic, "PIECE", 37)

@@ -102,14 +102,15 @@ def test_gss_contains_sigsoftmax_and_softmax(settings: dict[str, float], same: s
     torch.testing.assert_close(_outcomes(gss, hidden, targets), expected, rtol=50 * EPS, atol=50 * EPS)
 
 
-def test_gss_is_the_published_form_at_any_logit(make: Make) -> None:
+@pytest.mark.parametrize("k", ["2.5", "1.0", "0.5"])
+def test_gss_is_the_published_form_at_any_logit(k: str, make: Make) -> None:
     """k(x − c) + c − (k − 1) log(1 + e^{x − c}), in fifty digits where float64 would overflow or cancel."""
-    function: Any = make("gss", c=-1.5, k=2.5).get_submodule("function")
+    function: Any = make("gss", c=-1.5, k=float(k)).get_submodule("function")
     with localcontext() as context:
         context.prec = 600
         for x in (-300.0, -20.0, -1.5, 0.0, 3.0, 300.0):
             y = Decimal(x) + Decimal("1.5")
-            exact = Decimal("2.5") * y - Decimal("1.5") - Decimal("1.5") * (1 + y.exp()).ln()
+            exact = Decimal(k) * y - Decimal("1.5") - (Decimal(k) - 1) * (1 + y.exp()).ln()
             assert function(torch.tensor(x).double()).item() == pytest.approx(float(exact), rel=4 * EPS)
 
 

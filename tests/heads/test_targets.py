@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from softmax_bottleneck import heads
@@ -18,6 +19,12 @@ Make = Callable[..., Head]
 EPS = torch.finfo(torch.float64).eps
 every_head = pytest.mark.parametrize("name", heads.REGISTRY)
 MIXTURES = ["mos", "doc"]
+MASKED: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in heads.REGISTRY if name != "lms-net"),
+    ("gss", {"k": 1.0}),
+    ("gss", {"k": 0.5}),
+]
+every_masked = pytest.mark.parametrize(("name", "settings"), MASKED)
 
 
 @every_head
@@ -80,23 +87,66 @@ def test_hidden_states_of_another_size(make: Make) -> None:
         make("mos").nll(torch.randn(2, 4).double(), torch.zeros(2, dtype=torch.long))
 
 
+@every_masked
 @pytest.mark.parametrize("reduction", ["sum", "none"])
-@pytest.mark.parametrize("name", ["softmax", "moc", "sigsoftmax", "gss", "lms-plif", *MIXTURES, "mos-plif"])
-def test_a_target_of_probability_zero(name: str, reduction: Any, make: Make) -> None:
-    """A token masked by a bias of −∞: its loss is +∞; other rows and all gradients but its own bias stay finite."""
-    head, hidden = make(name), torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
-    head.requires_grad_(False)
-    head.get_parameter("bias")[2] = -math.inf
-    head.weight.requires_grad_()
+def test_a_target_of_probability_zero(name: str, settings: dict[str, Any], reduction: Any, make: Make) -> None:
+    """A token masked by a bias of −∞: its loss is +∞; other rows and all gradients stay finite."""
+    head, hidden = make(name, **settings), torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    _mask(head)
     targets = torch.tensor([0, 2, 4, 1, 2, 3])
     assert (head.log_prob(hidden)[:, 2] == -math.inf).all()
     loss = head.nll(hidden, targets, reduction=reduction)
     assert loss.isinf().tolist() == ([y == 2 for y in targets.tolist()] if reduction == "none" else True)
-    gradients = torch.autograd.grad(loss.sum(), [hidden, head.weight])
+    gradients = torch.autograd.grad(loss.sum(), [hidden, *head.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)
     possible = targets != 2
     alone = torch.autograd.grad(head.nll(hidden[possible], targets[possible], reduction="sum"), hidden)[0]
     torch.testing.assert_close(gradients[0][possible], alone[possible], rtol=100 * EPS, atol=10 * EPS)
+
+
+@every_masked
+@pytest.mark.parametrize("through", ["nll", "log_prob"])
+def test_a_masked_token_is_as_if_it_were_not_there(
+    name: str, settings: dict[str, Any], through: str, make: Make
+) -> None:
+    """Values and gradients are those of the same head without the token; what was its own gets zeros."""
+    head, without = make(name, **settings), make(name, **settings, vocab=6)
+    _mask(head)
+    state = {key: _without_token(tensor) for key, tensor in head.state_dict().items()}
+    without.load_state_dict(state)
+    hidden = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 5, 4, 1, 6, 3])
+    outcomes = []
+    for each, ids in ((head, targets), (without, targets - (targets > 2).long())):
+        loss = each.nll(hidden, ids) if through == "nll" else -each.log_prob(hidden).gather(1, ids[:, None]).mean()
+        outcomes.append([loss, *torch.autograd.grad(loss, [hidden, *each.parameters()])])
+    ours, theirs = outcomes
+    for own in ours[2:]:
+        assert 7 not in own.shape or not own.select(own.shape.index(7), 2).any()
+    ours = [ours[0], ours[1], *map(_without_token, ours[2:])]
+    torch.testing.assert_close(ours, theirs, rtol=100 * EPS, atol=10 * EPS)
+
+
+def _mask(head: Head) -> None:
+    with torch.no_grad():
+        head.get_parameter("bias")[2] = -math.inf
+
+
+def _without_token(tensor: Tensor) -> Tensor:
+    """Leave token 2 of 7 out, where a tensor has an entry a token."""
+    if 7 not in tensor.shape:
+        return tensor
+    return tensor.index_select(tensor.shape.index(7), torch.tensor([0, 1, 3, 4, 5, 6]))
+
+
+@pytest.mark.parametrize("target", [1, 2])
+def test_a_bounded_function_masks_no_token(target: int, make: Make) -> None:
+    """At a logit of −∞ the hidden units are all off: the loss and its gradients are numbers still."""
+    head, hidden = make("lms-net"), torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    _mask(head)
+    loss = head.nll(hidden, torch.full((3,), target))
+    assert loss.isfinite()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(loss, [hidden, *head.parameters()]))
 
 
 @pytest.mark.parametrize("name", MIXTURES)
