@@ -207,6 +207,8 @@ def test_damaged_npy_files(npy: Callable[[Matrix], Path], tmp_path: Path) -> Non
         "empty": b"",
         "another format": b"0.1, 0.2\n",
         "an npz": (tmp_path / "z.npz").read_bytes(),
+        "of no size": whole.replace(b"(50, 20)", b"(-5, 20)"),
+        "of a size that no file has": whole.replace(b"(50, 20)", b"(10000000000000000000000, 20)")[:-22],
     }
     for data in damaged.values():
         path.write_bytes(data)

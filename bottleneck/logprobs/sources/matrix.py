@@ -114,7 +114,7 @@ def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
         return MatrixSource(_safetensors(path, tensor), kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
     try:
         matrix = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, OverflowError) as error:  # the last for sizes that no file has
         raise SourceError(f"{path} cannot be read as a NumPy array: {error}") from error
     return MatrixSource(matrix, kind=kind, path=str(path))
 
