@@ -88,7 +88,10 @@ def _dataset(name: str, split: str) -> RunningText:
             f"the data set {name} has no column 'text' (its columns are {', '.join(rows.column_names)}); save the "
             "text as a .txt file and pass it with --data"
         )
-    return RunningText(name, split, "\n".join(rows["text"]))
+    texts = [text for text in rows["text"] if text is not None]
+    if not all(isinstance(text, str) for text in texts):
+        raise CorpusError(f"the column 'text' of the data set {name} holds no text: pass another data set, or --data")
+    return RunningText(name, split, "\n".join(texts))
 
 
 class Tokenizer:

@@ -215,16 +215,21 @@ def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 class Rows:
-    """What the package ``datasets`` returns, of two rows."""
+    """What the package ``datasets`` returns; a row may lack its text."""
 
     column_names = ("text", "label")
 
-    def __getitem__(self, column: str) -> list[str]:
-        return {"text": ["w1 w2 w3", "w4 w5"] * 8, "label": ["a", "b"]}[column]
+    def __getitem__(self, column: str) -> list[Any]:
+        return {"text": ["w1 w2 w3", None, "w4 w5"] * 8, "label": ["a", "b"]}[column]
 
 
 class NoText(Rows):
     column_names = ("question", "answer")
+
+
+class Numbers(Rows):
+    def __getitem__(self, column: str) -> list[Any]:
+        return [1, 2, 3]
 
 
 def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +239,7 @@ def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch)
         asked.append((name, configuration, split))
         if name == "absent":
             raise FileNotFoundError("Couldn't reach 'absent' on the Hub\nand more")
-        return NoText() if name == "quiz" else Rows()
+        return {"quiz": NoText, "numbers": Numbers}.get(name, Rows)()
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
 
@@ -248,6 +253,8 @@ def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert source.targets.tolist() == [1 + row % 5 for row in range(3, 40)]
     with pytest.raises(CorpusError, match=r"has no column 'text' \(its columns are question, answer\); save the"):
         opened("quiz")
+    with pytest.raises(CorpusError, match="the column 'text' of the data set numbers holds no text"):
+        opened("numbers")
     with pytest.raises(CorpusError, match="the data set absent cannot be loaded, split valid: Couldn't reach 'absent'"):
         opened("absent")
 
