@@ -118,8 +118,9 @@ def rank(
         vocab_size=vocab_size,
         hugging_face=hugging_face,
     )
+    whole = opened
     if inf == "drop-columns":
-        opened = FiniteColumns(opened, progress=progress)
+        opened = FiniteColumns(whole, progress=progress)
     eps_used = opened.precision if eps is None else precision(eps)
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
@@ -153,7 +154,7 @@ def rank(
     findings = [
         *(of_variant(key, rank(variant, **how)) for key, variant in opened.variants().items()),
         *findings_of(
-            opened, spectrum, eps=eps_used.value, hidden_size=estimate_hidden_size, alone=processes.count == 1
+            whole, spectrum, eps=eps_used.value, hidden_size=estimate_hidden_size, alone=processes.count == 1
         ),
     ]
     return RankReport(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
-from softmax_bottleneck.logprobs import base
+from softmax_bottleneck.logprobs import base, dump, open_source
 
 Matrix = NDArray[np.float64]
 MASKED = [3, 7]
@@ -45,6 +45,29 @@ def test_dropped_columns(logits: Matrix, method: str, tmp_path: Path, monkeypatc
     assert (report.rank.value, report.rank_centered.value) == (5, 4)
     assert report.to_dict()["source"]["dropped_columns"] == 3
     assert "40 contexts × 9 tokens, 3 columns with -inf dropped" in str(report)
+
+
+def test_the_first_contexts_and_a_store_pass_them_on(logits: Matrix, tmp_path: Path) -> None:
+    np.save(tmp_path / "m.npy", logits)
+    first = rank(tmp_path / "m.npy", kind="logits", inf="drop-columns", contexts=20)
+    assert first.spectrum.shape == (20, 10)  # the token that is masked once is so in row 25
+    whole = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    np.testing.assert_allclose(
+        first.spectrum.values, np.linalg.svd(np.delete(whole[:20], MASKED, axis=1), compute_uv=False), atol=1e-12
+    )
+    source = open_source(tmp_path / "m.npy", kind="logits")
+    source.passes_minus_inf = True
+    store = dump(source, tmp_path / "s.zarr")
+    with pytest.raises(MatrixError, match="holds -inf at row 0, column 3"):
+        rank(store)
+    assert rank(store, inf="drop-columns").spectrum.shape == (40, 9)
+
+
+def test_a_log_linear_head_keeps_its_factors(runs: dict[str, Path]) -> None:
+    plain, dropped = rank(runs["softmax"]), rank(runs["softmax"], inf="drop-columns")
+    assert dropped.spectrum.method == plain.spectrum.method == "factored"
+    np.testing.assert_array_equal(dropped.spectrum.values, plain.spectrum.values)
+    assert dropped.bound == plain.bound
 
 
 def test_nothing_to_drop(logits: Matrix) -> None:

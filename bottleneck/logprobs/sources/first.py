@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import final
 
 from ...errors import SourceError
@@ -22,7 +23,20 @@ class FirstContexts(Source):
         self.description, self.bound, self.embedding_size = source.description, source.bound, source.embedding_size
         self.dtype = source.dtype
         self.targets = None if source.targets is None else source.targets[:contexts]
-        self.identity = {**source.identity, "contexts": str(contexts)}
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """That of the whole, and how many rows are taken."""
+        return {**self._source.identity, "contexts": str(self.shape[0])}
+
+    @property
+    def passes_minus_inf(self) -> bool:  # type: ignore[override]
+        """As the whole does."""
+        return self._source.passes_minus_inf
+
+    @passes_minus_inf.setter
+    def passes_minus_inf(self, passes: bool) -> None:
+        self._source.passes_minus_inf = passes
 
     @property
     def precision(self) -> Precision:

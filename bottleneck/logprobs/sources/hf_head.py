@@ -99,14 +99,20 @@ def check_logits(layer: OutputLayer, hidden: Tensor, logits: Tensor, *, eps: flo
         what: the model's name.
 
     Raises:
-        SourceError: with the largest difference, when one is larger.
+        SourceError: with the largest difference, when one is larger; when logits are not numbers.
     """
     ours = layer.logits(hidden)
+    if not bool((ours < torch.inf).all()):
+        raise SourceError(
+            f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
+            "narrow as float16; download the model again, or use --dtype float32"
+        )
     with full_precision():
         size = F.linear(hidden.to(layer.weight).abs(), layer.weight.abs()) * abs(layer.scale)
         if layer.bias is not None:
             size += (layer.bias * layer.scale).abs()
-        difference = (logits.to(ours) - ours).abs()
+        # −∞ on both sides, a token that is masked by its bias, is no difference.
+        difference = torch.where(logits.to(ours) == ours, 0.0, (logits.to(ours) - ours).abs())
         excess = difference - ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)
     largest = float(difference.max())
     if not bool((excess <= 0).all()):
@@ -120,8 +126,10 @@ def check_logits(layer: OutputLayer, hidden: Tensor, logits: Tensor, *, eps: flo
 
 def log_partition(logits: Tensor) -> Tensor:
     """Return log Z of each row, (n, 1)."""
-    # From the fused kernel of a forward pass: z − (z − log Z) of one column, in half the passes of a logsumexp.
-    return logits[:, :1] - torch.log_softmax(logits, 1)[:, :1]
+    # From the fused kernel of a forward pass: z − (z − log Z) of one column, in half the passes of a logsumexp. It is
+    # the likeliest token of one context, as any other may be masked.
+    column = logits[:1].argmax(1)
+    return logits[:, column] - torch.log_softmax(logits, 1)[:, column]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ...errors import MatrixError
 from ...files import sha256_bytes, sha256_file
 from ...full_precision import full_precision
 from ...spectrum import EPS, Precision, precision
@@ -162,10 +163,19 @@ class HuggingFaceSource(Source):
                 yield Block(start, torch.log_softmax(self.layer.logits(hidden), -1).cpu().numpy())
 
     def factors(self) -> FactorRows | None:
-        """Return X = [sH, s, −log Z] and Y = [W, b, 1], s the logits' scale; log Z is streamed."""
+        """Return X = [sH, s, −log Z] and Y = [W, b, 1], s the logits' scale; log Z is streamed.
+
+        Raises:
+            MatrixError: for a token that the bias masks with −∞, unless such are passed on.
+        """
         if transform(self._model.skeleton.config)[1] is not None:
             return None
         layer = self.layer
+        if layer.bias is not None and not self.passes_minus_inf and bool((masked := layer.bias == -torch.inf).any()):
+            raise MatrixError(
+                f"the output bias of {self._model.path} is -inf for token {int(masked.nonzero()[0])}: only finite "
+                "numbers can be measured; --inf drop-columns leaves such tokens out"
+            )
         columns = [layer.weight, *([] if layer.bias is None else [layer.bias.unsqueeze(1)])]
         right = torch.cat([*columns, torch.ones_like(layer.weight[:, :1])], 1).cpu().double().numpy()
         return FactorRows(lambda wanted: self._left(layer, wanted), right)

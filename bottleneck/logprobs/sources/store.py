@@ -52,7 +52,8 @@ class StoreSource(Source):
         else:
             pieces = (piece for piece in self._regrouped(rows) if wanted(piece[0]))
         for start, values in pieces:
-            yield Block(start, next(checked([values], what=str(self._path), start=start)))
+            values = next(checked([values], what=str(self._path), start=start, minus_inf=self.passes_minus_inf))
+            yield Block(start, values)
 
     def rows_at_once(self) -> int:
         """Return how many rows a chunk holds: then nothing is read twice, or copied."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from softmax_bottleneck import kld, rank
-from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.logprobs import HuggingFaceOptions, dump, open_source
 from softmax_bottleneck.logprobs.sources import HuggingFaceSource, hf_head
 
@@ -87,6 +88,38 @@ def test_logits_that_the_layer_does_not_make_are_refused(
     monkeypatch.setattr(hf_head, "SOFT_CAPS", ())
     with pytest.raises(SourceError, match=r"are not those of its output layer .* they differ by up to"):
         rank(open_model(save("gemma2")))
+
+
+@pytest.mark.parametrize("masked", [[4], [0, 7]])
+def test_tokens_that_the_bias_masks(save: Save, open_model: Open, tmp_path: Path, masked: list[int]) -> None:
+    """Their log-probability is −∞ in every context: refused, or left out of the factors and of the blocks alike."""
+    folder = shutil.copytree(save("phi"), tmp_path / "phi")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.bias"][masked] = -torch.inf
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(MatrixError, match=rf"the output bias of .* is -inf for token {masked[0]}: .*; --inf drop-col"):
+        rank(open_model(folder))
+    log_probs = log_probs_of(open_model(folder, precise=True))
+    assert np.isneginf(log_probs[:, masked]).all()
+    report = rank(open_model(folder, precise=True), inf="drop-columns")
+    assert report.spectrum.method == "factored"
+    assert report.source["dropped_columns"] == len(masked)
+    expected = np.linalg.svd(np.delete(log_probs, masked, axis=1), compute_uv=False)
+    np.testing.assert_allclose(report.spectrum.values, expected, rtol=0, atol=1e-12 * expected[0])
+    assert "head_analysis" in report.to_dict()
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "float16"}], ids=str)
+def test_weights_that_are_not_numbers(save: Save, open_model: Open, tmp_path: Path, options: dict[str, str]) -> None:
+    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    tensors = load_file(folder / "model.safetensors")
+    if options:
+        tensors["model.norm.weight"] *= 1e5  # beyond float16
+    else:
+        tensors["lm_head.weight"][9, 2] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SourceError, match=r"the logits of .* are not finite: its weights are damaged, or its hidden st"):
+        rank(open_model(folder, **options))
 
 
 def test_h_and_w_are_analysed(save: Save, open_model: Open) -> None:
