@@ -125,6 +125,25 @@ class Source(ABC):
         """Return the text of the ``length`` tokens before the one that a row predicts; empty where it is not known."""
         return ""
 
+    def sentence(self, row: int, length: int) -> str:
+        """Return the sentence of the token that a row predicts, at most ``length`` tokens to either side of it."""
+        return ""
+
     def rows_at_once(self) -> int:
         """Return how many rows fill one block."""
         return min(self.shape[0], max(1, BLOCK_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1])))
+
+
+def sentence_around(place: int, ends: Callable[[int], bool], *, tokens: int, length: int) -> slice:
+    """Return where the sentence of one token lies.
+
+    Args:
+        place: the token's number in the text.
+        ends: whether the token of a number ends a sentence.
+        tokens: of the text.
+        length: how far to look to either side.
+    """
+    first, last = max(0, place - length), min(tokens - 1, place + length)
+    start = next((number + 1 for number in range(place - 1, first - 1, -1) if ends(number)), first)
+    stop = next((number + 1 for number in range(place, last + 1) if ends(number)), last + 1)
+    return slice(start, stop)

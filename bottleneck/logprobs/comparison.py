@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from ..errors import ConfigurationError, SourceError
 from ..progress import SILENT, Progress
 from .base import Source
+from .sources import open_source
 
 PREDICTIONS = 5
 """Of each model, as in the MoS paper's table 14."""
 CONTEXT_TOKENS = 30
 """Of the text shown before the token in question."""
+SENTENCE_TOKENS = 60
+"""Of its sentence, to either side: few are longer, and text without lines has no end."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Example:
     """The text before the token, its end."""
     target: str
     """The token that came."""
+    reference: str
+    """The sentence it came in; empty where the text is not known."""
     nll: tuple[float, float]
     """Negative log-likelihoods of the first and the second model, in nats."""
     top: tuple[tuple[Prediction, ...], tuple[Prediction, ...]]
@@ -72,20 +77,22 @@ class Comparison:
             lines += ["", f"where {name} is better"]
             for example in examples:
                 lines += ["", f"  … {example.context} ▸{example.target}◂"]
+                lines += [f"    reference: {example.reference}"] if example.reference else []
                 for model, nll, top in zip(names, example.nll, example.top, strict=True):
                     listed = ", ".join(f"{each.token!r} {each.probability:.2f}" for each in top)
                     lines.append(f"    {model}: −log P {nll:.2f}; {listed}")
         return "\n".join(lines)
 
 
-def compare(first: Source, second: Source, *, examples: int = 5, progress: Progress = SILENT) -> Comparison:
+def compare(first: Any, second: Any, *, examples: int = 5, progress: Progress = SILENT, **options: Any) -> Comparison:
     """Find where each of two models beats the other by the largest margin, in one pass (MoS paper, table 14).
 
     Args:
-        first: with known targets.
-        second: on the same text, token by token.
+        first: what `open_source` takes, with known targets.
+        second: another, on the same text, token by token.
         examples: how many contexts each way.
         progress: where to report.
+        options: those of `open_source`, for both.
 
     Raises:
         SourceError: when targets are unknown, or the two are not on the same tokens.
@@ -93,13 +100,13 @@ def compare(first: Source, second: Source, *, examples: int = 5, progress: Progr
     """
     if examples < 1:
         raise ConfigurationError(f"--examples must be at least 1, not {examples}")
-    targets = _same_targets(first, second)
-    sources = (first, second)
+    sources = (open_source(first, **options), open_source(second, **options))
+    targets = _same_targets(*sources)
     kept: tuple[list[_Row], list[_Row]] = ([], [])
     totals = np.zeros(2)
     rows = min(source.rows_at_once() for source in sources)
     with progress.bar("comparing", len(targets), "contexts") as bar:
-        for one, other in zip(first.blocks(rows), second.blocks(rows), strict=True):
+        for one, other in zip(*(source.blocks(rows) for source in sources), strict=True):
             blocks = (one.log_probs, other.log_probs)
             places = targets[one.start : one.start + len(one.log_probs)]
             nll = np.stack([-block[np.arange(len(block)), places].astype(np.float64) for block in blocks])
@@ -112,7 +119,7 @@ def compare(first: Source, second: Source, *, examples: int = 5, progress: Progr
     # Only now are tokens turned into text.
     found = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in kept]
     return Comparison(
-        (dict(first.description), dict(second.description)),
+        (dict(sources[0].description), dict(sources[1].description)),
         len(targets),
         (float(totals[0] / len(targets)), float(totals[1] / len(targets))),
         found[0],
@@ -172,6 +179,7 @@ def _example(row: _Row, sources: tuple[Source, Source], targets: NDArray[np.int6
         row.number,
         known.text_before(row.number, CONTEXT_TOKENS),
         known.tokens([int(targets[row.number])])[0],
+        known.sentence(row.number, SENTENCE_TOKENS),
         row.nll,
         (top[0], top[1]),
     )

@@ -18,6 +18,7 @@ from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
 from ..progress import SILENT, Progress
 from .base import HeadFunction, Source
+from .sources import open_source
 
 DEFAULT_SAMPLE = 64
 """Contexts whose Jacobian is made for an output layer that is not log-linear."""
@@ -83,7 +84,9 @@ class GradientReport:
         return "\n".join(lines)
 
 
-def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, progress: Progress = SILENT) -> GradientReport:
+def gradient(
+    source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress = SILENT, **options: Any
+) -> GradientReport:
     r"""Measure the share of the loss's gradient in the logits that backpropagation takes on to the hidden states.
 
     The loss −log P(y) has the gradient G = P − onehot(y) in the logits, (T, M), and G W in the hidden states: what is
@@ -96,9 +99,10 @@ def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, progress: Progress
     context, and Q spans its columns.
 
     Args:
-        source: a model with the targets of its contexts.
+        source: what `open_source` takes, a model with the targets of its contexts.
         sample: how many contexts, evenly spaced, for an output layer that is not log-linear.
         progress: where to report.
+        options: those of `open_source`.
 
     Raises:
         SourceError: for a matrix: it has no output layer.
@@ -107,25 +111,26 @@ def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, progress: Progress
     References:
         Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
     """
-    head, targets = source.head(), source.targets
+    opened = open_source(source, **options)
+    head, targets = opened.head(), opened.targets
     if head is None or targets is None:
         raise SourceError(
-            f"the gradient needs a model, and {source.description['path']} is only its log-probabilities: give the run "
+            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the run "
             "or the Hugging Face model itself"
         )
     if sample < 1:
         raise ConfigurationError(f"--sample must be at least 1, not {sample}")
     rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), np.ones(len(targets), dtype=bool))
     if head.weight is not None:
-        directions = _through_weight(source, head, head.weight, targets, rows, progress)
+        directions = _through_weight(opened, head, head.weight, targets, rows, progress)
     else:
         rows.used[:] = False
         rows.used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
-        directions = _through_jacobian(source, head, targets, rows, progress)
+        directions = _through_jacobian(opened, head, targets, rows, progress)
     kept, norm = rows.share(rows.used)
     return GradientReport(
-        contexts=source.shape[0],
-        vocab=source.shape[1],
+        contexts=opened.shape[0],
+        vocab=opened.shape[1],
         method="jacobian" if head.weight is None else "weight",
         directions=directions,
         sampled=None if rows.used.all() else int(rows.used.sum()),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from softmax_bottleneck import compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.logprobs import open_source
+from softmax_bottleneck.logprobs.base import sentence_around
 from softmax_bottleneck.logprobs.sources import RunSource
 
 
@@ -24,6 +25,8 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
     assert found.nll == pytest.approx(nll.mean(1), rel=1e-9)
     words = first.run.vocabulary.tokens
     tokens = [words[token] for token in first._ids.tolist()]
+    ends = [place + 1 for place, token in enumerate(tokens) if token == "<eos>"]
+    lines = [(end, " ".join(tokens[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
     for examples, margin in ((found.first_better, nll[1] - nll[0]), (found.second_better, nll[0] - nll[1])):
         order = np.argsort(-margin, kind="stable")[:3]
         assert [example.row for example in examples] == order.tolist()
@@ -32,12 +35,28 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
             assert abs(example.margin) == pytest.approx(margin[row])
             assert example.target == tokens[row + 1]
             assert example.context == " ".join(tokens[max(0, row - 29) : row + 1])
+            assert example.reference == next(line for end, line in lines if end > row + 1)
             for matrix, top in zip(matrices, example.top, strict=True):
                 likeliest = np.sort(np.exp(matrix[row]))[::-1][:5]
                 np.testing.assert_allclose([each.probability for each in top], likeliest, rtol=1e-6)
                 assert all(np.exp(matrix[row, words.index(each.token)]) >= likeliest[-1] for each in top)
     json.dumps(found.to_dict(), allow_nan=False)
     assert f"where {runs['mos']} is better" in str(found)
+    assert f"    reference: {found.first_better[0].reference}\n" in str(found)
+
+
+def test_paths_are_opened(runs: dict[str, Path]) -> None:
+    by_path = compare(runs["mos"], runs["softmax"], contexts=50)
+    assert by_path == compare(RunSource(runs["mos"], contexts=50), RunSource(runs["softmax"], contexts=50))
+
+
+@pytest.mark.parametrize(
+    ("place", "length", "sentence"),
+    [(0, 9, "abc."), (4, 9, "efg."), (6, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg"), (1, 0, "b")],
+)
+def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> None:
+    text = "abc.efg.hij"
+    assert text[sentence_around(place, lambda at: text[at] == ".", tokens=len(text), length=length)] == sentence
 
 
 def test_block_sizes_do_not_matter(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,11 @@ def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], run
         gradient(RunSource(runs["mos"]), sample=0)
 
 
+def test_paths_are_opened(runs: dict[str, Path]) -> None:
+    by_path = gradient(runs["mos"], sample=5, contexts=20)
+    assert by_path == gradient(RunSource(runs["mos"], contexts=20), sample=5)
+
+
 def test_the_report_reads(runs: dict[str, Path]) -> None:
     found = gradient(RunSource(runs["mos"]), sample=5)
     assert "% of the gradient's norm gets through" in str(found)

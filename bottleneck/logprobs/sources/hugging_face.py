@@ -18,7 +18,7 @@ from ...errors import MatrixError
 from ...files import sha256_bytes, sha256_file
 from ...full_precision import full_precision
 from ...spectrum import EPS, Precision, precision
-from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work
+from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work, sentence_around
 from . import hf_folder, hf_model
 from .hf_head import FinalNorm, OutputLayer, bound_of, log_partition, transform
 from .hf_on_text import HuggingFaceOptions, ModelOnText
@@ -220,6 +220,13 @@ class HuggingFaceSource(Source):
         """Return the text of the ``length`` tokens before the one that a row predicts."""
         end = self._model.windows.minimum + row
         return self._model.tokenizer.text(self._model.ids[max(0, end - length) : end].tolist())
+
+    def sentence(self, row: int, length: int) -> str:
+        """Return the line of the token that a row predicts; see `Source.sentence`."""
+        ids, text = self._model.ids, self._model.tokenizer.text
+        place = self._model.windows.minimum + row
+        where = sentence_around(place, lambda place: "\n" in text([int(ids[place])]), tokens=len(ids), length=length)
+        return text(ids[where].tolist()).strip("\n")
 
 
 def open_hugging_face(

@@ -9,10 +9,11 @@ from typing import final
 import numpy as np
 
 from ... import corpora
+from ...corpora import EOS
 from ...errors import SourceError
 from ...ngram import KneserNey, histories
 from ...spectrum import Precision, precision
-from ..base import Block, Bound, Source
+from ..base import Block, Bound, Source, sentence_around
 
 _NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
 
@@ -81,3 +82,11 @@ class NGramSource(Source):
     def text_before(self, row: int, length: int) -> str:
         """Return the ``length`` tokens before the one that a row predicts, separated by spaces."""
         return " ".join(self.tokens(self._ids[max(0, row + 1 - length) : row + 1].tolist()))
+
+    def sentence(self, row: int, length: int) -> str:
+        """Return the line of the token that a row predicts; see `Source.sentence`."""
+        where = sentence_around(row + 1, self._ends_line, tokens=len(self._ids), length=length)
+        return " ".join(self.tokens(self._ids[where].tolist()))
+
+    def _ends_line(self, place: int) -> bool:
+        return self.tokens([int(self._ids[place])]) == [EOS]

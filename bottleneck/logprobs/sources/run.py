@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...checkpoint import MODEL, Run, corpus_of, load
+from ...corpora import EOS
 from ...errors import ConfigurationError, SourceError
 from ...files import sha256_file
 from ...full_precision import full_precision
 from ...heads import LogLinear
 from ...spectrum import Precision, precision
-from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work
+from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work, sentence_around
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -132,6 +133,14 @@ class RunSource(Source):
     def text_before(self, row: int, length: int) -> str:
         """Return the ``length`` tokens before the one that a row predicts, separated by spaces."""
         return " ".join(self.tokens(self._ids[max(0, row + 1 - length) : row + 1].tolist()))
+
+    def sentence(self, row: int, length: int) -> str:
+        """Return the line of the token that a row predicts; see `Source.sentence`."""
+        where = sentence_around(row + 1, self._ends_line, tokens=len(self._ids), length=length)
+        return " ".join(self.tokens(self._ids[where].tolist()))
+
+    def _ends_line(self, place: int) -> bool:
+        return self.tokens([int(self._ids[place])]) == [EOS]
 
     def _left(self, head: LogLinear, wanted: Callable[[int], bool]) -> Iterator[NDArray[np.float64]]:
         for contexts in self._encode(self.rows_at_once()):
