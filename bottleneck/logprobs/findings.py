@@ -8,7 +8,7 @@ from ..spectrum import RankReport, Spectrum
 from ..spectrum.report import Finding
 from .base import Source
 from .head_analysis import head_analysis
-from .hidden_size import estimate_hidden_size, finding
+from .hidden_size import finding
 from .sources import HuggingFaceSource
 
 
@@ -23,7 +23,7 @@ def findings_of(source: Source, spectrum: Spectrum, *, eps: float, hidden_size: 
         alone: whether this process has all contexts: an analysis of H needs them.
     """
     found = [head_analysis(source)] if isinstance(source, HuggingFaceSource) and alone else []
-    return [*found, finding(estimate_hidden_size(spectrum, eps=eps))] if hidden_size else found
+    return [*found, finding(spectrum, eps=eps)] if hidden_size else found
 
 
 def of_variant(key: str, report: RankReport) -> Finding:

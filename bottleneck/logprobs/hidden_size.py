@@ -85,14 +85,19 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float) -> HiddenSizeEstimat
     )
 
 
-def finding(estimate: HiddenSizeEstimate) -> Finding:
-    """Return what the report says of an estimate."""
+def finding(spectrum: Spectrum, *, eps: float) -> Finding:
+    """Return what the report says of the hidden size, or why there is no saying: the rank stands without it."""
+    key = "hidden_size_estimate"
+    try:
+        estimate = estimate_hidden_size(spectrum, eps=eps)
+    except MatrixError as error:
+        return Finding(key, {"value": None, "why": str(error)}, (("hidden size", f"unknown: {error}"),))
     text = (
         f"{estimate.value:,} (σ_{estimate.value} / σ_{estimate.value + 1} at least {estimate.gap:.3g}, the next "
         f"largest ratio {estimate.next_gap:.3g}); an output bias would make it one too many"
     )
     values = asdict(estimate) | {"around": {str(index): ratio for index, ratio in estimate.around.items()}}
-    return Finding("hidden_size_estimate", values, (("hidden size", text),))
+    return Finding(key, values, (("hidden size", text),))
 
 
 def logits_from_top_k(

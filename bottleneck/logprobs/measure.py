@@ -153,9 +153,7 @@ def rank(
     how |= {"device": device, "progress": progress, "processes": processes}
     findings = [
         *(of_variant(key, rank(variant, **how)) for key, variant in opened.variants().items()),
-        *findings_of(
-            whole, spectrum, eps=eps_used.value, hidden_size=estimate_hidden_size, alone=processes.count == 1
-        ),
+        *findings_of(whole, spectrum, eps=eps_used.value, hidden_size=estimate_hidden_size, alone=processes.count == 1),
     ]
     return RankReport(
         source=opened.description,

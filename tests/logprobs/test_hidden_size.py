@@ -48,6 +48,15 @@ def test_too_few_contexts_or_tokens(T: int, M: int, d: int) -> None:
         estimate_hidden_size(spectrum, eps=2.0**-52)
 
 
+def test_a_rank_is_reported_without_it() -> None:
+    report = rank(outputs(20, 90, 24), kind="logits", estimate_hidden_size=True)
+    found = report.to_dict()["hidden_size_estimate"]
+    assert report.rank.value == 20
+    assert found["value"] is None
+    assert "none of the 20 row-centred singular values is roundoff" in found["why"]
+    assert "hidden size  unknown: none of the 20" in str(report)
+
+
 class Interface:
     """Shows the k largest log-probabilities after a bias, rounded, and counts its queries."""
 
