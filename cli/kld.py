@@ -12,6 +12,7 @@ from softmax_bottleneck._version import __version__
 from .options import (
     check_outputs,
     device_option,
+    dtype_option,
     emit,
     example,
     hugging_face_options,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.argument("source")
 @text_options
 @kind_option
+@dtype_option
 @click.option("--pairs", default="all", show_default=True, metavar="all|N", help="All T² pairs, or N drawn ones.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
 @device_option
@@ -40,6 +42,7 @@ def command(
     split: str,
     contexts: int | None,
     kind: str,
+    dtype: str,
     pairs: str,
     seed: int,
     device: str,
@@ -63,6 +66,7 @@ def command(
         split=split,
         contexts=contexts,
         kind=kind,
+        dtype=dtype,
         device=resolve_device(device),
         hugging_face=hugging_face,
     )

@@ -11,6 +11,7 @@ from .options import (
     Memory,
     check_outputs,
     device_option,
+    dtype_option,
     example,
     hugging_face_options,
     kind_option,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FIGURE.(png|pdf|svg)")
 @text_options
 @kind_option
+@dtype_option
 @click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
 @device_option
 @hugging_face_options
@@ -37,6 +39,7 @@ def command(
     split: str,
     contexts: int | None,
     kind: str,
+    dtype: str,
     max_memory: int,
     device: str,
     hugging_face: HuggingFaceOptions,
@@ -64,6 +67,7 @@ def command(
             split=split,
             contexts=contexts,
             kind=kind,
+            dtype=dtype,
             max_memory=max_memory,
             device=resolve_device(device),
             progress=progress(),

@@ -101,7 +101,9 @@ def test_dump_compare_kld_and_spectrum(here: Path, bottleneck: Bottleneck, tmp_p
     one = json.loads(bottleneck("kld", "gpt", *WINDOWS, "--vocab", "tokenizer", "--json", "-").stdout)
     other = json.loads(bottleneck("kld", store, "--json", "-").stdout)
     assert one["kld"] == pytest.approx(other["kld"], rel=1e-6)
-    drawn = bottleneck("spectrum", "gpt", "llama", *WINDOWS, "--out", tmp_path / "two.png")
+    half = json.loads(bottleneck("kld", "gpt", *WINDOWS, "--dtype", "bfloat16", "--json", "-").stdout)
+    assert half["source"]["body_dtype"] == "bfloat16"
+    drawn = bottleneck("spectrum", "gpt", "llama", *WINDOWS, "--dtype", "float64", "--out", tmp_path / "two.png")
     assert drawn.exit_code == 0, drawn.stderr
     assert (tmp_path / "two.csv").exists()
 
