@@ -30,7 +30,7 @@ class FirstContexts(Source):
         return {**self._source.identity, "contexts": str(self.shape[0])}
 
     @property
-    def passes_minus_inf(self) -> bool:  # type: ignore[override]
+    def passes_minus_inf(self) -> bool:
         """As the whole does."""
         return self._source.passes_minus_inf
 

@@ -140,13 +140,27 @@ def check_weights(path: Path, *, allow_pickle: bool) -> bool:
         raise SourceError(
             f"{path} holds no weights (model.safetensors, or shards with {INDEX}); download the model again"
         )
-    if not allow_pickle:
-        raise SourceError(
-            f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert "
-            f'them with: python -c "from transformers import AutoModelForCausalLM as A; '
-            f"A.from_pretrained('{path}').save_pretrained('{path}')\", or read their numbers only with --allow-pickle"
-        )
-    return True
+    read_by_transformers = any(file.name.startswith("pytorch_model") for file in pickles)
+    if allow_pickle and read_by_transformers:
+        return True
+    raise SourceError(
+        f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert them "
+        f"with: {_conversion(path, None if read_by_transformers else pickles[0])}"
+        + (", or read their numbers only with --allow-pickle" if read_by_transformers else "")
+    )
+
+
+def _conversion(path: Path, state_dict: Path | None) -> str:
+    """Return the command that writes a folder's weights as safetensors, from one pickled file where it is given."""
+    if state_dict is None:
+        code = "from transformers import AutoModelForCausalLM as A; "
+        code += f"A.from_pretrained('{path}').save_pretrained('{path}')"
+    else:
+        code = "import torch; from safetensors.torch import save_file; "
+        code += f"weights = torch.load('{state_dict}', weights_only=True, map_location='cpu'); "
+        code += "save_file({name: tensor.clone() for name, tensor in weights.items()}, "
+        code += f"'{path / 'model.safetensors'}', {{'format': 'pt'}})"
+    return f'python -c "{code}"'
 
 
 def _shards(path: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import struct
 import subprocess
@@ -154,6 +155,21 @@ def test_shards_and_allowed_pickles_are_the_same_model(folder: Path, open_model:
     pickle_weights(pickled)
     assert (rank(open_model(sharded)).spectrum.values == whole).all()
     assert (rank(open_model(pickled, allow_pickle=True)).spectrum.values == whole).all()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_the_conversion_command_works_as_printed(folder: Path, open_model: Open, name: str) -> None:
+    whole = rank(open_model(folder)).spectrum.values
+    pickle_weights(folder)
+    (folder / "pytorch_model.bin").rename(folder / name)
+    with pytest.raises(SourceError, match="holds only pickled weights") as raised:
+        open_model(folder, allow_pickle=name == "model.pt")  # transformers would not find it
+    command = str(raised.value).partition("with: ")[2].partition(", or read")[0]
+    code = shlex.split(command)
+    assert code[:2] == ["python", "-c"]
+    done = subprocess.run([sys.executable, *code[1:]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (rank(open_model(folder)).spectrum.values == whole).all()
 
 
 class Spy:
