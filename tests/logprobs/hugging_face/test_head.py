@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
@@ -118,7 +121,7 @@ def test_weights_that_are_not_numbers(save: Save, open_model: Open, tmp_path: Pa
     else:
         tensors["lm_head.weight"][9, 2] = torch.nan
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(SourceError, match=r"the logits of .* are not finite: its weights are damaged, or its hidden st"):
+    with pytest.raises(SourceError, match=r"the logits of .* are not finite: its weights are damaged, or its"):
         rank(open_model(folder, **options))
 
 
@@ -151,6 +154,24 @@ def test_a_dump_is_the_same_matrix(save: Save, open_model: Open, tmp_path: Path)
     np.testing.assert_array_equal(store.targets, source.targets)
     assert store.bound == source.bound
     assert kld(store).kld == pytest.approx(kld(source).kld, rel=1e-9)
+
+
+def test_the_line_of_a_token_is_its_sentence(save: Save, tmp_path: Path) -> None:
+    """With a tokenizer that keeps the ends of lines, as byte-level ones do."""
+    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    words = {"\n": 0} | {f"w{number}": number for number in range(1, 60)}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="w1"))
+    tokenizer.pre_tokenizer = Split(Regex(r" "), "removed")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (tmp_path / "lines.txt").write_text("w2 w3 \n w4 w5 w6 \n w7 w8 w9")
+    source = open_source(
+        folder, data=str(tmp_path / "lines.txt"), hugging_face=HuggingFaceOptions(context_length=2, stride=2)
+    )
+    # Row r predicts token r + 1; the end of a line is the last token of it.
+    found = [source.sentence(row, 60).split() for row in range(9)]
+    assert found == [["w2", "w3"]] * 2 + [["w4", "w5", "w6"]] * 4 + [["w7", "w8", "w9"]] * 3
+    assert source.sentence(3, 1).split() == ["w4", "w5", "w6"]
+    assert source.sentence(7, 0).split() == ["w8"]
 
 
 def test_settings_out_of_range(save: Save, open_model: Open) -> None:
