@@ -85,18 +85,23 @@ def choose(
     why = "asked for"
     if method == "auto":
         method, why = _preferred(T, M, eps)
-        if (needed[method] > allowed or entries[method] > LARGEST_INDEX) and needed["sketch"] <= allowed:
-            why = f"{method} would need {size(needed[method])}; {size(allowed)} are allowed"
-            method = "sketch"
+        if needed["sketch"] <= allowed:
+            if needed[method] > allowed:
+                method, why = "sketch", f"{method} would need {size(needed[method])}; {size(allowed)} are allowed"
+            elif entries[method] > LARGEST_INDEX:
+                method, why = "sketch", f"{method} would need {entries[method]:,} numbers; LAPACK has no index for them"
+    other, less = "--method sketch", "measure fewer contexts"
+    if method == "sketch":
+        other, less = "a smaller --width", "take a smaller --width"
     if entries[method] > LARGEST_INDEX:
         raise MatrixError(
             f"the {method} method would hand LAPACK an array of {entries[method]:,} numbers, and it counts to "
-            f"{LARGEST_INDEX:,}: use --method sketch, or the run itself as SOURCE when its head is log-linear"
+            f"{LARGEST_INDEX:,}: use {other}, or the run itself as SOURCE when its head is log-linear"
         )
     if needed[method] > allowed:
         raise MatrixError(
             f"the {method} method needs {size(needed[method])} for a {T:,} × {M:,} matrix, more than the "
-            f"{size(allowed)} allowed: raise --max-memory, or measure fewer contexts"
+            f"{size(allowed)} allowed: raise --max-memory, or {less}"
         )
     try:
         if method == "gram" and wide:

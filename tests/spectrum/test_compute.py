@@ -74,7 +74,16 @@ def test_choose_refuses_what_does_not_fit() -> None:
 def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(method: str, shape: tuple[int, int]) -> None:
     with pytest.raises(MatrixError, match=r"counts to 2,147,483,647: use --method sketch"):
         choose(method, shape=shape, eps=FLOAT32, max_memory=1 << 50)
-    assert isinstance(choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50).method, Sketch)
+    choice = choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50)
+    assert isinstance(choice.method, Sketch)
+    assert choice.why == "gram would need 2,147,488,281 numbers; LAPACK has no index for them"
+
+
+def test_a_sketch_that_does_not_fit_is_to_be_thinner() -> None:
+    with pytest.raises(MatrixError, match=r"an array of 2,147,483,648 numbers, .*: use a smaller --width, or the run"):
+        choose("sketch", shape=(10**6, 1 << 18), eps=FLOAT32, width=1 << 13, max_memory=1 << 50)
+    with pytest.raises(MatrixError, match=r"the sketch method needs 8\.0 GiB .*: raise --max-memory, or take a smaller"):
+        choose("sketch", shape=(10**6, 1 << 18), eps=FLOAT32, max_memory=1 << 32)
 
 
 @pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
