@@ -18,8 +18,8 @@ from softmax_bottleneck.plotting import PAPER, save_figure
 from softmax_bottleneck.plotting.synthetic import draw_against_dim
 from softmax_bottleneck.synthetic import Result, summarize
 
-PANEL = (3.0, 2.7)
-"""Inches."""
+PANEL, LEGEND = (2.7, 2.7), 1.7
+"""Inches, and those that the legend takes."""
 FILES = {"mode_match": "mode-matching.png", "kl": "kl.png"}
 
 
@@ -55,14 +55,15 @@ class LMSFigure:
 
 
 def draw_panels(axes: Mapping[int, Axes], result: pd.DataFrame, metric: str) -> None:
-    """Draw one panel for each vocabulary size M; the first has the legend."""
+    """Draw one panel for each vocabulary size M; the legend stands beside the last."""
     for vocab, ax in axes.items():
         draw_against_dim(ax, result[result["vocab"] == vocab], metric)
         ax.set_title(f"M = {vocab:,}")
-    first, *others = axes.values()
-    first.legend(loc="best", fontsize=7)
-    for ax in others:
-        ax.set_ylabel("")
+    panels = list(axes.values())
+    for ax in panels:
+        ax.set_ylim(bottom=0)  # only now: a limit ends the scaling of all panels that share the axis
+        ax.label_outer()
+    panels[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7)
 
 
 def save(result: pd.DataFrame, metric: str, *paths: Path) -> None:
@@ -70,7 +71,7 @@ def save(result: pd.DataFrame, metric: str, *paths: Path) -> None:
     vocabs = sorted(int(vocab) for vocab in result["vocab"].unique())
     with mpl.rc_context(PAPER):
         figure, axes = plt.subplots(
-            1, len(vocabs), figsize=(PANEL[0] * max(len(vocabs), 1.4), PANEL[1]), sharey=True, squeeze=False
+            1, len(vocabs), figsize=(PANEL[0] * len(vocabs) + LEGEND, PANEL[1]), sharey=True, squeeze=False
         )
         try:
             draw_panels(dict(zip(vocabs, axes[0], strict=True)), result, metric)

@@ -40,7 +40,6 @@ def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
     ax.minorticks_off()
     ax.set_xlabel("embedding size D")
     ax.set_ylabel(LABELS[metric])
-    ax.set_ylim(bottom=0)
     if metric == "mode_match":
         ax.yaxis.set_major_formatter("{x:.0f} %")
 

@@ -96,7 +96,20 @@ def test_lines_bands_and_what_is_attainable(folder: Path) -> None:
         np.testing.assert_allclose(np.asarray(lines["softmax, best context vectors"].get_ydata(), float), [27, 57])
         assert len(ax.collections) == 2
         assert ax.get_title() == f"M = {vocab}"
-    assert axes[0].get_legend() is not None
+    assert axes[1].get_legend() is not None
+    plt.close(figure)
+
+
+def test_no_panel_cuts_the_lines_of_another(folder: Path) -> None:
+    """The panels share an axis that starts at zero; the largest value lies in the last."""
+    result = lms_figure_3.compute(folder)
+    result.loc[result["vocab"] == 1000, ["kl", "best_kl"]] += 7
+    figure, axes = plt.subplots(1, 2, sharey=True)
+    lms_figure_3.draw(dict(zip((100, 1000), axes, strict=True)), result)
+    for ax in axes:
+        low, high = ax.get_ylim()
+        assert low == 0
+        assert high > max(np.asarray(line.get_ydata(), float).max() for line in axes[1].lines) > 7
     plt.close(figure)
 
 
