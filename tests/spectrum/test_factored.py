@@ -1,0 +1,46 @@
+"""Thin factors against LAPACK on their product."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from softmax_bottleneck.spectrum import Factored, numerical_rank
+
+from .methods import spectrum_of
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (12, 30), (5, 30), (40, 4)], ids=["tall", "wide", "T < r", "M < r"])
+def test_factored_equals_dense(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    left, right = rng.standard_normal((shape[0], 7)), rng.standard_normal((shape[1], 7)) + 1
+    left[:, -1] *= 50  # a column like −log Z
+    right[:, -1] = 1
+    thin = Factored(right)
+    for start in range(0, shape[0], 6):
+        thin.update(left[start : start + 6])
+    found, whole = thin.finish(), spectrum_of("dense", left @ right.T)
+    assert found.shape == shape
+    for name in ("values", "centered"):
+        values, expected = getattr(found, name), getattr(whole, name)
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12 * expected[0])
+        # Not only against σ_1: each singular value that is not roundoff.
+        kept = expected > 1e-10 * expected[0]
+        np.testing.assert_allclose(values[kept], expected[kept], rtol=1e-12 * expected[0] / expected[kept].min())
+    assert np.count_nonzero(found.values) <= 7
+
+
+def test_factored_centring_leaves_no_roundoff_of_a_constant_column() -> None:
+    """A Softmax's row-centred rank is determinate in float64 too: log Z is gone, not made small."""
+    rng = np.random.default_rng(4)
+    left, right = 100 * rng.standard_normal((50, 4)), rng.standard_normal((30, 4))
+    right[:, -1] = 1
+    method = Factored(right)
+    method.update(left)
+    found = method.finish().centered
+    assert np.count_nonzero(found) == 3
+    estimate = numerical_rank(found, shape=(50, 30), eps="float64")
+    assert (estimate.value, estimate.determinate) == (3, True)
+    constant = Factored(np.ones((30, 1)))
+    constant.update(left[:, :1])
+    assert not constant.finish().centered.any()

@@ -1,0 +1,39 @@
+"""What the Gram matrix resolves, and that it asks for no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from softmax_bottleneck.errors import MatrixError
+from softmax_bottleneck.spectrum.gram import RESOLUTION, check_resolution
+
+from .methods import Matrix, centred, spectrum_of
+
+
+def test_gram_keeps_the_row_centred_accuracy() -> None:
+    """Summing C's Gram matrix and not A's: all-ones, here 10⁶ times larger, must not blind it."""
+    rng = np.random.default_rng(2)
+    matrix = rng.standard_normal((50, 5)) @ rng.standard_normal((5, 20)) + 1e6
+    found = spectrum_of("gram", matrix, 8)
+    expected = np.linalg.svd(centred(matrix), compute_uv=False)
+    np.testing.assert_allclose(found.centered[:5], expected[:5], rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [40, 120])
+def test_gram_resolves_what_it_says(built: Callable[..., Matrix], size: int) -> None:
+    """No singular value above `RESOLUTION` is made up or lost: each is within it of the true one."""
+    prescribed = np.concatenate([np.ones(size // 2), np.geomspace(1, 1e-6, size // 4)])
+    found = spectrum_of("gram", built(prescribed, 2 * size, size))
+    expected = np.sort(np.pad(prescribed, (0, size - prescribed.size)))[::-1]
+    assert np.abs(found.values - expected).max() < RESOLUTION / 2
+    assert RESOLUTION < 1e-6
+
+
+def test_gram_refuses_what_it_cannot_resolve() -> None:
+    check_resolution(RESOLUTION * 3.0, 3.0)
+    check_resolution(0.0, 0.0)
+    with pytest.raises(MatrixError, match=r"resolves σ/σ_1 down to 1\.2e-07, .* is 1\.1e-07: use --method tsqr"):
+        check_resolution(RESOLUTION * 3.0 * 0.95, 3.0)
