@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ SIZES = {
     "tiny": {"vocab_size": 500, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32},
 }
 """GPT-2 small's shape (Radford et al. 2019, table 2), and one for trying it out."""
+FORWARD, ONCE, AFTER = "forward pass", "forward pass, no overlap", "rank after it"
+"""What is timed."""
 
 
 def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Progress = SILENT) -> dict[str, Any]:
     """Time a random model's forward pass over a text, and all that the rank of its outputs takes after it.
 
-    Windows overlap by half, for the forward pass too. Each part runs in a process of its own.
+    Windows overlap by half, so that the forward pass sees each token twice; beside it stands one without overlap, after
+    which the rank takes no longer. Each part runs in a process of its own.
 
     Args:
         size: of `SIZES`.
@@ -44,17 +48,17 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
         cases = {}
-        for name in ("forward pass", "rank after it"):
+        for name in (FORWARD, ONCE, AFTER):
             cases[name] = in_its_own_process("softmax_bottleneck.bench.hugging_face", name, folder, str(contexts))
             seconds = cases[name].result["seconds"]
             progress.line(f"{name}: {seconds:.2f} s, {cases[name].memory_bytes / 2**20:,.0f} MiB above the model")
-    forward, after = (cases[name].result["seconds"] for name in ("forward pass", "rank after it"))
+    forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
     return {
         "machine": machine(),
         "size": size,
         "contexts": contexts,
         "cases": {name: asdict(case) for name, case in cases.items()},
-        "ratios": {"after / forward": after / forward},
+        "ratios": {"after / forward": after / forward, "after / forward, no overlap": after / once},
         "version": __version__,
     }
 
@@ -80,20 +84,23 @@ def _write(folder: Path, size: str, contexts: int) -> None:
 
 def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
     """Load the model, and return a case's work, which tells its seconds."""
-    opened = open_source(
-        folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=HuggingFaceOptions(batch_size=1)
-    )
+    options = HuggingFaceOptions(batch_size=1)
+    if name == ONCE:
+        length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]
+        options = replace(options, stride=length)
+    opened = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
     assert isinstance(opened, HuggingFaceSource)
     _ = opened.layer
-    return (lambda: _forward(opened)) if name == "forward pass" else (lambda: _rank(opened))
+    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(opened))
 
 
 def _forward(source: HuggingFaceSource) -> dict[str, float]:
-    started = time.perf_counter()
+    started, tokens = time.perf_counter(), 0
     with full_precision():
         for ids in source.windows():
             source.body(ids.unsqueeze(0), use_cache=False)
-    return {"seconds": time.perf_counter() - started}
+            tokens += len(ids)
+    return {"seconds": time.perf_counter() - started, "tokens": tokens}
 
 
 def _rank(source: HuggingFaceSource) -> dict[str, Any]:
