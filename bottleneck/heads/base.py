@@ -106,7 +106,12 @@ class Head(nn.Module, ABC):
         """What algebra says of the rank of the log-probability matrix."""
 
     def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return log P(x | hidden) in nats, in float32 or wider: (…, hidden_size) → (…, M)."""
+        """Return log P(x | hidden) in nats, in float32 or wider: (…, hidden_size) → (…, M).
+
+        Raises:
+            ConfigurationError: for hidden states of another size or type.
+        """
+        self._check_hidden(hidden)
         return log_prob(self.scores(hidden))
 
     def nll(
@@ -127,8 +132,8 @@ class Head(nn.Module, ABC):
             loss +∞ and a finite gradient.
 
         Raises:
-            ConfigurationError: for hidden states of another size, targets of another shape or type, an unknown
-                reduction, or, on the CPU, a target that is no token id.
+            ConfigurationError: for hidden states of another size or type, targets of another shape or type, an
+                unknown reduction, or, on the CPU, a target that is no token id.
         """
         self._check(hidden, targets, reduction)
         ids = targets.reshape(-1)
@@ -150,12 +155,21 @@ class Head(nn.Module, ABC):
         """Return what an optimizer should know of some parameters; no parameter is named twice."""
         return []
 
-    def _check(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
-        """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""
+    def _check_hidden(self, hidden: Tensor) -> None:
+        """Refuse hidden states that are not the head's: of another size, or without autocast of another type."""
         if hidden.shape[-1:] != (self.hidden_size,):
             raise ConfigurationError(
                 f"{type(self).__name__} takes hidden states of size {self.hidden_size}, not shape {tuple(hidden.shape)}"
             )
+        if hidden.dtype != self.weight.dtype and not torch.is_autocast_enabled(hidden.device.type):
+            raise ConfigurationError(
+                f"{type(self).__name__} is in {self.weight.dtype} and takes hidden states of that type, not "
+                f"{hidden.dtype}: convert one to the other's, or use torch.autocast"
+            )
+
+    def _check(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
+        """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""
+        self._check_hidden(hidden)
         if targets.shape != hidden.shape[:-1]:
             raise ConfigurationError(
                 f"hidden states of shape {tuple(hidden.shape)} need targets of shape {tuple(hidden.shape[:-1])}, "

@@ -83,8 +83,20 @@ def test_targets_of_another_type(make: Make) -> None:
 
 
 def test_hidden_states_of_another_size(make: Make) -> None:
-    with pytest.raises(ConfigurationError, match=r"MoS takes hidden states of size 5, not shape \(2, 4\)"):
-        make("mos").nll(torch.randn(2, 4).double(), torch.zeros(2, dtype=torch.long))
+    head, hidden = make("mos"), torch.randn(2, 4).double()
+    for use in (head.log_prob, lambda hidden: head.nll(hidden, torch.zeros(2, dtype=torch.long))):
+        with pytest.raises(ConfigurationError, match=r"MoS takes hidden states of size 5, not shape \(2, 4\)"):
+            use(hidden)
+
+
+@every_head
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_hidden_states_of_another_type(name: str, dtype: torch.dtype, make: Make) -> None:
+    """Without a projection the products would be made in the type of the hidden states, and no one would know."""
+    head, hidden = make(name, size=5), torch.ones(2, 5, dtype=dtype)
+    for use in (head.log_prob, lambda hidden: head.nll(hidden, torch.zeros(2, dtype=torch.long))):
+        with pytest.raises(ConfigurationError, match=rf"is in torch\.float64 and takes .*, not {dtype}: convert one"):
+            use(hidden)
 
 
 @every_masked
