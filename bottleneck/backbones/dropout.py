@@ -51,8 +51,23 @@ def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
     """
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights: list[Tensor] = [layer.get_parameter(name) for name in names]
-    weights[1] = F.dropout(weights[1], probability)
+    weights[1] = weights[1] * _stays(weights[1], probability).to(weights[1].dtype).div_(1 - probability)
     return in_one_piece(weights) if weights[1].is_cuda else weights
+
+
+def _stays(matrix: Tensor, probability: float) -> Tensor:
+    """Draw which numbers of a matrix stay, two from 64 random bits: on a CPU torch's own dropout draws a fifth as fast.
+
+    Args:
+        matrix: of any type.
+        probability: p of those that do not, rounded to a multiple of 2⁻³².
+
+    Returns:
+        bool, of the matrix's shape.
+    """
+    bits = torch.empty(matrix.numel() // 2 + 1, dtype=torch.int64, device=matrix.device).random_(-(2**63), None)
+    least = min(round(probability * 2**32) - 2**31, 2**31 - 1)
+    return (bits.view(torch.int32)[: matrix.numel()] >= least).view_as(matrix)
 
 
 def in_one_piece(weights: list[Tensor]) -> list[Tensor]:

@@ -159,20 +159,24 @@ def _shrunk(config: RunConfig, by: int) -> RunConfig:
 
 
 def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of a stretch by torch's own LSTM, nothing dropped, and the loss as the papers print it.
+    """Return the mean loss of a stretch by torch's own LSTM and dropout, and the loss as the papers print it.
 
     Args:
-        model: with an AWD-LSTM.
+        model: with an AWD-LSTM; its weights are not dropped, nor its activations penalized.
         inputs: int64, (L, B).
         targets: int64, (L, B).
     """
+    from torch.nn import functional as F
+
     from ..backbones import AWDLSTM
     from .heads import plain_nll
 
     assert isinstance(model.backbone, AWDLSTM)
-    hidden = model.backbone.embedding(inputs)
-    for layer in model.backbone.layers:
-        hidden, _ = layer(hidden)
+    config = model.backbone.config
+    between = [config.dropout_hidden] * (len(config.hidden_sizes) - 1)
+    hidden = F.dropout(model.backbone.embedding(inputs), config.dropout_input, model.training)
+    for layer, probability in zip(model.backbone.layers, [*between, config.dropout_output], strict=True):
+        hidden = F.dropout(layer(hidden)[0], probability, model.training)
     return plain_nll(model.head, hidden.flatten(0, 1), targets.flatten())
 
 

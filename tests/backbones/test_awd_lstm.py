@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from softmax_bottleneck.backbones import AWDLSTM, AWDLSTMConfig
 from softmax_bottleneck.backbones.awd_lstm import DROPOUTS
@@ -90,7 +89,7 @@ def test_dropped_weights_stay_dropped_for_a_whole_stretch(make: Make) -> None:
     torch.manual_seed(7)
     found = _hidden(model, ids)
     torch.manual_seed(7)
-    dropped = [F.dropout(layer.get_parameter("weight_hh_l0"), 0.5) for layer in model.layers]
+    dropped = [drop_weights(layer, 0.5)[1] for layer in model.layers]
     expected = _recurrence(model, ids, dropped)
     torch.testing.assert_close(found, expected, rtol=100 * EPS, atol=100 * EPS)
     upstream = torch.randn_like(found)
@@ -110,6 +109,26 @@ def test_only_hidden_to_hidden_weights_are_dropped() -> None:
     kept = weights[1] != 0
     assert 0 < kept.sum() < kept.numel()
     assert torch.equal(weights[1][kept], 2 * parameters[1][kept])
+
+
+@pytest.mark.parametrize("probability", [0.03, 0.2, 0.5, 0.9])
+def test_weights_are_dropped_one_by_one_and_as_often_as_asked(probability: float) -> None:
+    """Frequencies, alone and of neighbours together, within five standard errors."""
+    torch.manual_seed(3)
+    layer = torch.nn.LSTM(1, 301)
+    torch.nn.init.ones_(layer.weight_hh_l0)
+    weights = drop_weights(layer, probability)[1].detach()
+    stays = weights != 0
+    torch.testing.assert_close(weights[stays], torch.full_like(weights[stays], 1 / (1 - probability)))
+    pairs = stays.flatten()[:-1] & stays.flatten()[1:]
+    for found, chance in ((stays, 1 - probability), (pairs[::2], (1 - probability) ** 2),
+                          (pairs[1::2], (1 - probability) ** 2)):  # fmt: skip
+        error = (chance * (1 - chance) / found.numel()) ** 0.5
+        assert abs(found.double().mean().item() - chance) < 5 * error
+
+
+def test_nearly_all_weights_may_be_dropped() -> None:
+    assert not drop_weights(torch.nn.LSTM(1, 3), 1 - 1e-12)[1].any()
 
 
 def test_weights_in_one_piece_are_the_same_weights() -> None:
