@@ -36,7 +36,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
         *(f"{name:>34}  {case['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"
           for name, case in values["cases"].items()),
         *(f"{name:>34}  {rate:8.1f} GFLOP/s" for name, rate in values["rates"].items()),
-        *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
+        *_judgements(values["asked"]),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, final
@@ -19,6 +19,7 @@ from ..logprobs.base import UNKNOWN
 from ..progress import SILENT, Progress
 from ..spectrum import TSQR, Factored, Gram, Precision, SpectrumMethod, measure, on, precision
 from .process import Measured, in_its_own_process, machine, report
+from .steps import Goal, judged
 
 RATES, REPEATS = ("gram", "syrk", "gemm"), 3
 """Cases of seconds whose rates are compared: they run so often, in turn, and the quickest counts."""
@@ -28,6 +29,18 @@ PTB = (82_429, 10_000)
 """Contexts and tokens of Penn Treebank's test split."""
 PTB_RANK = 402
 """Columns of [H, 1, −log Z] for the papers' Softmax with d = 400 and a bias."""
+FACTORED, STORE = "factored, PTB shape, d = 400", "gram float32, PTB shape, from a store"
+"""Cases at that shape."""
+ASKED = (
+    ("gram / numpy", "<=", 0.30),
+    ("gram / torch float32", "<=", 0.65),
+    ("gram's streaming rate / syrk rate", ">=", 0.80),
+    ("gram memory / float64 matrix", "<=", 1.0),
+    ("tsqr / numpy", "<=", 1.0),
+    ("streaming time, contexts doubled", "<=", 2.2),
+    ("memory, contexts doubled", "<=", 1.1),
+)
+"""The project's goals for the ratios, on two cores at the default shape."""
 
 
 def bench_spectrum(
@@ -44,7 +57,8 @@ def bench_spectrum(
         progress: where to report.
 
     Returns:
-        ``machine``, ``shape``, ``cases`` (seconds, bytes above the input), ``rates`` (float64 GFLOP/s) and ``ratios``.
+        ``machine``, ``shape``, ``cases`` (seconds, bytes above the input), ``rates`` (float64 GFLOP/s), ``ratios``, and
+        ``asked``: the project's goals, each with its bound, what was measured, and whether it is met.
     """
     T, M = shape
     cases: dict[str, Measured] = {}
@@ -54,13 +68,13 @@ def bench_spectrum(
         "gram float32": ("gram", T, M),
         "gram float32, half the contexts": ("gram", T // 2, M),
         "tsqr float64": ("tsqr", T, M),
-        "factored, PTB shape, d = 400": ("factored", *PTB),
+        FACTORED: ("factored", *PTB),
         "syrk rate": ("syrk", T, M),
         "gemm rate": ("gemm", T, M),
     }
     with tempfile.TemporaryDirectory() as folder:
         if store:
-            wanted["gram float32, PTB shape, from a store"] = ("store", *PTB)
+            wanted[STORE] = ("store", *PTB)
             dump(_Random(PTB), Path(folder) / "random.zarr")
         rates = [name for name, (case, *_) in wanted.items() if case in RATES]
         for name in (*wanted, *rates * (REPEATS - 1)):
@@ -74,22 +88,34 @@ def bench_spectrum(
     seconds = {name: case.seconds for name, case in cases.items()}
     gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
     stream = gram.result["stream_seconds"]
+    ratios = {
+        "gram / numpy": gram.seconds / seconds["numpy float64 svd"],
+        "gram / torch float32": gram.seconds / seconds["torch float32 svdvals"],
+        "gram's streaming rate / syrk rate": seconds["syrk rate"] / stream,
+        "gram memory / float64 matrix": gram.memory_bytes / (8 * T * M),
+        "tsqr / numpy": seconds["tsqr float64"] / seconds["numpy float64 svd"],
+        "streaming time, contexts doubled": stream / half.result["stream_seconds"],
+        "memory, contexts doubled": gram.memory_bytes / half.memory_bytes,
+    }
     return {
         "machine": machine(),
         "shape": [T, M],
         "cases": {name: asdict(case) for name, case in cases.items()},
         "rates": {"syrk": T * M**2 / seconds["syrk rate"] / 1e9, "gemm": 2 * T * M**2 / seconds["gemm rate"] / 1e9},
-        "ratios": {
-            "gram / numpy": gram.seconds / seconds["numpy float64 svd"],
-            "gram / torch float32": gram.seconds / seconds["torch float32 svdvals"],
-            "gram's streaming rate / syrk rate": seconds["syrk rate"] / stream,
-            "gram memory / float64 matrix": gram.memory_bytes / (8 * T * M),
-            "tsqr / numpy": seconds["tsqr float64"] / seconds["numpy float64 svd"],
-            "streaming time, contexts doubled": stream / half.result["stream_seconds"],
-            "memory, contexts doubled": gram.memory_bytes / half.memory_bytes,
-        },
+        "ratios": ratios,
+        "asked": _asked(ratios, cases),
         "version": __version__,
     }
+
+
+def _asked(ratios: Mapping[str, float], cases: Mapping[str, Measured]) -> list[dict[str, Any]]:
+    """Judge the ratios, and the seconds and bytes of the cases at Penn Treebank's shape."""
+    goals: list[Goal] = [(name, ratios[name], sign, bound) for name, sign, bound in ASKED]
+    goals.append((f"{FACTORED}: seconds", cases[FACTORED].seconds, "<=", 10.0))
+    if STORE in cases:
+        goals.append((f"{STORE}: seconds", cases[STORE].seconds, "<=", 240.0))
+        goals.append((f"{STORE}: GiB", cases[STORE].memory_bytes / 2**30, "<=", 4.0))
+    return judged(goals)
 
 
 def _quicker(before: Measured | None, now: Measured) -> Measured:
