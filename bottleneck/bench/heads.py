@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .._version import __version__
 from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
-from .process import Measured, in_its_own_process, machine, report
-from .steps import judged, memory_of, repeat, seconds_of
+from .process import Measured, machine, report
+from .steps import in_turn, judged, memory_of, repeat, seconds_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,14 +84,11 @@ def bench_heads(
     if unknown := sorted(set(only) - known):
         raise ConfigurationError(f"no head {unknown[0]!r} is timed; those timed are {', '.join(sorted(known))}")
     cases = {name: case for name, case in cases.items() if not only or case.head in {"products", *only}}
-    measured: dict[str, Measured] = {}
-    for name, case in cases.items():
-        case = replace(
-            case, contexts=max(1, case.contexts // shrink), vocab=max(2, case.vocab // shrink), device=device
-        )
-        cases[name] = case
-        measured[name] = in_its_own_process("softmax_bottleneck.bench.heads", json.dumps(asdict(case)))
-        progress.line(f"{name}: {seconds_of(measured[name]):.3f} s, {memory_of(measured[name]) / 2**20:,.0f} MiB")
+    cases = {
+        name: replace(case, contexts=max(1, case.contexts // shrink), vocab=max(2, case.vocab // shrink), device=device)
+        for name, case in cases.items()
+    }
+    measured = in_turn("softmax_bottleneck.bench.heads", cases, quickly=shrink > 1, progress=progress)
     rate = _rate(cases["products"], measured["products"])
     rows = {
         name: {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..progress import SILENT, Progress
-from .process import in_its_own_process, machine, report
-from .steps import judged, memory_of, repeat, seconds_of
+from .process import machine, report
+from .steps import in_turn, judged, memory_of, repeat, seconds_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,19 +71,18 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
     Raises:
         BottleneckError: when a case fails.
     """
+    cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
+    measured = in_turn("softmax_bottleneck.bench.training", cases, quickly=shrink > 1, progress=progress)
     rows: dict[str, dict[str, Any]] = {}
-    for name, case in CASES.items():
-        case = replace(case, device=device, shrink=shrink)
-        measured = in_its_own_process("softmax_bottleneck.bench.training", json.dumps(asdict(case)))
-        seconds, steps = seconds_of(measured), math.ceil(TOKENS / (LENGTH * case.columns))
+    for name, case in cases.items():
+        seconds, steps = seconds_of(measured[name]), math.ceil(TOKENS / (LENGTH * case.columns))
         rows[name] = {
             "case": asdict(case),
             "seconds": seconds,
             "epoch_seconds": seconds * steps,
-            "memory_bytes": memory_of(measured),
-            "loss": measured.result["loss"],
+            "memory_bytes": memory_of(measured[name]),
+            "loss": measured[name].result["loss"],
         }
-        progress.line(f"{name}: {seconds:.3f} s a step, {rows[name]['memory_bytes'] / 2**20:,.0f} MiB")
     return {
         "machine": machine(),
         "device": device,
@@ -162,10 +161,11 @@ def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss of a stretch by torch's own LSTM and dropout, and the loss as the papers print it.
 
     Args:
-        model: with an AWD-LSTM; its weights are not dropped, nor its activations penalized.
+        model: with an AWD-LSTM; its activations are not penalized.
         inputs: int64, (L, B).
         targets: int64, (L, B).
     """
+    from torch.func import functional_call
     from torch.nn import functional as F
 
     from ..backbones import AWDLSTM
@@ -176,7 +176,9 @@ def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
     between = [config.dropout_hidden] * (len(config.hidden_sizes) - 1)
     hidden = F.dropout(model.backbone.embedding(inputs), config.dropout_input, model.training)
     for layer, probability in zip(model.backbone.layers, [*between, config.dropout_output], strict=True):
-        hidden = F.dropout(layer(hidden)[0], probability, model.training)
+        weights = F.dropout(layer.get_parameter("weight_hh_l0"), config.weight_drop, model.training)
+        raw, _ = functional_call(layer, {"weight_hh_l0": weights}, (hidden,))
+        hidden = F.dropout(raw, probability, model.training)
     return plain_nll(model.head, hidden.flatten(0, 1), targets.flatten())
 
 

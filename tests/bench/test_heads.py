@@ -40,7 +40,7 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
         scale = 9.0 if case.plain else 1.0
         return Measured(0.0, int(1000 * scale), {**result, "seconds": [5.0, scale * case.components, 0.0]})
 
-    monkeypatch.setattr(bench, "in_its_own_process", measure)
+    monkeypatch.setattr(steps, "in_its_own_process", measure)
     monkeypatch.setattr(steps, "REPEATS", 1)
     found = bench_heads(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -58,7 +58,7 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
 
 
 def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "in_its_own_process", lambda *_: Measured(0.0, 1, {"seconds": [1.0], "loss": 0.0}))
+    monkeypatch.setattr(steps, "in_its_own_process", lambda *_: Measured(0.0, 1, {"seconds": [1.0], "loss": 0.0}))
     found = bench_heads(only=["softmax", "gss"], shrink=100)
     assert {case["case"]["head"] for case in found["cases"].values()} == {"products", "softmax", "gss"}
     assert found["slowdown"] == {}
@@ -91,3 +91,19 @@ def test_it_stops_repeating_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(steps, "SECONDS", 0.0)
     work: Callable[[], dict[str, Any]] = bench._work(Case(head="softmax", contexts=2, size=2, vocab=3))
     assert len(work()["seconds"]) == 1
+
+
+def test_rounds_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case once a round, after every other; the median of all steps, the most memory of any round."""
+    runs = iter([(1.0, 5), (2.0, 5), (3.0, 9), (4.0, 9), (8.0, 7), (6.0, 7)])
+    order = []
+
+    def measure(_: str, arguments: str) -> Measured:
+        order.append(json.loads(arguments)["head"])
+        seconds, memory = next(runs)
+        return Measured(0.0, memory, {"seconds": [seconds], "loss": 0.0})
+
+    monkeypatch.setattr(steps, "in_its_own_process", measure)
+    found = steps.in_turn("-", {name: Case(head=name, contexts=1, size=1, vocab=2) for name in ("moc", "mos")})
+    assert order == ["moc", "mos"] * 3
+    assert [(steps.seconds_of(one), steps.memory_of(one)) for one in found.values()] == [(3.0, 9), (4.0, 9)]

@@ -33,7 +33,7 @@ def test_the_goals_follow_from_the_measurements(monkeypatch: pytest.MonkeyPatch)
         result = training._work(case)()
         return Measured(0.0, 100 * case.batch_size, {**result, "seconds": [case.batch_size * (9 if case.plain else 1)]})
 
-    monkeypatch.setattr(training, "in_its_own_process", measure)
+    monkeypatch.setattr(steps, "in_its_own_process", measure)
     monkeypatch.setattr(steps, "REPEATS", 1)
     found = bench_training(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
