@@ -141,7 +141,8 @@ def checked(
             finite = bool(np.isfinite(rows.sum())) or bool(np.isfinite(rows).all())
         if not finite and (bad := _first_bad(rows, minus_inf)) is not None:
             row, column = bad
-            remedy = "--inf drop-columns leaves such tokens out" if rows[row, column] == -np.inf else "fix what made it"
+            masked = rows[row, column] == -np.inf
+            remedy = "'rank --inf drop-columns' leaves such tokens out" if masked else "fix what made it"
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
                 f"numbers can be measured; {remedy}"

@@ -174,7 +174,7 @@ class HuggingFaceSource(Source):
         if layer.bias is not None and not self.passes_minus_inf and bool((masked := layer.bias == -torch.inf).any()):
             raise MatrixError(
                 f"the output bias of {self._model.path} is -inf for token {int(masked.nonzero()[0])}: only finite "
-                "numbers can be measured; --inf drop-columns leaves such tokens out"
+                "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out"
             )
         columns = [layer.weight, *([] if layer.bias is None else [layer.bias.unsqueeze(1)])]
         right = torch.cat([*columns, torch.ones_like(layer.weight[:, :1])], 1).cpu().double().numpy()
