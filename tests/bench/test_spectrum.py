@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import time
 
 import pytest
 
@@ -12,8 +12,15 @@ from softmax_bottleneck.bench.process import Measured, in_its_own_process
 from softmax_bottleneck.errors import BottleneckError
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux's /proc")
 def test_every_case_agrees_on_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case's work is done here, in this process; the help's example does it in processes of their own."""
+
+    def measure(_: str, name: str, rows: str, columns: str, *rest: str) -> Measured:
+        work, started = spectrum._case(name, int(rows), int(columns), *rest), time.perf_counter()
+        result = work()
+        return Measured(time.perf_counter() - started, 1000, result)
+
+    monkeypatch.setattr(spectrum, "in_its_own_process", measure)
     monkeypatch.setattr(spectrum, "PTB", (900, 450))
     found = bench_spectrum(shape=(600, 150), store=True)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
