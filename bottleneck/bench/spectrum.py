@@ -22,7 +22,7 @@ from .process import Measured, in_its_own_process, machine, report
 from .steps import Goal, judged
 
 RATES, REPEATS = ("gram", "syrk", "gemm"), 3
-"""Cases of seconds whose rates are compared: they run so often, in turn, and the quickest counts."""
+"""Cases of seconds whose rates are compared: they run so often, in turn; the quickest stream or product counts."""
 ROWS = 1024
 """Rows of a block."""
 PTB = (82_429, 10_000)
@@ -84,7 +84,7 @@ def bench_spectrum(
                 "softmax_bottleneck.bench.spectrum", *map(str, wanted[name]), device, f"{folder}/random.zarr"
             )
             progress.line(f"{name}: {case.seconds:.2f} s, {case.memory_bytes / 2**20:,.0f} MiB")
-            cases[name] = _quicker(cases.get(name), case)
+            cases[name] = _again(cases[name], case) if name in cases else case
     seconds = {name: case.seconds for name, case in cases.items()}
     gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
     stream = gram.result["stream_seconds"]
@@ -118,15 +118,12 @@ def _asked(ratios: Mapping[str, float], cases: Mapping[str, Measured]) -> list[d
     return judged(goals)
 
 
-def _quicker(before: Measured | None, now: Measured) -> Measured:
-    """Return the quicker of two runs, with the quicker stream of both."""
-    if before is None:
-        return now
-    quicker = min(before, now, key=lambda case: case.seconds)
+def _again(before: Measured, now: Measured) -> Measured:
+    """Return a rate's quicker run; of a method its first run, as NumPy has no second one, with its best stream."""
     if not isinstance(now.result, dict):
-        return quicker
+        return min(before, now, key=lambda case: case.seconds)
     stream = min(case.result["stream_seconds"] for case in (before, now))
-    return replace(quicker, result={**quicker.result, "stream_seconds": stream})
+    return replace(before, result={**before.result, "stream_seconds": stream})
 
 
 @final
