@@ -35,7 +35,7 @@ class AveragingConfig(_Section):
     """When the weights begin to be averaged; from then on the averages are what is evaluated and kept."""
 
     start: Literal["never", "non-monotone", "epoch"] = "never"
-    """``non-monotone``: when the validation loss is above the best of all but the last ``interval`` epochs
+    """``non-monotone``: when the validation loss is above the best of all but the last ``interval`` validations
     (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
     interval: int = Field(default=5, ge=0)
     epoch: int = Field(default=0, ge=0)
@@ -61,8 +61,10 @@ class TrainingConfig(_Section):
     """Start the output bias at the log frequencies of the training text, so that contexts need not learn them."""
     save_every: int = Field(default=200, ge=1)
     """Steps between saved states, beside one at every epoch's end."""
+    validations: int = Field(default=1, ge=1)
+    """Validations an epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by them."""
     stop_interval: int | None = Field(default=None, ge=0)
-    """Stop early when the validation loss is above the best of all but the last so many epochs; ``None`` for never."""
+    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never."""
     averaging: AveragingConfig = AveragingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 

@@ -26,7 +26,7 @@ from .distributed import Team
 from .evaluate import evaluate, perplexity_of
 from .objective import Objective, accumulate
 from .state import TrainerState, load_state, random_states, save_state
-from .triggers import is_non_monotone, starts_averaging
+from .triggers import is_non_monotone, starts_averaging, validated_after
 
 
 class Loop:
@@ -72,6 +72,7 @@ class Loop:
             objective.compile(dynamic=True)
         self.objective = team.wrap(objective)
         self.clock = _Clock(folder / TIMING)
+        self.checked = time.monotonic()
 
     def run(self) -> None:
         """Train to the last epoch, or until the validation loss says to stop.
@@ -79,10 +80,7 @@ class Loop:
         Raises:
             TrainingError: the loss or the gradient is not finite, or memory does not suffice; what was saved is whole.
         """
-        interval = self.settings.stop_interval
-        while self.state.epoch < self.settings.epochs:
-            if interval is not None and is_non_monotone(self.state.losses, interval):
-                break
+        while self.state.epoch < self.settings.epochs and not self._is_to_stop():
             self._epoch()
         if self.team.first:
             write_metrics(self.folder, self.state.metrics)
@@ -95,8 +93,12 @@ class Loop:
                 self.model.head.bias.copy_(torch.log(counts / counts.sum()))
         if self.team.index:  # the first weights are the same in all processes, what is dropped is not
             torch.manual_seed((self.config.seed + self.team.index) % 2**64)
-        if starts_averaging(self.settings.averaging, []):
+        if starts_averaging(self.settings.averaging, [], epochs=0):
             self.average.start()
+
+    def _is_to_stop(self) -> bool:
+        interval = self.settings.stop_interval
+        return interval is not None and is_non_monotone(self.state.losses, interval)
 
     def _lengths(self, epoch: int) -> list[int]:
         settings = self.settings
@@ -104,9 +106,10 @@ class Loop:
         return lengths(len(self.data), settings.bptt, deviation=settings.bptt_deviation, seed=seed)
 
     def _epoch(self) -> None:
-        started, state = time.monotonic(), self.state
+        state = self.state
         self.model.train()
-        pieces = self._lengths(state.epoch)
+        pieces, end = self._lengths(state.epoch), len(self.data) - 1
+        checks = validated_after(pieces, self.settings.validations)
         if state.position == 0:
             self.carried = self.model.backbone.initial_state(self.data.shape[1])
         description = f"epoch {state.epoch + 1}/{self.settings.epochs}"
@@ -114,15 +117,15 @@ class Loop:
             bar.advance(int(np.searchsorted(np.cumsum(pieces), state.position, side="right")))
             for position, inputs, targets in stretches(self.data, pieces, start=state.position):
                 rate = self._step(position, inputs, targets, bar)
-                if state.step % self.settings.save_every == 0 and state.position < len(self.data) - 1:
+                if state.position in checks:
+                    self._check(rate, epochs=state.epoch + (state.position == end))
+                if state.position < end and (state.step % self.settings.save_every == 0 or self._is_to_stop()):
                     self._save()
-        self._end_epoch(rate)
-        self._save()
-        row = state.metrics[-1]
-        self.progress.line(
-            f"{description}: train perplexity {row['train_perplexity']:.2f}, "
-            f"valid perplexity {row['valid_perplexity']:.2f} ({time.monotonic() - started:.0f} s)"
-        )
+                if self._is_to_stop():
+                    break
+        if state.position == end:
+            state.epoch, state.position = state.epoch + 1, 0
+            self._save()
 
     def _step(self, position: int, inputs: Tensor, targets: Tensor, bar: Bar) -> float:
         """Make one update; return its learning rate."""
@@ -171,17 +174,27 @@ class Loop:
                 )
         return float(value)
 
-    def _end_epoch(self, rate: float) -> None:
-        """Validate, keep the weights when they are the best, and move the state to the next epoch."""
+    def _check(self, rate: float, *, epochs: int) -> None:
+        """Validate, keep the weights when they are the best, and see whether averaging starts.
+
+        Args:
+            rate: the last step's learning rate.
+            epochs: those finished.
+        """
         state = self.state
-        state.metrics.append(self.team.in_first(lambda: self._validate(rate)))
-        state.epoch += 1
+        row = self.team.in_first(lambda: self._validate(rate))
+        seconds, self.checked = time.monotonic() - self.checked, time.monotonic()
+        state.metrics.append(row)
         state.best_loss = min(state.losses)
-        state.position, state.loss_sum, state.loss_tokens = 0, 0.0, 0
-        if self.average.steps is None and starts_averaging(self.settings.averaging, state.losses):
+        state.loss_sum, state.loss_tokens = 0.0, 0
+        self.progress.line(
+            f"epoch {row['epoch']}/{self.settings.epochs}, step {row['step']:,}: train perplexity "
+            f"{row['train_perplexity']:.2f}, valid perplexity {row['valid_perplexity']:.2f} ({seconds:.0f} s)"
+        )
+        if self.average.steps is None and starts_averaging(self.settings.averaging, state.losses, epochs=epochs):
             self.average.start()
             state.averaged = self.average.steps
-            self.progress.line(f"epoch {state.epoch}: from here on the weights are averaged")
+            self.progress.line("from here on the weights are averaged")
         if self.team.first:
             write_metrics(self.folder, state.metrics)
 
@@ -219,7 +232,7 @@ class Loop:
 
 
 def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> None:
-    """Write ``metrics.jsonl``, a row an epoch."""
+    """Write ``metrics.jsonl``, a row a validation."""
     write_bytes(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 

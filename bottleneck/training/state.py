@@ -31,7 +31,7 @@ class TrainerState:
     step: int = 0
     """Updates made so far."""
     loss_sum: float = 0.0
-    """Σ nll of this epoch's tokens, nats."""
+    """Σ nll of the tokens since the last validation, nats."""
     loss_tokens: int = 0
     best_loss: float | None = None
     """Lowest validation loss so far, nats."""

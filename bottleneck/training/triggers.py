@@ -1,8 +1,9 @@
-"""When averaging starts and when training stops: functions of the validation losses so far."""
+"""When a model is validated, when averaging starts, and when training stops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from .config import AveragingConfig
 
@@ -13,8 +14,8 @@ def is_non_monotone(losses: Sequence[float], interval: int) -> bool:
     This is the trigger of NT-ASGD (Merity et al. 2018, algorithm 1).
 
     Args:
-        losses: after each epoch so far, the last one included.
-        interval: n, how many epochs without an improvement are borne.
+        losses: of each validation so far, the last one included.
+        interval: n, how many validations without an improvement are borne.
 
     Example:
         >>> is_non_monotone([5.0, 4.0, 4.2, 4.1], 2), is_non_monotone([5.0, 4.0, 4.2, 4.1], 1)
@@ -24,8 +25,23 @@ def is_non_monotone(losses: Sequence[float], interval: int) -> bool:
     return bool(earlier) and losses[-1] > min(earlier)
 
 
-def starts_averaging(config: AveragingConfig, losses: Sequence[float]) -> bool:
-    """Return whether averaging should start now, after ``len(losses)`` epochs."""
+def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs: int) -> bool:
+    """Return whether averaging should start now, after so many ``epochs`` and the validation ``losses``."""
     if config.start == "epoch":
-        return len(losses) >= config.epoch
+        return epochs >= config.epoch
     return config.start == "non-monotone" and is_non_monotone(losses, config.interval)
+
+
+def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
+    """Return the positions in an epoch at which a model is validated, the epoch's end among them.
+
+    Args:
+        lengths: of the epoch's stretches.
+        validations: their number in an epoch, after equal numbers of stretches; no more than there are stretches.
+
+    Example:
+        >>> sorted(validated_after([10, 10, 5, 10], 2))
+        [20, 35]
+    """
+    ends = [*accumulate(lengths)]
+    return {ends[-(-len(ends) * part // validations) - 1] for part in range(1, validations + 1)}

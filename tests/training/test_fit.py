@@ -83,7 +83,8 @@ def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
     head = {"name": "mos", "components": 2, "embedding_size": 4, "bias": True, "context_dropout": 0.0}
     assert run.config["model"]["head"] == head
     assert len(lines) == 3
-    assert lines[0].startswith(f"epoch 1/3: train perplexity {epochs[0]['train_perplexity']:.2f}, valid perplexity")
+    train = f"train perplexity {epochs[0]['train_perplexity']:.2f}"
+    assert lines[0].startswith(f"epoch 1/3, step {steps:,}: {train}, valid perplexity")
     seconds = [json.loads(row)["seconds"] for row in (done.path / "timing.jsonl").read_text().splitlines()]
     assert done.seconds == sum(seconds) > 0
 

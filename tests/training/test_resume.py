@@ -94,6 +94,7 @@ def test_kills_with_all_that_awd_lstm_draws_and_averages(
         head={"name": "mos", "components": 2, "context_dropout": 0.3},
         optimizer={"name": "sgd", "learning_rate": 1.0, "clip": 0.25},
         averaging={"start": "epoch", "epoch": 1},
+        validations=2,
         bptt_deviation=3.0,
         micro_batch_size=3,
         epochs=3,

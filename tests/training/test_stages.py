@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from softmax_bottleneck import checkpoint
+from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
 from softmax_bottleneck.training.objective import Objective
@@ -69,6 +69,39 @@ def test_averaging_starts_when_validation_worsens(tmp_path: Path, configure: Con
     averaged = [row["averaged_steps"] for row in epochs]
     assert fired < 16
     assert averaged == [0] * fired + [(epoch + 1) * epochs[0]["step"] for epoch in range(16 - fired)]
+
+
+def test_validations_within_an_epoch(tmp_path: Path, configure: Configure) -> None:
+    """Each scores the weights of its step, and the loss of the steps since the last; the steps are the same."""
+    config = configure(epochs=2, validations=3, dropout=0.0, optimizer=SGD)
+    fit(config, tmp_path / "often", device="cpu")
+    fit(configure(epochs=2, dropout=0.0, optimizer=SGD), tmp_path / "once", device="cpu")
+    often, once = _rows(tmp_path / "often")[:-1], _rows(tmp_path / "once")[:-1]
+    steps = once[0]["step"]
+    assert [(row["epoch"], row["step"]) for row in often] == [
+        (epoch + 1, epoch * steps + -(-steps * part // 3)) for epoch in range(2) for part in (1, 2, 3)
+    ]
+    assert [row["valid_loss"] for row in often[2::3]] == [row["valid_loss"] for row in once]
+    lengths = np.full(steps, config.training.bptt)
+    lengths[-1] = len(corpora.load(config.corpus).split("train")) // config.training.batch_size - 1 - lengths[:-1].sum()
+    tokens = [sum(part) for part in np.split(lengths, [row["step"] for row in often[:2]])]
+    losses = [row["train_loss"] for row in often]
+    assert np.average(losses[:3], weights=tokens) == pytest.approx(once[0]["train_loss"], rel=1e-12)
+    assert np.average(losses[3:], weights=tokens) == pytest.approx(once[1]["train_loss"], rel=1e-12)
+
+
+def test_averaging_can_start_and_training_stop_within_an_epoch(tmp_path: Path, configure: Configure) -> None:
+    averaging = {"start": "non-monotone", "interval": 1}
+    optimizer = {**SGD, "learning_rate": 12.0}
+    config = configure(epochs=16, validations=3, optimizer=optimizer, averaging=averaging, save_every=1000)
+    fit(config, tmp_path / "averaged", device="cpu")
+    *rows, _ = _rows(tmp_path / "averaged")
+    fired = next(n for n in range(len(rows)) if is_non_monotone([row["valid_loss"] for row in rows[: n + 1]], 1))
+    assert [row["averaged_steps"] for row in rows] == [max(0, row["step"] - rows[fired]["step"]) for row in rows]
+    config = configure(epochs=16, validations=3, optimizer=optimizer, stop_interval=1, save_every=1000)
+    fit(config, tmp_path / "stopped", device="cpu")
+    *stopped, _ = _rows(tmp_path / "stopped")
+    assert [row["valid_loss"] for row in stopped] == [row["valid_loss"] for row in rows[: fired + 1]]
 
 
 def test_it_stops_when_validation_no_longer_improves(tmp_path: Path, configure: Configure) -> None:

@@ -1,12 +1,14 @@
-"""The trigger of NT-ASGD against the algorithm as it is printed, epoch after epoch."""
+"""The trigger of NT-ASGD against the algorithm as it is printed, and when a model is validated."""
 
 from __future__ import annotations
+
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.training.config import AveragingConfig
-from softmax_bottleneck.training.triggers import is_non_monotone, starts_averaging
+from softmax_bottleneck.training.triggers import is_non_monotone, starts_averaging, validated_after
 
 
 def _algorithm_1(losses: list[float], n: int) -> int | None:
@@ -27,10 +29,20 @@ def test_it_fires_where_the_algorithm_does(losses: list[float], n: int) -> None:
 
 def test_a_set_epoch() -> None:
     config = AveragingConfig(start="epoch", epoch=2)
-    assert [starts_averaging(config, [1.0] * epochs) for epochs in range(4)] == [False, False, True, True]
-    assert starts_averaging(AveragingConfig(start="epoch"), [])
+    assert [starts_averaging(config, [1.0] * 9, epochs=epochs) for epochs in range(4)] == [False, False, True, True]
+    assert starts_averaging(AveragingConfig(start="epoch"), [], epochs=0)
 
 
 def test_never() -> None:
-    assert not starts_averaging(AveragingConfig(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-    assert starts_averaging(AveragingConfig(start="non-monotone", interval=1), [1.0, 2.0, 3.0])
+    assert not starts_averaging(AveragingConfig(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], epochs=8)
+    assert starts_averaging(AveragingConfig(start="non-monotone", interval=1), [1.0, 2.0, 3.0], epochs=0)
+
+
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=40), validations=st.integers(1, 50))
+def test_validations_lie_evenly_in_an_epoch(lengths: list[int], validations: int) -> None:
+    positions = sorted(validated_after(lengths, validations))
+    assert positions[-1] == sum(lengths)
+    assert len(positions) == min(validations, len(lengths))
+    steps = [[sum(lengths[: n + 1]) for n in range(len(lengths))].index(position) for position in positions]
+    between = [later - earlier for earlier, later in itertools.pairwise([-1, *steps])]
+    assert max(between) - min(between) <= 1
