@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -115,27 +115,84 @@ class PLIF(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply f to each element."""
-        result: Tensor = _PiecewiseLinear.apply(inputs, self.slopes(), self.interval)
-        return result
+        return _piecewise_linear(inputs, self.slopes(), self.interval)
 
 
-class _PiecewiseLinear(torch.autograd.Function):
-    """f and its gradients: a lookup forward, a weighted histogram backward."""
+class _Pieces(NamedTuple):
+    """The linear pieces of f, and what their slopes' gradient is made from."""
+
+    table: Tensor
+    """f(l_i) and s_i, (P, 2): side by side, since random access is what takes the time."""
+    interval: float
+
+    @classmethod
+    def of(cls, slopes: Tensor, interval: float, dtype: torch.dtype) -> _Pieces:
+        # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
+        before = prefix_sums(slopes.double()) - slopes
+        return cls(torch.stack([2 * interval / len(slopes) * before - interval, slopes], 1).to(dtype), interval)
+
+    @property
+    def width(self) -> float:
+        return 2 * self.interval / len(self.table)
+
+    def slope_gradient(self, total: Tensor, inside: Tensor) -> Tensor:
+        """Return Σ g ∂f/∂s_j, (P,), given of each piece Σ g and Σ g · (x − l_i).
+
+        s_j lifts every piece after j by Δ: a reverse prefix sum, without j itself.
+        """
+        return inside + self.width * (prefix_sums(total.flip(0)).flip(0) - total)
+
+
+def _piecewise_linear(inputs: Tensor, slopes: Tensor, interval: float) -> Tensor:
+    function = _ByLoops if _has_loops(inputs) else _ByKernels
+    result: Tensor = function.apply(inputs, slopes, interval)
+    return result
+
+
+def _has_loops(inputs: Tensor) -> bool:
+    """Return whether the compiled loops take these numbers; what ``torch.compile`` traces must be torch's own."""
+    numbers = inputs.device.type == "cpu" and inputs.dtype in (torch.float32, torch.float64)
+    return numbers and not torch.compiler.is_compiling()
+
+
+class _ByLoops(torch.autograd.Function):
+    """f and its gradients by `plif_loops`, which finds each number's piece anew on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, slopes: Tensor, interval: float) -> Tensor:
+        from . import plif_loops  # loads a compiler
+
+        pieces = _Pieces.of(slopes, interval, inputs.dtype)
+        ctx.save_for_backward(inputs, pieces.table)
+        ctx.interval, ctx.slope_type = interval, slopes.dtype
+        return plif_loops.values(inputs, pieces.table, interval)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        from . import plif_loops
+
+        inputs, table = ctx.saved_tensors
+        gradient, sums = plif_loops.gradients(inputs, upstream, table, ctx.interval)
+        slope_gradient = None
+        if ctx.needs_input_grad[1]:
+            slope_gradient = _Pieces(table, ctx.interval).slope_gradient(*sums.unbind(1)).to(ctx.slope_type)
+        return gradient, slope_gradient, None
+
+
+class _ByKernels(torch.autograd.Function):
+    """f and its gradients by torch's kernels, on any device: a lookup forward, a weighted histogram backward."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, slopes: Tensor, interval: float) -> Tensor:
         knots = slopes.numel()
-        width = 2 * interval / knots
-        # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
-        before = prefix_sums(slopes.double()) - slopes
-        at_knot, wide = width * before - interval, torch.promote_types(inputs.dtype, torch.float32)
-        # f(l_i) and s_i by one lookup: random access is what takes the time.
-        table = torch.complex(at_knot.to(wide), slopes.to(wide))
+        pieces = _Pieces.of(slopes, interval, torch.promote_types(inputs.dtype, torch.float32))
+        width, table = pieces.width, torch.view_as_complex(pieces.table)
         result, offset, slope = (torch.empty_like(inputs, memory_format=torch.contiguous_format) for _ in range(3))
         index = torch.empty(inputs.shape, dtype=torch.int64, device=inputs.device)
-        pieces = zip(*(whole.view(-1).split(PIECE) for whole in (result, offset, slope, index)), strict=True)
-        for x, (f, o, s, i) in zip(inputs.reshape(-1).split(PIECE), pieces, strict=True):
-            torch.add(x, interval, out=o).div_(width)  # in intervals, from −T
+        parts = zip(*(whole.view(-1).split(PIECE) for whole in (result, offset, slope, index)), strict=True)
+        for x, (f, o, s, i) in zip(inputs.reshape(-1).split(PIECE), parts, strict=True):
+            torch.add(x, interval, out=o).div_(width)  # in pieces, from −T
             i.copy_(o.clamp(0, knots - 1).nan_to_num_())  # NaN shows in the offset
             o.sub_(i).mul_(width)
             value, slope_there = torch.view_as_real(table.index_select(0, i)).unbind(1)
@@ -143,18 +200,16 @@ class _PiecewiseLinear(torch.autograd.Function):
             torch.addcmul(value, s, o, out=f)
             # At an infinite input, as of a token masked by its bias, no slope's derivative is a number.
             o.nan_to_num_(nan=math.nan, posinf=0.0, neginf=0.0)
-        ctx.save_for_backward(index.view(-1), offset, slope)
-        ctx.knots, ctx.width, ctx.slope_type = knots, width, slopes.dtype
+        ctx.save_for_backward(index.view(-1), offset, slope, pieces.table)
+        ctx.interval, ctx.slope_type = interval, slopes.dtype
         return result
 
     @staticmethod
     @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        index, offset, slope = ctx.saved_tensors
+        index, offset, slope, table = ctx.saved_tensors
         slope_gradient = None
         if ctx.needs_input_grad[1]:
-            total, inside = histograms(index, upstream.reshape(-1), offset.view(-1), ctx.knots)
-            # s_j lifts every interval after j by Δ: a reverse prefix sum, without j itself.
-            after = prefix_sums(total.flip(0)).flip(0) - total
-            slope_gradient = (inside + ctx.width * after).to(ctx.slope_type)
+            total, inside = histograms(index, upstream.reshape(-1), offset.view(-1), len(table))
+            slope_gradient = _Pieces(table, ctx.interval).slope_gradient(total, inside).to(ctx.slope_type)
         return upstream * slope, slope_gradient, None

@@ -86,7 +86,8 @@ def _mixture(
     """Take as many rows at a time as their components fit, all in the same memory: new pages would cost two passes."""
     K = log_prior.shape[1]
     rows = max(1, COMPONENT_ENTRIES // (K * len(factors.weight)))
-    rooms = targets.new_empty(2, min(rows, len(targets)), K, len(factors.weight))
+    shape = min(rows, len(targets)), K, len(factors.weight)
+    rooms = targets.new_empty(shape), targets.new_empty(shape)  # two: autograd counts the changes of each by itself
     pieces = zip(factors.contexts.split(rows), log_prior.split(rows), targets.split(rows), strict=True)
     found = [
         _mixture_rows(factors._replace(contexts=contexts.detach()), prior.detach(), function, wanted, rooms)
@@ -99,11 +100,11 @@ def _mixture(
 
 
 def _mixture_rows(
-    factors: Factors, log_prior: Tensor, function: nn.Module | None, targets: Tensor, rooms: Tensor
+    factors: Factors, log_prior: Tensor, function: nn.Module | None, targets: Tensor, rooms: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Gradients]:
     n, K = log_prior.shape
     h, prior = factors.contexts.reshape(n * K, -1), log_prior.exp()
-    place, room = rooms[:, :n]
+    place, room = (whole[:n] for whole in rooms)
     logits = _logits(h, factors, place.view(n * K, -1)).view(n, K, -1)
     bent = logits if function is None else function(logits.requires_grad_())
     components = torch.softmax(bent.detach(), 2, out=place if function is None else None)

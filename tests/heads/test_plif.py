@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +18,18 @@ from torch import Tensor
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import deterministic
+from softmax_bottleneck.heads import plif as plif_module
 from softmax_bottleneck.heads.plif import PLIF, UNIT_SLOPE
+
+
+@pytest.fixture(params=["loops", "kernels"], autouse=True, scope="module")
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test by the compiled loops, and by the kernels that other devices and types take."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "kernels":
+            patch.setattr(plif_module, "_has_loops", lambda inputs: False)
+        yield
+
 
 EPS = torch.finfo(torch.float64).eps
 EPS32 = torch.finfo(torch.float32).eps
