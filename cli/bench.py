@@ -98,7 +98,8 @@ def hugging_face(size: str, contexts: int, json_to: str | None) -> None:
     check_outputs(json_to)
     values = bench_hugging_face(size=size, contexts=contexts, progress=progress())
     lines = [
-        *(f"{name:>34}  {case['result']['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB above the model"
+        *(f"{name:>34}  {case['results'][-1]['seconds']:8.2f} s "
+          f"{case['memory_bytes'] / 2**20:8,.0f} MiB above the model"
           for name, case in values["cases"].items()),
         *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
     ]  # fmt: skip

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
-from .process import Measured, machine, report
-from .steps import in_turn, judged, memory_of, repeat, seconds_of
+from .goals import judged
+from .in_turn import RUNS, Measured, in_turn
+from .process import machine, serve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,9 +72,9 @@ def bench_heads(
         progress: where to report.
 
     Returns:
-        ``machine``, ``cases`` (median seconds, bytes above the idle process, GFLOP/s of the floor, and their
-        share of the matrix products' rate), ``slowdown`` over Softmax by K, and ``asked``: the project's goals,
-        each with its bound, what was measured, and whether it is met; of the last two what ``only`` leaves.
+        ``machine``, ``cases`` (median seconds of steps in turn, bytes above the idle process, GFLOP/s of the floor,
+        and their share of the matrix products' rate), ``slowdown`` over Softmax by K, and ``asked``: the project's
+        goals, each with its bound, what was measured, and whether it is met; of the last two what ``only`` leaves.
 
     Raises:
         ConfigurationError: for a head in ``only`` that has no case.
@@ -88,13 +89,18 @@ def bench_heads(
         name: replace(case, contexts=max(1, case.contexts // shrink), vocab=max(2, case.vocab // shrink), device=device)
         for name, case in cases.items()
     }
-    measured = in_turn("softmax_bottleneck.bench.heads", cases, quickly=shrink > 1, progress=progress)
+    measured: dict[str, Measured] = {}
+    for group in _comparable(cases):
+        arguments = {name: (json.dumps(asdict(case)),) for name, case in group.items()}
+        measured |= in_turn(
+            "softmax_bottleneck.bench.heads", arguments, runs=1 if shrink > 1 else RUNS, progress=progress
+        )
     rate = _rate(cases["products"], measured["products"])
     rows = {
         name: {
             "case": asdict(case),
-            "seconds": seconds_of(measured[name]),
-            "memory_bytes": memory_of(measured[name]),
+            "seconds": measured[name].seconds,
+            "memory_bytes": measured[name].memory_bytes,
             "gflops": _rate(case, measured[name]),
             "share": _rate(case, measured[name]) / rate,
             "loss": measured[name].result["loss"],
@@ -131,6 +137,14 @@ def _cases() -> dict[str, Case]:
     return {"products": replace(MOS, head="products"), **paired, "mos M=100,000": BILLION}
 
 
+def _comparable(cases: Mapping[str, Case]) -> list[dict[str, Case]]:
+    """Return the cases in groups of one number of contexts and one vocabulary."""
+    groups: dict[tuple[int, int], dict[str, Case]] = {}
+    for name, case in cases.items():
+        groups.setdefault((case.contexts, case.vocab), {})[name] = case
+    return [*groups.values()]
+
+
 def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     def of(name: str, key: str) -> float:
         return float(rows[name][key]) if name in rows else math.nan
@@ -155,18 +169,18 @@ def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _rate(case: Case, measured: Measured) -> float:
-    return case.floor / seconds_of(measured) / 1e9
+    return case.floor / measured.seconds / 1e9
 
 
-def _work(case: Case) -> Callable[[], dict[str, Any]]:
-    """Make a case's input, and return its work: steps, their times, and the last loss."""
+def _work(case: Case) -> Callable[[], dict[str, float]]:
+    """Make a case's input, and return its step, which tells its loss."""
     import torch
 
     torch.manual_seed(0)
     make = _products if case.head == "products" else _step
     make(replace(case, contexts=2, vocab=8))()  # what torch loads on first use is none of the step's memory
     step = make(case)
-    return lambda: repeat(step, case.device)
+    return lambda: {"loss": float(step())}
 
 
 def _step(case: Case) -> Callable[[], Tensor]:
@@ -250,4 +264,5 @@ def _plain_logits(scores: Scores) -> Tensor:
 
 
 if __name__ == "__main__":
-    report(_work(Case(**json.loads(sys.argv[1]))))
+    case = Case(**json.loads(sys.argv[1]))
+    serve(_work(case), device=case.device)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from ..logprobs import HuggingFaceOptions, open_source, rank
 from ..logprobs.sources import HuggingFaceSource
 from ..logprobs.sources.hf_model import quiet
 from ..progress import SILENT, Progress
-from .process import in_its_own_process, machine, report
+from .in_turn import in_turn
+from .process import machine, serve
 
 SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
@@ -47,17 +48,14 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     """
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
-        cases = {}
-        for name in (FORWARD, ONCE, AFTER):
-            cases[name] = in_its_own_process("softmax_bottleneck.bench.hugging_face", name, folder, str(contexts))
-            seconds = cases[name].result["seconds"]
-            progress.line(f"{name}: {seconds:.2f} s, {cases[name].memory_bytes / 2**20:,.0f} MiB above the model")
+        arguments = {name: (name, folder, str(contexts)) for name in (FORWARD, ONCE, AFTER)}
+        cases = in_turn("softmax_bottleneck.bench.hugging_face", arguments, runs=1, warm_up=False, progress=progress)
     forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
     return {
         "machine": machine(),
         "size": size,
         "contexts": contexts,
-        "cases": {name: asdict(case) for name, case in cases.items()},
+        "cases": {name: case.to_dict() for name, case in cases.items()},
         "ratios": {"after / forward": after / forward, "after / forward, no overlap": after / once},
         "version": __version__,
     }
@@ -113,4 +111,4 @@ def _rank(source: HuggingFaceSource) -> dict[str, Any]:
 
 if __name__ == "__main__":
     case, where, rows = sys.argv[1:]
-    report(_case(case, Path(where), int(rows)))
+    serve(_case(case, Path(where), int(rows)))

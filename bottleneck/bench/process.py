@@ -1,4 +1,4 @@
-"""One measured piece of work in a process of its own, so that its memory is its own."""
+"""Pieces of work in processes of their own, so that the memory of each is its own."""
 
 from __future__ import annotations
 
@@ -7,48 +7,99 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from ..errors import BottleneckError
 
+MEMORY = b"memory\n"
+"""What a process is asked for other than its work."""
 
-@dataclass(frozen=True)
-class Measured:
-    """What one piece of work took."""
+
+class Run(NamedTuple):
+    """One run of a piece of work."""
 
     seconds: float
-    memory_bytes: int
-    """Largest resident size while it ran, above that of the process with its input."""
     result: Any
     """What it returned, as JSON."""
 
 
-def in_its_own_process(module: str, *arguments: str) -> Measured:
-    """Run ``python -m module arguments``, which prints what `report` makes, and return it.
+@contextmanager
+def worker(module: str, *arguments: str) -> Iterator[Worker]:
+    """Start ``python -m module arguments``, which calls `serve`, wait until it has its input, and end it at last.
 
     Raises:
         BottleneckError: when it fails.
     """
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise BottleneckError(f"the benchmark {' '.join(arguments)} failed: {reason}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+    command, pipe = [sys.executable, "-m", module, *arguments], subprocess.PIPE
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors) as process,
+    ):
+        try:
+            started = Worker(process, errors, " ".join(arguments))
+            started.answer()
+            yield started
+        finally:
+            process.kill()
 
 
-def report(work: Callable[[], Any]) -> None:
-    """Run the work once and print its `Measured` as one line of JSON; Linux only."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew from here
-    before = _status("VmRSS")
-    started = time.perf_counter()
-    result = work()
-    seconds = time.perf_counter() - started
-    line = {"seconds": seconds, "memory_bytes": max(0, _status("VmHWM") - before), "result": result}
-    print(json.dumps(line))  # noqa: T201 (this process exists to print it)
+class Worker:
+    """A process that does one piece of work each time it is asked to, and waits in between; see `worker`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], what: str) -> None:
+        self._process, self._errors, self._what = process, errors, what
+
+    def run(self) -> Run:
+        """Have the work done once; `BottleneckError` when it fails."""
+        return Run(*self._ask(b"run\n"))
+
+    def memory(self) -> int:
+        """Return the most bytes it held at once, of the GPU where it used one, above those before its work."""
+        return int(self._ask(MEMORY))
+
+    def answer(self) -> Any:
+        """Wait for what it says next; `BottleneckError` when it has nothing more to say."""
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        code = self._process.wait()
+        self._errors.seek(0)
+        reason = (self._errors.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"])[-1]
+        raise BottleneckError(f"the benchmark {self._what} failed: {reason}")
+
+    def _ask(self, question: bytes) -> Any:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, and said why
+            self._process.stdin.write(question)
+        return self.answer()
+
+
+def serve(work: Callable[[], Any], *, device: str = "cpu") -> None:
+    """Do the work when asked on standard input, and tell its seconds and result; Linux only.
+
+    Args:
+        work: returns what JSON can hold; on a GPU, when all is done there.
+        device: whose memory is told: the process's, or what torch took of the GPU.
+    """
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever the work prints is no answer
+    memory = _device_memory(device) if device != "cpu" else _resident_memory()
+
+    def answer(value: Any) -> None:
+        print(json.dumps(value), file=answers, flush=True)
+
+    answer("ready")
+    for question in sys.stdin:
+        if question.encode() == MEMORY:
+            answer(memory())
+            continue
+        started = time.perf_counter()
+        result = work()
+        answer((time.perf_counter() - started, result))
 
 
 def machine() -> dict[str, Any]:
@@ -63,6 +114,21 @@ def machine() -> dict[str, Any]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
     }
+
+
+def _resident_memory() -> Callable[[], int]:
+    """Return what tells the largest resident size from now on above the present one."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew from here
+    before = _status("VmRSS")
+    return lambda: max(0, _status("VmHWM") - before)
+
+
+def _device_memory(device: str) -> Callable[[], int]:
+    import torch
+
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return lambda: torch.cuda.max_memory_allocated(device) - before
 
 
 def _status(field: str) -> int:

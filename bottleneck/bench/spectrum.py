@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,11 +19,12 @@ from ..logprobs import Block, Source, dump, rank
 from ..logprobs.base import UNKNOWN
 from ..progress import SILENT, Progress
 from ..spectrum import TSQR, Factored, Gram, Precision, SpectrumMethod, measure, on, precision
-from .process import Measured, in_its_own_process, machine, report
-from .steps import Goal, judged
+from .goals import Goal, judged
+from .in_turn import Measured, in_turn
+from .process import machine, serve
 
-RATES, REPEATS = ("gram", "syrk", "gemm"), 3
-"""Cases of seconds whose rates are compared: they run so often, in turn; the quickest stream or product counts."""
+RUNS = 3
+"""Of each case; the median counts."""
 ROWS = 1024
 """Rows of a block."""
 PTB = (82_429, 10_000)
@@ -48,7 +50,8 @@ def bench_spectrum(
 ) -> dict[str, Any]:
     """Time each method on one full-rank random matrix, and the machine's own product rates beside it.
 
-    Both spectra, raw and row-centred, are in our times; NumPy and torch compute the raw one alone.
+    Each case has a process of its own; they run in turn. Both spectra, raw and row-centred, are in our times; NumPy and
+    torch compute the raw one alone.
 
     Args:
         shape: (T, M).
@@ -57,50 +60,49 @@ def bench_spectrum(
         progress: where to report.
 
     Returns:
-        ``machine``, ``shape``, ``cases`` (seconds, bytes above the input), ``rates`` (float64 GFLOP/s), ``ratios``, and
-        ``asked``: the project's goals, each with its bound, what was measured, and whether it is met.
+        ``machine``, ``shape``, ``cases`` (median seconds, bytes above the input), ``rates`` (float64 GFLOP/s),
+        ``ratios``, and ``asked``: the project's goals, each with its bound, what was measured, and whether it is met.
     """
     T, M = shape
-    cases: dict[str, Measured] = {}
-    wanted: dict[str, tuple[str, int, int]] = {
-        "numpy float64 svd": ("numpy", T, M),
-        "torch float32 svdvals": ("torch", T, M),
-        "gram float32": ("gram", T, M),
-        "gram float32, half the contexts": ("gram", T // 2, M),
-        "tsqr float64": ("tsqr", T, M),
-        FACTORED: ("factored", *PTB),
-        "syrk rate": ("syrk", T, M),
-        "gemm rate": ("gemm", T, M),
+    module = "softmax_bottleneck.bench.spectrum"
+
+    def arguments(case: str, rows: int, columns: int, path: str = "") -> tuple[str, ...]:
+        return case, str(rows), str(columns), device, path
+
+    wanted = {
+        "numpy float64 svd": arguments("numpy", T, M),
+        "torch float32 svdvals": arguments("torch", T, M),
+        "gram float32": arguments("gram", T, M),
+        "gram float32, half the contexts": arguments("gram", T // 2, M),
+        "syrk rate": arguments("syrk", T, M),
+        "gemm rate": arguments("gemm", T, M),
+        "tsqr float64": arguments("tsqr", T, M),
     }
-    with tempfile.TemporaryDirectory() as folder:
-        if store:
-            wanted[STORE] = ("store", *PTB)
-            dump(_Random(PTB), Path(folder) / "random.zarr")
-        rates = [name for name, (case, *_) in wanted.items() if case in RATES]
-        for name in (*wanted, *rates * (REPEATS - 1)):
-            if name in cases and cases[name].seconds < 1:  # a rate of less is none
-                continue
-            case = in_its_own_process(
-                "softmax_bottleneck.bench.spectrum", *map(str, wanted[name]), device, f"{folder}/random.zarr"
-            )
-            progress.line(f"{name}: {case.seconds:.2f} s, {case.memory_bytes / 2**20:,.0f} MiB")
-            cases[name] = _again(cases[name], case) if name in cases else case
+    cases = in_turn(module, wanted, runs=RUNS, seconds=math.inf, warm_up=False, progress=progress)
+    factored = {FACTORED: arguments("factored", *PTB)}
+    cases |= in_turn(module, factored, runs=RUNS, warm_up=False, progress=progress)
+    if store:
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/random.zarr"
+            dump(_Random(PTB), Path(path))
+            stored = {STORE: arguments("store", *PTB, path)}
+            cases |= in_turn(module, stored, runs=1, warm_up=False, progress=progress)
     seconds = {name: case.seconds for name, case in cases.items()}
     gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
-    stream = gram.result["stream_seconds"]
+    stream = _stream(gram)
     ratios = {
         "gram / numpy": gram.seconds / seconds["numpy float64 svd"],
         "gram / torch float32": gram.seconds / seconds["torch float32 svdvals"],
         "gram's streaming rate / syrk rate": seconds["syrk rate"] / stream,
         "gram memory / float64 matrix": gram.memory_bytes / (8 * T * M),
         "tsqr / numpy": seconds["tsqr float64"] / seconds["numpy float64 svd"],
-        "streaming time, contexts doubled": stream / half.result["stream_seconds"],
+        "streaming time, contexts doubled": stream / _stream(half),
         "memory, contexts doubled": gram.memory_bytes / half.memory_bytes,
     }
     return {
         "machine": machine(),
         "shape": [T, M],
-        "cases": {name: asdict(case) for name, case in cases.items()},
+        "cases": {name: case.to_dict() for name, case in cases.items()},
         "rates": {"syrk": T * M**2 / seconds["syrk rate"] / 1e9, "gemm": 2 * T * M**2 / seconds["gemm rate"] / 1e9},
         "ratios": ratios,
         "asked": _asked(ratios, cases),
@@ -118,12 +120,9 @@ def _asked(ratios: Mapping[str, float], cases: Mapping[str, Measured]) -> list[d
     return judged(goals)
 
 
-def _again(before: Measured, now: Measured) -> Measured:
-    """Return a rate's quicker run; of a method its first run, as NumPy has no second one, with its best stream."""
-    if not isinstance(now.result, dict):
-        return min(before, now, key=lambda case: case.seconds)
-    stream = min(case.result["stream_seconds"] for case in (before, now))
-    return replace(before, result={**before.result, "stream_seconds": stream})
+def _stream(case: Measured) -> float:
+    """Return the median run's seconds of streaming alone."""
+    return statistics.median(result["stream_seconds"] for result in case.results)
 
 
 @final
@@ -201,4 +200,4 @@ def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
 
 if __name__ == "__main__":
     case, rows, columns, where, path = sys.argv[1:]
-    report(_case(case, int(rows), int(columns), where, path))
+    serve(_case(case, int(rows), int(columns), where, path))

@@ -7,12 +7,14 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..progress import SILENT, Progress
-from .process import machine, report
-from .steps import in_turn, judged, memory_of, repeat, seconds_of
+from .goals import judged
+from .in_turn import RUNS, in_turn
+from .process import machine, serve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,15 +74,18 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
         BottleneckError: when a case fails.
     """
     cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
-    measured = in_turn("softmax_bottleneck.bench.training", cases, quickly=shrink > 1, progress=progress)
+    arguments = {name: (json.dumps(asdict(case)),) for name, case in cases.items()}
+    measured = in_turn(
+        "softmax_bottleneck.bench.training", arguments, runs=1 if shrink > 1 else RUNS, progress=progress
+    )
     rows: dict[str, dict[str, Any]] = {}
     for name, case in cases.items():
-        seconds, steps = seconds_of(measured[name]), math.ceil(TOKENS / (LENGTH * case.columns))
+        seconds, steps = measured[name].seconds, math.ceil(TOKENS / (LENGTH * case.columns))
         rows[name] = {
             "case": asdict(case),
             "seconds": seconds,
             "epoch_seconds": seconds * steps,
-            "memory_bytes": memory_of(measured[name]),
+            "memory_bytes": measured[name].memory_bytes,
             "loss": measured[name].result["loss"],
         }
     return {
@@ -108,10 +113,11 @@ def _asked(rows: dict[str, dict[str, Any]], *, on_gpu: bool) -> list[dict[str, A
     ])  # fmt: skip
 
 
-def _work(case: Case) -> Callable[[], dict[str, Any]]:
-    """Return steps, from the model's construction on; what torch loads on first use is none of their memory."""
-    repeat(_step(replace(case, shrink=200)), case.device)
-    return lambda: repeat(_step(case), case.device)
+def _work(case: Case) -> Callable[[], dict[str, float]]:
+    """Return a step, which tells its loss; the first makes the model. What torch loads on first use is no memory."""
+    _step(replace(case, shrink=200))()
+    step = cache(lambda: _step(case))
+    return lambda: {"loss": float(step()())}
 
 
 def _step(case: Case) -> Callable[[], Tensor]:
@@ -183,4 +189,5 @@ def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    report(_work(Case(**json.loads(sys.argv[1]))))
+    case = Case(**json.loads(sys.argv[1]))
+    serve(_work(case), device=case.device)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ import torch
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.bench import heads as bench
-from softmax_bottleneck.bench import steps
 from softmax_bottleneck.bench.heads import Case, bench_heads, plain_nll
-from softmax_bottleneck.bench.process import Measured, in_its_own_process
+from softmax_bottleneck.bench.in_turn import Measured, in_turn
 from softmax_bottleneck.errors import ConfigurationError
 
 
@@ -34,14 +33,18 @@ def test_the_plain_formulation_is_the_same_loss_with_the_same_gradients(name: st
 def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process, with seconds and bytes that depend on its name."""
 
-    def measure(_: str, arguments: str) -> Measured:
-        case = Case(**json.loads(arguments))
-        result = bench._work(case)()
-        scale = 9.0 if case.plain else 1.0
-        return Measured(0.0, int(1000 * scale), {**result, "seconds": [5.0, scale * case.components, 0.0]})
+    def measure(_: str, cases: Mapping[str, tuple[str]], **more: Any) -> dict[str, Measured]:
+        groups.append({*cases})
+        assert more["runs"] == 1
+        found = {}
+        for name, (arguments,) in cases.items():
+            case = Case(**json.loads(arguments))
+            scale = 9.0 if case.plain else 1.0
+            found[name] = Measured([5.0, scale * case.components, 0.0], int(1000 * scale), [bench._work(case)()])
+        return found
 
-    monkeypatch.setattr(steps, "in_its_own_process", measure)
-    monkeypatch.setattr(steps, "REPEATS", 1)
+    groups: list[set[str]] = []
+    monkeypatch.setattr(bench, "in_turn", measure)
     found = bench_heads(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     cases = found["cases"]
@@ -55,10 +58,16 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
     assert goals["MoS, K = 15: memory / plain"]["met"]
     assert not goals["MoS, K = 15: plain seconds / ours"]["met"]  # both have the median 5
     assert found["slowdown"]["ours"]["7"] == pytest.approx(5.0)
+    assert {"products", "mos K=15", "mos K=15 plain", "softmax d=280"} <= groups[0]
+    assert {"softmax", "softmax plain", "lms-plif", "gss", "sigsoftmax"} <= groups[1]
+    assert groups[2] == {"softmax M=100,000", "softmax M=100,000 plain", "mos M=100,000"}
 
 
 def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "in_its_own_process", lambda *_: Measured(0.0, 1, {"seconds": [1.0], "loss": 0.0}))
+    def measure(_: str, cases: Mapping[str, Any], **more: Any) -> dict[str, Measured]:
+        return {name: Measured([1.0], 1, [{"loss": 0.0}]) for name in cases}
+
+    monkeypatch.setattr(bench, "in_turn", measure)
     found = bench_heads(only=["softmax", "gss"], shrink=100)
     assert {case["case"]["head"] for case in found["cases"].values()} == {"products", "softmax", "gss"}
     assert found["slowdown"] == {}
@@ -78,32 +87,10 @@ def test_a_case_in_its_own_process_sees_the_plain_tensors() -> None:
     """N × K × M float32 numbers are 24 MB here; the plain step holds several times that, ours a few blocks at most."""
     case = Case(head="mos", contexts=300, size=4, vocab=5_000, components=4)
 
-    def measured(case: Case) -> Any:
-        return in_its_own_process("softmax_bottleneck.bench.heads", json.dumps(case.__dict__))
-
-    ours, plain = measured(case), measured(replace(case, plain=True))
+    cases = {"ours": (json.dumps(asdict(case)),), "plain": (json.dumps(asdict(replace(case, plain=True))),)}
+    ours, plain = in_turn("softmax_bottleneck.bench.heads", cases, runs=2).values()
+    assert len(ours.runs) == len(ours.results) == 2
+    assert all(seconds > 0 for seconds in ours.runs)
     assert plain.memory_bytes > 2 * 300 * 4 * 5_000 * 4
     assert plain.memory_bytes > 1.3 * ours.memory_bytes
     assert ours.result["loss"] == pytest.approx(plain.result["loss"], rel=1e-5)
-
-
-def test_it_stops_repeating_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "SECONDS", 0.0)
-    work: Callable[[], dict[str, Any]] = bench._work(Case(head="softmax", contexts=2, size=2, vocab=3))
-    assert len(work()["seconds"]) == 1
-
-
-def test_rounds_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each case once a round, after every other; the median of all steps, the most memory of any round."""
-    runs = iter([(1.0, 5), (2.0, 5), (3.0, 9), (4.0, 9), (8.0, 7), (6.0, 7)])
-    order = []
-
-    def measure(_: str, arguments: str) -> Measured:
-        order.append(json.loads(arguments)["head"])
-        seconds, memory = next(runs)
-        return Measured(0.0, memory, {"seconds": [seconds], "loss": 0.0})
-
-    monkeypatch.setattr(steps, "in_its_own_process", measure)
-    found = steps.in_turn("-", {name: Case(head=name, contexts=1, size=1, vocab=2) for name in ("moc", "mos")})
-    assert order == ["moc", "mos"] * 3
-    assert [(steps.seconds_of(one), steps.memory_of(one)) for one in found.values()] == [(3.0, 9), (4.0, 9)]

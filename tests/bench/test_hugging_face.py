@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from softmax_bottleneck.bench import bench_hugging_face, hugging_face
-from softmax_bottleneck.bench.process import Measured
+from softmax_bottleneck.bench.in_turn import Measured
 
 
 def test_a_tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process; the help's example does it in processes of their own."""
 
-    def measure(_: str, name: str, folder: str, contexts: str) -> Measured:
-        return Measured(1.0, 1000, hugging_face._case(name, Path(folder), int(contexts))())
+    def measure(_: str, cases: Mapping[str, tuple[str, str, str]], **more: Any) -> dict[str, Measured]:
+        return {
+            name: Measured([1.0], 1000, [hugging_face._case(case, Path(folder), int(contexts))()])
+            for name, (case, folder, contexts) in cases.items()
+        }
 
-    monkeypatch.setattr(hugging_face, "in_its_own_process", measure)
+    monkeypatch.setattr(hugging_face, "in_turn", measure)
     found = bench_hugging_face(size="tiny", contexts=200)
     json.dumps(found, allow_nan=False)
     cases = found["cases"]
-    forward, after = cases["forward pass"]["result"], cases["rank after it"]["result"]
-    once = cases["forward pass, no overlap"]["result"]
+    forward, after = cases["forward pass"]["results"][0], cases["rank after it"]["results"][0]
+    once = cases["forward pass, no overlap"]["results"][0]
     assert found["ratios"]["after / forward"] == after["seconds"] / forward["seconds"]
     assert found["ratios"]["after / forward, no overlap"] == after["seconds"] / once["seconds"]
     assert (forward["tokens"], once["tokens"]) == (32 * 12 + 24, 200)  # windows 16 apart, the last of 24; and 32 apart

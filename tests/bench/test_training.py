@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
 
-from softmax_bottleneck.bench import bench_training, steps, training
-from softmax_bottleneck.bench.process import Measured
+from softmax_bottleneck.bench import bench_training, training
+from softmax_bottleneck.bench.in_turn import Measured
 from softmax_bottleneck.bench.training import Case, plain_loss
 from softmax_bottleneck.language_model import LanguageModel
 from softmax_bottleneck.training.objective import Objective
@@ -28,13 +30,15 @@ def test_without_dropout_the_plain_loss_is_the_objectives(preset: str) -> None:
 def test_the_goals_follow_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process, with seconds and bytes of its own."""
 
-    def measure(_: str, arguments: str) -> Measured:
-        case = Case(**json.loads(arguments))
-        result = training._work(case)()
-        return Measured(0.0, 100 * case.batch_size, {**result, "seconds": [case.batch_size * (9 if case.plain else 1)]})
+    def measure(_: str, cases: Mapping[str, tuple[str]], **more: Any) -> dict[str, Measured]:
+        found = {}
+        for name, (arguments,) in cases.items():
+            case = Case(**json.loads(arguments))
+            seconds = case.batch_size * (9.0 if case.plain else 1.0)
+            found[name] = Measured([seconds], 100 * case.batch_size, [training._work(case)()])
+        return found
 
-    monkeypatch.setattr(steps, "in_its_own_process", measure)
-    monkeypatch.setattr(steps, "REPEATS", 1)
+    monkeypatch.setattr(training, "in_turn", measure)
     found = bench_training(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     goals = {goal["what"]: (goal["measured"], goal["met"]) for goal in found["asked"]}
