@@ -13,7 +13,7 @@ from .._version import __version__
 from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
 from .goals import judged
-from .in_turn import RUNS, Measured, in_turn
+from .in_turn import RUNS, in_turn
 from .process import machine, serve
 
 if TYPE_CHECKING:
@@ -72,9 +72,10 @@ def bench_heads(
         progress: where to report.
 
     Returns:
-        ``machine``, ``cases`` (median seconds of steps in turn, bytes above the idle process, GFLOP/s of the floor,
-        and their share of the matrix products' rate), ``slowdown`` over Softmax by K, and ``asked``: the project's
-        goals, each with its bound, what was measured, and whether it is met; of the last two what ``only`` leaves.
+        ``machine``, ``cases`` (median ``seconds`` of the ``runs``, which are in turn; bytes above the idle process;
+        GFLOP/s of the floor, and their share of the rate of the matrix products beside them), ``slowdown`` over
+        Softmax by K, and ``asked``: the project's goals, each with its bound, what was measured, and whether it is
+        met; of the last two what ``only`` leaves.
 
     Raises:
         ConfigurationError: for a head in ``only`` that has no case.
@@ -84,29 +85,31 @@ def bench_heads(
     known = {case.head for case in cases.values()} - {"products"}
     if unknown := sorted(set(only) - known):
         raise ConfigurationError(f"no head {unknown[0]!r} is timed; those timed are {', '.join(sorted(known))}")
-    cases = {name: case for name, case in cases.items() if not only or case.head in {"products", *only}}
     cases = {
         name: replace(case, contexts=max(1, case.contexts // shrink), vocab=max(2, case.vocab // shrink), device=device)
         for name, case in cases.items()
+        if not only or case.head in {"products", *only}
     }
-    measured: dict[str, Measured] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for group in _comparable(cases):
         arguments = {name: (json.dumps(asdict(case)),) for name, case in group.items()}
-        measured |= in_turn(
+        measured = in_turn(
             "softmax_bottleneck.bench.heads", arguments, runs=1 if shrink > 1 else RUNS, progress=progress
         )
-    rate = _rate(cases["products"], measured["products"])
-    rows = {
-        name: {
-            "case": asdict(case),
-            "seconds": measured[name].seconds,
-            "memory_bytes": measured[name].memory_bytes,
-            "gflops": _rate(case, measured[name]),
-            "share": _rate(case, measured[name]) / rate,
-            "loss": measured[name].result["loss"],
+        rates = {name: case.floor / measured[name].seconds / 1e9 for name, case in group.items()}
+        products = next(rates[name] for name, case in group.items() if case.head == "products")
+        rows |= {
+            name: {
+                "case": asdict(case),
+                "seconds": measured[name].seconds,
+                "runs": measured[name].runs,
+                "memory_bytes": measured[name].memory_bytes,
+                "gflops": rates[name],
+                "share": rates[name] / products,
+                "loss": measured[name].result["loss"],
+            }
+            for name, case in group.items()
         }
-        for name, case in cases.items()
-    }
     return {
         "machine": machine(),
         "device": device,
@@ -134,15 +137,21 @@ def _cases() -> dict[str, Case]:
     paired: dict[str, Case] = {}
     for name, case in ours.items():
         paired |= {name: case, f"{name} plain": replace(case, plain=True)}
-    return {"products": replace(MOS, head="products"), **paired, "mos M=100,000": BILLION}
+    return {
+        "products": replace(MOS, head="products"),
+        "products d=400": replace(POINTWISE, head="products"),
+        "products M=100,000": replace(BILLION, head="products", components=1),
+        **paired,
+        "mos M=100,000": BILLION,
+    }
 
 
 def _comparable(cases: Mapping[str, Case]) -> list[dict[str, Case]]:
-    """Return the cases in groups of one number of contexts and one vocabulary."""
+    """Return the cases in groups of one number of contexts and one vocabulary, where there is more than products."""
     groups: dict[tuple[int, int], dict[str, Case]] = {}
     for name, case in cases.items():
         groups.setdefault((case.contexts, case.vocab), {})[name] = case
-    return [*groups.values()]
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -166,10 +175,6 @@ def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         ("Softmax, M = 100,000: memory / plain", ratio(large, f"{large} plain", "memory_bytes"), "<=", 1 / 4),
     ]
     return judged(goals)
-
-
-def _rate(case: Case, measured: Measured) -> float:
-    return case.floor / measured.seconds / 1e9
 
 
 def _work(case: Case) -> Callable[[], dict[str, float]]:

@@ -84,6 +84,7 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
         rows[name] = {
             "case": asdict(case),
             "seconds": seconds,
+            "runs": measured[name].runs,
             "epoch_seconds": seconds * steps,
             "memory_bytes": measured[name].memory_bytes,
             "loss": measured[name].result["loss"],

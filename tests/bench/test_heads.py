@@ -59,8 +59,11 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
     assert not goals["MoS, K = 15: plain seconds / ours"]["met"]  # both have the median 5
     assert found["slowdown"]["ours"]["7"] == pytest.approx(5.0)
     assert {"products", "mos K=15", "mos K=15 plain", "softmax d=280"} <= groups[0]
-    assert {"softmax", "softmax plain", "lms-plif", "gss", "sigsoftmax"} <= groups[1]
-    assert groups[2] == {"softmax M=100,000", "softmax M=100,000 plain", "mos M=100,000"}
+    assert {"products d=400", "softmax", "softmax plain", "lms-plif", "gss", "sigsoftmax"} <= groups[1]
+    large = {f"{what} M=100,000" for what in ("products", "softmax", "mos")}
+    assert groups[2] == large | {"softmax M=100,000 plain"}
+    of_large = cases["mos M=100,000"]["gflops"] / cases["products M=100,000"]["gflops"]
+    assert cases["mos M=100,000"]["share"] == of_large
 
 
 def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
