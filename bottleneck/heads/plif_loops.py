@@ -21,8 +21,9 @@ from torch import Tensor
 
 Array = NDArray[np.floating]
 
-SMALLEST_SHARE = 1 << 15
-"""Numbers that a thread is worth starting for."""
+SMALLEST_SHARE = 1 << 20
+"""Numbers that a thread is worth starting for: milliseconds, since torch's own threads keep their cores a while after
+each of its kernels, waiting for the next."""
 
 
 def values(inputs: Tensor, table: Tensor, interval: float) -> Tensor:
@@ -106,12 +107,13 @@ def _compiled(loop: Callable[..., None]) -> Callable[..., None]:
 @_compiled
 def _values(x: Array, table: Array, interval: np.floating, width: np.floating, out: Array) -> None:
     kind = x.dtype.type
-    first, last = kind(0), kind(len(table) - 1)
+    first, last, per_width = kind(0), kind(len(table) - 1), kind(1) / width
     for n in range(len(x)):
-        place = (x[n] + interval) / width  # in pieces, from −T
+        place = (x[n] + interval) * per_width  # in pieces, from −T
         inside = place if place > first else first  # NaN too, and shows in the offset
-        i = np.int64(inside if inside < last else last)
-        out[n] = table[i, 0] + table[i, 1] * ((place - kind(i)) * width)
+        whole = np.int32(inside if inside < last else last)
+        i = np.uint32(whole)  # of an unsigned index numba knows that it does not count from the end
+        out[n] = table[i, 0] + table[i, 1] * ((place - kind(whole)) * width)
 
 
 @_compiled
@@ -119,12 +121,13 @@ def _gradients(
     x: Array, g: Array, table: Array, interval: np.floating, width: np.floating, sums: Array, out: Array
 ) -> None:
     kind = x.dtype.type
-    first, last = kind(0), kind(len(table) - 1)
+    first, last, per_width = kind(0), kind(len(table) - 1), kind(1) / width
     for n in range(len(x)):
-        place = (x[n] + interval) / width
+        place = (x[n] + interval) * per_width
         inside = place if place > first else first
-        i = np.int64(inside if inside < last else last)
-        offset = (place - kind(i)) * width
+        whole = np.int32(inside if inside < last else last)
+        i = np.uint32(whole)
+        offset = (place - kind(whole)) * width
         # At an infinite input, as of a token masked by its bias, no slope's derivative is a number.
         if math.isinf(offset):
             offset = first
