@@ -34,6 +34,9 @@ COMMANDS = {
 }
 """Command name → module of this package that holds it as ``command``."""
 
+CONTINUED = ("demo", "train", "dump", "rank", "spectrum", "synthetic")
+"""Commands that go on where they were stopped."""
+
 OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 
@@ -70,7 +73,9 @@ class LazyGroup(click.RichGroup):
                 raise
             _fail(OUT_OF_MEMORY)
         except (KeyboardInterrupt, Terminated) as stop:
-            click.echo("interrupted; finished work is saved, and the same command continues it", err=True)
+            goes_on = ctx.invoked_subcommand in CONTINUED
+            kept = "; finished work is saved, and the same command continues it" if goes_on else ""
+            click.echo(f"interrupted{kept}", err=True)
             raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
 
 

@@ -46,8 +46,12 @@ class Case:
 
     @property
     def floor(self) -> float:
-        """Floating-point operations of the three matrix products, N·K × d × M each: no exact step takes fewer."""
-        return 6.0 * self.contexts * self.components * self.size * self.vocab
+        """Floating-point operations of the three products of contexts with embeddings: no exact step takes fewer.
+
+        They are N·K × d × M each; MoC mixes its K contexts to one before them.
+        """
+        softmaxes = 1 if self.head == "moc" else self.components
+        return 6.0 * self.contexts * softmaxes * self.size * self.vocab
 
 
 MOS = Case(head="mos", contexts=840, size=280, vocab=10_000, components=15)

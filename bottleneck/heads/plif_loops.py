@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numba
@@ -19,11 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .openmp import in_parallel
+
 Array = NDArray[np.floating]
 
-SMALLEST_SHARE = 1 << 20
-"""Numbers that a thread is worth starting for: milliseconds, since torch's own threads keep their cores a while after
-each of its kernels, waiting for the next."""
+SMALLEST_SHARE = 1 << 16
+"""Numbers that a thread is worth waking for: tenths of a millisecond."""
 
 
 def values(inputs: Tensor, table: Tensor, interval: float) -> Tensor:
@@ -36,8 +36,10 @@ def values(inputs: Tensor, table: Tensor, interval: float) -> Tensor:
     """
     result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     x, out, pairs = _flat(inputs), _flat(result), table.numpy()
+    geometry = x.dtype.type(interval), x.dtype.type(2 * interval / len(pairs))
     shares = _shares(len(x), least=SMALLEST_SHARE)
-    _in_threads(lambda share, _: _values(x[share], pairs, *_geometry(x, table, interval), out[share]), shares)
+    _values(x[:0], pairs, *geometry, out[:0])  # compiles it here: the stack of another thread may be small
+    in_parallel([partial(_values, x[share], pairs, *geometry, out[share]) for share in shares])
     return result
 
 
@@ -55,13 +57,15 @@ def gradients(inputs: Tensor, upstream: Tensor, table: Tensor, interval: float) 
     """
     result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     x, g, out, pairs = _flat(inputs), _flat(upstream), _flat(result), table.numpy()
+    geometry = x.dtype.type(interval), x.dtype.type(2 * interval / len(pairs))
     # Each thread has sums of its own: fewer threads where adding these up would be the larger part.
     shares = _shares(len(x), least=max(SMALLEST_SHARE, len(pairs)))
     sums = np.zeros((len(shares), *pairs.shape))
-    _in_threads(
-        lambda share, n: _gradients(x[share], g[share], pairs, *_geometry(x, table, interval), sums[n], out[share]),
-        shares,
-    )
+    _gradients(x[:0], g[:0], pairs, *geometry, sums[0], out[:0])
+    in_parallel([
+        partial(_gradients, x[share], g[share], pairs, *geometry, own, out[share])
+        for share, own in zip(shares, sums, strict=True)
+    ])  # fmt: skip
     return result, torch.from_numpy(sums.sum(0))
 
 
@@ -70,28 +74,11 @@ def _flat(tensor: Tensor) -> Array:
     return flat
 
 
-def _geometry(x: Array, table: Tensor, interval: float) -> tuple[np.floating, np.floating]:
-    """Return T and the width of a piece, in the numbers' type."""
-    return x.dtype.type(interval), x.dtype.type(2 * interval / len(table))
-
-
 def _shares(count: int, *, least: int) -> list[slice]:
     """Cut so many numbers into equal shares, one a thread, each of at least so many."""
     threads = max(1, min(torch.get_num_threads(), count // least))
     ends = [count * thread // threads for thread in range(threads + 1)]
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
-
-
-def _in_threads(work: Callable[[slice, int], None], shares: list[slice]) -> None:
-    """Do the work of each share. The threads do not outlive the call: a process may be forked after it."""
-    if len(shares) == 1:
-        work(shares[0], 0)
-        return
-    with ThreadPoolExecutor(len(shares) - 1) as others:
-        running = [others.submit(work, share, number) for number, share in enumerate(shares[1:], start=1)]
-        work(shares[0], 0)
-        for one in running:
-            one.result()
 
 
 def _compiled(loop: Callable[..., None]) -> Callable[..., None]:

@@ -83,6 +83,7 @@ def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_floor_is_three_products() -> None:
     case = Case(head="mos", contexts=3, size=5, vocab=7, components=2)
     assert case.floor == 3 * 2 * (3 * 2) * 5 * 7
+    assert replace(case, head="moc").floor == 3 * 2 * 3 * 5 * 7
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux's /proc")

@@ -246,6 +246,17 @@ def test_interrupted_training_says_so_and_continues(
     assert list(Path("run/trainer_state").glob("step-*.safetensors"))
 
 
+def test_an_interrupted_command_that_keeps_nothing_promises_nothing() -> None:
+    command = [sys.executable, "-m", "softmax_bottleneck", "bench", "heads", "--only", "softmax"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("products, run 1")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert errors.strip().splitlines()[-1] == "interrupted"
+
+
 def test_sizes_are_read_with_their_units() -> None:
     read = Memory()
     assert [read.convert(text, None, None) for text in ("8GiB", "500 MB", "1024", "1.5kib")] == [

@@ -1,0 +1,68 @@
+"""Pieces of work on torch's threads, and one after the other where there is no such runtime."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from softmax_bottleneck.heads import openmp
+from softmax_bottleneck.heads.openmp import in_parallel
+
+
+@pytest.fixture(params=[True, False], ids=["OpenMP", "none"])
+def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if not request.param:
+        monkeypatch.setattr(openmp, "_runtime", lambda: None)
+    return bool(request.param) and openmp._runtime() is not None
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 17])
+@pytest.mark.usefixtures("runtime")
+def test_each_piece_is_done_once(count: int) -> None:
+    done: list[int] = []
+    in_parallel([lambda number=number: done.append(number) for number in range(count)])  # type: ignore[misc]
+    assert sorted(done) == list(range(count))
+
+
+def test_pieces_run_at_the_same_time(runtime: bool) -> None:
+    """Two that wait for each other finish only together; without a runtime neither waits."""
+    meeting = threading.Barrier(2)
+
+    def meet() -> None:
+        if runtime:
+            meeting.wait(timeout=30)
+
+    in_parallel([meet, meet])
+
+
+def test_the_threads_are_those_of_torch(runtime: bool) -> None:
+    """A piece is done by the thread that a kernel of torch has used, and no thread is added."""
+    if not runtime:
+        return
+    torch.ones(1 << 20).add_(1)
+    before, seen = threading.active_count(), set[int]()
+    for _ in range(3):
+        in_parallel([lambda: seen.add(threading.get_native_id())] * 2)
+        torch.ones(1 << 20).add_(1)
+    assert len(seen) <= 2
+    assert threading.get_native_id() in seen
+    assert threading.active_count() <= before + 1  # Python knows a foreign thread only while it is in Python
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.usefixtures("runtime")
+def test_an_error_is_raised_here(failing: int) -> None:
+    def work(number: int) -> Callable[[], None]:
+        def one() -> None:
+            time.sleep(0.01)
+            if number == failing:
+                raise FloatingPointError(f"in number {number}")
+
+        return one
+
+    with pytest.raises(FloatingPointError, match=f"in number {failing}"):
+        in_parallel([work(number) for number in range(3)])
