@@ -12,7 +12,7 @@ from ..progress import SILENT, Progress
 from .process import Run, worker
 
 RUNS, SECONDS = 9, 24.0
-"""Timed runs of a case, and its time after which no other is begun."""
+"""Timed runs of each case at most, and the time that the slowest may take before the last round."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def in_turn(
     Args:
         module: calls `process.serve`.
         cases: its arguments, by name.
-        runs: timed runs of a case at most.
-        seconds: the time of a case's runs after which it takes no further part.
+        runs: timed runs of each case at most.
+        seconds: the time of the slowest case's runs after which no round is begun.
         warm_up: whether a first run of each is not timed.
         progress: where to report.
 
@@ -67,16 +67,17 @@ def in_turn(
         BottleneckError: when a case fails.
     """
     done: dict[str, list[Run]] = {name: [] for name in cases}
+    slowest = next(iter(cases))
     with ExitStack() as stack:
         workers = {name: stack.enter_context(worker(module, *arguments)) for name, arguments in cases.items()}
         if warm_up:
             for one in workers.values():
                 one.run()
-        for number in range(runs):
+        while len(done[slowest]) < runs and sum(run.seconds for run in done[slowest]) < seconds:
             for name, one in workers.items():
-                if sum(run.seconds for run in done[name]) < seconds:
-                    done[name].append(one.run())
-                    progress.line(f"{name}, run {number + 1}: {done[name][-1].seconds:.3f} s")
+                done[name].append(one.run())
+                progress.line(f"{name}, run {len(done[name])}: {done[name][-1].seconds:.3f} s")
+            slowest = max(done, key=lambda name: done[name][-1].seconds)
         memory = {name: one.memory() for name, one in workers.items()}
     return {
         name: Measured([run.seconds for run in of], memory[name], [run.result for run in of])

@@ -69,7 +69,8 @@ class Worker:
             return json.loads(line)
         code = self._process.wait()
         self._errors.seek(0)
-        reason = (self._errors.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"])[-1]
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        reason = said[-1] if said and code > 0 else f"its process ended with exit code {code}"
         raise BottleneckError(f"the benchmark {self._what} failed: {reason}")
 
     def _ask(self, question: bytes) -> Any:
@@ -86,7 +87,9 @@ def serve(work: Callable[[], Any], *, device: str = "cpu") -> None:
         work: returns what JSON can hold; on a GPU, when all is done there.
         device: whose memory is told: the process's, or what torch took of the GPU.
     """
-    answers, sys.stdout = sys.stdout, sys.stderr  # whatever the work prints is no answer
+    # Whatever the work prints, by Python or not, is no answer.
+    answers, sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8"), sys.stderr
+    os.dup2(2, 1)
     memory = _device_memory(device) if device != "cpu" else _resident_memory()
 
     def answer(value: Any) -> None:

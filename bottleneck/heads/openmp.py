@@ -9,6 +9,8 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
 
+import torch
+
 _MEMBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -24,23 +26,28 @@ def in_parallel(works: Sequence[Callable[[], None]]) -> None:
             work()
         return
     errors: list[BaseException] = []
+    done: list[int] = []
 
     def member(_: object) -> None:
         """Do a thread's part: all of it should there be fewer threads than were asked for."""
         try:
-            for work in works[runtime.omp_get_thread_num() :: runtime.omp_get_num_threads()]:
-                work()
+            for number in range(runtime.omp_get_thread_num(), len(works), runtime.omp_get_num_threads()):
+                works[number]()
+                done.append(number)
         except BaseException as error:  # through C there is no way for it
             errors.append(error)
 
-    runtime.GOMP_parallel(_MEMBER(member), None, len(works), 0)
+    # All of torch's threads, though some have nothing to do: those left out of a team are ended.
+    runtime.GOMP_parallel(_MEMBER(member), None, max(len(works), torch.get_num_threads()), 0)
     if errors:
         raise errors[0]
+    if len(done) < len(works):  # a signal came before a member's first line, and C has lost its exception
+        raise KeyboardInterrupt
 
 
 @cache
 def _runtime() -> ctypes.CDLL | None:
-    """Return the OpenMP that torch has put in the process's global scope, where it has GNU's entry points."""
+    """Return the OpenMP in the process's global scope, where torch puts its own, if it has GNU's entry points."""
     process = ctypes.CDLL(None)
     names = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"
     return process if all(hasattr(process, name) for name in names) else None

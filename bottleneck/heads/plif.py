@@ -15,6 +15,8 @@ from .base import HeadConfig, ParameterSettings
 from .deterministic import PIECE, histograms, prefix_sums
 from .first_order import first_order
 
+MOST_KNOTS = 1 << 24
+"""Pieces that a float32 can number."""
 UNIT_SLOPE = math.log(math.e - 1)
 """softplus(v) = 1, the slope of the identity."""
 
@@ -92,6 +94,8 @@ class PLIF(nn.Module):
             raise ConfigurationError(
                 f"PLIF needs knots ≥ 1, interval > 0 and noise ≥ 0, not {knots}, {interval} and {noise}"
             )
+        if knots > MOST_KNOTS:
+            raise ConfigurationError(f"PLIF takes at most 2²⁴ knots, not {knots}: a float32 tells no more pieces apart")
         self.knots, self.interval = knots, float(interval)
         self.v = nn.Parameter(torch.randn(knots) * noise + UNIT_SLOPE)
 

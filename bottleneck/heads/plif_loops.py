@@ -70,7 +70,7 @@ def gradients(inputs: Tensor, upstream: Tensor, table: Tensor, interval: float) 
 
 
 def _flat(tensor: Tensor) -> Array:
-    flat: Array = tensor.detach().reshape(-1).numpy()
+    flat: Array = tensor.detach().reshape(-1).contiguous().numpy()
     return flat
 
 

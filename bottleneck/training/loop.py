@@ -119,7 +119,7 @@ class Loop:
                 rate = self._step(position, inputs, targets, bar)
                 if state.position in checks:
                     self._check(rate, epochs=state.epoch + (state.position == end))
-                if state.position < end and (state.step % self.settings.save_every == 0 or self._is_to_stop()):
+                if state.position < end and (state.step % self.settings.save_every == 0 or state.position in checks):
                     self._save()
                 if self._is_to_stop():
                     break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,10 @@ def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if not request.param:
         monkeypatch.setattr(openmp, "_runtime", lambda: None)
     return bool(request.param) and openmp._runtime() is not None
+
+
+def _threads() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/task").iterdir()}
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 17])
@@ -43,14 +48,19 @@ def test_the_threads_are_those_of_torch(runtime: bool) -> None:
     """A piece is done by the thread that a kernel of torch has used, and no thread is added."""
     if not runtime:
         return
-    torch.ones(1 << 20).add_(1)
-    before, seen = threading.active_count(), set[int]()
-    for _ in range(3):
-        in_parallel([lambda: seen.add(threading.get_native_id())] * 2)
+    threads, seen = torch.get_num_threads(), set[str]()
+    try:
+        torch.set_num_threads(4)
         torch.ones(1 << 20).add_(1)
-    assert len(seen) <= 2
-    assert threading.get_native_id() in seen
-    assert threading.active_count() <= before + 1  # Python knows a foreign thread only while it is in Python
+        before = _threads()
+        for _ in range(3):
+            in_parallel([lambda: seen.add(str(threading.get_native_id()))] * 2)
+            torch.ones(1 << 20).add_(1)
+        assert _threads() == before
+        assert seen <= before
+        assert str(threading.get_native_id()) in seen
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
@@ -66,3 +76,16 @@ def test_an_error_is_raised_here(failing: int) -> None:
 
     with pytest.raises(FloatingPointError, match=f"in number {failing}"):
         in_parallel([work(number) for number in range(3)])
+
+
+def test_work_that_was_not_done_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal before the first line of a member, of which nothing else is left."""
+
+    class Deaf:
+        @staticmethod
+        def GOMP_parallel(*_: object) -> None:
+            pass
+
+    monkeypatch.setattr(openmp, "_runtime", lambda: Deaf)
+    with pytest.raises(KeyboardInterrupt):
+        in_parallel([lambda: None, lambda: None])

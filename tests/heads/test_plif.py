@@ -212,6 +212,11 @@ def test_impossible_settings(wrong: dict[str, Any]) -> None:
         PLIF(**wrong)
 
 
+def test_more_knots_than_a_float32_can_number() -> None:
+    with pytest.raises(ConfigurationError, match=r"at most 2²⁴ knots, not 16777217"):
+        PLIF(knots=(1 << 24) + 1)
+
+
 def test_the_curve_is_the_function() -> None:
     """Its corners lie on f, NumPy's interpolation between them is f, and it ends where the slopes sum to."""
     plif = _plif(knots=50, interval=3.0)

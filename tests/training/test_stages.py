@@ -93,12 +93,13 @@ def test_validations_within_an_epoch(tmp_path: Path, configure: Configure) -> No
 def test_averaging_can_start_and_training_stop_within_an_epoch(tmp_path: Path, configure: Configure) -> None:
     averaging = {"start": "non-monotone", "interval": 1}
     optimizer = {**SGD, "learning_rate": 12.0}
-    config = configure(epochs=16, validations=3, optimizer=optimizer, averaging=averaging, save_every=1000)
+    config = configure(epochs=16, validations=4, optimizer=optimizer, averaging=averaging, save_every=1000)
     fit(config, tmp_path / "averaged", device="cpu")
     *rows, _ = _rows(tmp_path / "averaged")
     fired = next(n for n in range(len(rows)) if is_non_monotone([row["valid_loss"] for row in rows[: n + 1]], 1))
+    assert (fired + 1) % 4  # not at an epoch's end
     assert [row["averaged_steps"] for row in rows] == [max(0, row["step"] - rows[fired]["step"]) for row in rows]
-    config = configure(epochs=16, validations=3, optimizer=optimizer, stop_interval=1, save_every=1000)
+    config = configure(epochs=16, validations=4, optimizer=optimizer, stop_interval=1, save_every=1000)
     fit(config, tmp_path / "stopped", device="cpu")
     *stopped, _ = _rows(tmp_path / "stopped")
     assert [row["valid_loss"] for row in stopped] == [row["valid_loss"] for row in rows[: fired + 1]]
