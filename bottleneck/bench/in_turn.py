@@ -67,17 +67,17 @@ def in_turn(
         BottleneckError: when a case fails.
     """
     done: dict[str, list[Run]] = {name: [] for name in cases}
-    slowest = next(iter(cases))
     with ExitStack() as stack:
         workers = {name: stack.enter_context(worker(module, *arguments)) for name, arguments in cases.items()}
         if warm_up:
             for one in workers.values():
                 one.run()
-        while len(done[slowest]) < runs and sum(run.seconds for run in done[slowest]) < seconds:
+        for number in range(1, runs + 1):
             for name, one in workers.items():
                 done[name].append(one.run())
-                progress.line(f"{name}, run {len(done[name])}: {done[name][-1].seconds:.3f} s")
-            slowest = max(done, key=lambda name: done[name][-1].seconds)
+                progress.line(f"{name}, run {number}: {done[name][-1].seconds:.3f} s")
+            if max(sum(run.seconds for run in of) for of in done.values()) >= seconds:
+                break
         memory = {name: one.memory() for name, one in workers.items()}
     return {
         name: Measured([run.seconds for run in of], memory[name], [run.result for run in of])

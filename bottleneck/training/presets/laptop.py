@@ -81,7 +81,7 @@ AWD_HEADS: dict[str, dict[str, Any]] = {
 def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
     """``ptb-small-awd-*``: the same sizes under the papers' recipe, with less dropout for fewer weights and epochs.
 
-    At the papers' learning rates, 20 and more, the first epoch of a model of this size diverges.
+    At the papers' learning rate of 20 the first epoch of a model of this size diverges.
     """
     backbone = {
         "name": "awd-lstm",
