@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .checkpoint import corpus_of, load
 from .errors import ConfigurationError
+from .evaluation import cached_scores, dynamic_scores
 from .figures import mos_figure_1
+from .figures.heads_table import table
 from .files import make_folder, write_json
 from .logprobs import kld, open_source, rank
 from .progress import SILENT, Progress
-from .spectrum import RankEstimate, RankReport
-from .training import PRESETS, FitResult, Preset, fit
+from .spectrum import RankReport
+from .training import PRESETS, FitResult, Preset, RunConfig, fit, override
 
 
 @dataclass(frozen=True)
@@ -20,86 +24,101 @@ class Row:
     """One trained and measured output layer."""
 
     name: str
+    seed: int
     run: FitResult
     report: RankReport
     kld: float
     """Expected pairwise KL divergence on the test split, nats."""
+    adaptive: Mapping[str, Any]
+    """Test perplexities that need the text before them: ``dynamic``, ``cache`` and the cache's ``settings``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rank report with what training and the divergence add to it."""
+        """Return the rank report with what training, the divergence and the adaptive scores add to it."""
         return {
             "name": self.name,
+            "seed": self.seed,
             "parameters": self.run.parameters,
             "test_perplexity": self.run.test.perplexity,
+            **({"adaptive": dict(self.adaptive)} if self.adaptive else {}),
             "train_seconds": self.run.seconds,
             "kld": self.kld,
             "report": self.report.to_dict(),
         }
 
 
-def run(out: Path, *, family: str = "demo", device: str = "cpu", progress: Progress = SILENT) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What is trained and measured; the defaults are those of ``make demo``."""
+
+    family: str = "demo"
+    """What the presets' names begin with."""
+    seeds: int = 1
+    """Runs of each preset, with the seeds from 0."""
+    settings: tuple[str, ...] = ()
+    """``key=value``, as ``bottleneck train --set`` takes them."""
+    contexts: int | None = None
+    """Rows of the test split that ranks and divergences are of; ``None`` for all."""
+    adaptive: bool = False
+    """Whether the test split is also scored by dynamic evaluation and with a cache."""
+
+    def configurations(self) -> list[tuple[Preset, RunConfig]]:
+        """Return every run's preset and configuration, all presets of one seed after the other.
+
+        Raises:
+            ConfigurationError: there is no such family, or a setting is wrong.
+        """
+        presets = [preset for preset in PRESETS.values() if preset.family == self.family]
+        if not presets:
+            families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
+            raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
+        return [
+            (preset, override(preset.config, [*self.settings, f"seed={seed}"]))
+            for seed in range(self.seeds)
+            for preset in presets
+        ]
+
+
+def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
     """Train and measure every preset of a family; return the table as text.
 
-    Writes ``runs/NAME``, ``reports/NAME.json``, and ``cdf.png``, ``cdf.pdf``, ``cdf.csv`` under ``out``. Finished
-    runs are kept, so an interrupted demo continues and a finished one is only measured again.
+    Writes ``runs/NAME``, ``reports/NAME.json``, and ``cdf.png``, ``cdf.pdf``, ``cdf.csv`` under ``out``; with more
+    than one seed a NAME ends with it, and the figure shows the first. Finished runs are kept, so an interrupted demo
+    continues and a finished one is only measured again.
 
     Args:
         out: a folder, made when it is not there.
-        family: what the presets' names begin with.
+        study: what to train and measure.
         device: where models train and are evaluated.
         progress: where to report.
+
+    Raises:
+        ConfigurationError: there is no such family, or a setting is wrong.
     """
-    presets = [preset for preset in PRESETS.values() if preset.family == family]
-    if not presets:
-        families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
-        raise ConfigurationError(f"there is no family of presets {family!r}; known families are {families}")
+    study = study or Study()
+    configurations = study.configurations()
     make_folder(out / "reports")
-    rows = [_measure(out, preset, device, progress) for preset in presets]
-    for row in rows:
-        write_json(out / "reports" / f"{row.name}.json", row.to_dict())
-    mos_figure_1.save({row.name: row.report.spectrum for row in rows}, out / "cdf.png", out / "cdf.pdf")
-    return table(rows)
+    rows = []
+    for preset, config in configurations:
+        name = preset.head if study.seeds == 1 else f"{preset.head}-{config.seed}"
+        progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
+        done = fit(config, out / "runs" / name, device=device, progress=progress)
+        rows.append(_measure(preset.head, config.seed, done, study, device, progress))
+        write_json(out / "reports" / f"{name}.json", rows[-1].to_dict())
+    first = {row.name: row.report.spectrum for row in rows if not row.seed}
+    mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")
+    return table([row.to_dict() for row in rows])
 
 
-def _measure(out: Path, preset: Preset, device: str, progress: Progress) -> Row:
-    progress.line(f"{preset.name}: {preset.summary}")
-    done = fit(preset.config, out / "runs" / preset.head, device=device, progress=progress)
-    source = open_source(done.path, device=device)
+def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, progress: Progress) -> Row:
+    source = open_source(done.path, device=device, contexts=study.contexts)
     report = rank(source, progress=progress)
-    return Row(preset.head, done, report, kld(source, progress=progress).kld)
-
-
-def _with_interval(rank: RankEstimate) -> str:
-    """A determinate rank is one number; the others say what tolerances ten times either way would give."""
-    return f"{rank.value:,}" if rank.determinate else f"{rank.value:,} ({rank.low:,} to {rank.high:,})"
-
-
-def table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table."""
-    measures = ["d", "bound", "rank", "row-centred rank", "pairwise KL"]
-    head = ["model", "parameters", "test perplexity", *measures, "seconds"]
-    lines = [
-        [
-            row.name,
-            f"{row.run.parameters:,}",
-            f"{row.run.test.perplexity:.2f}",
-            str(row.report.embedding_size),
-            "none" if row.report.bound["raw"] is None else f"{row.report.bound['raw']}, {row.report.bound['centered']}",
-            _with_interval(row.report.rank),
-            _with_interval(row.report.rank_centered),
-            f"{row.kld:.3f}",
-            f"{row.run.seconds:.0f}",
-        ]
-        for row in rows
-    ]
-    widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-    rule = [f"{'-' * (width - 1)}:" if column else "-" * width for column, width in enumerate(widths)]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            text.rjust(width) if column else text.ljust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in [head, rule, *lines]
-    )
+    divergence = kld(source, progress=progress).kld
+    adaptive: dict[str, Any] = {}
+    if study.adaptive:
+        trained = load(done.path)
+        trained.model.to(device)
+        corpus = corpus_of(trained)
+        cached, settings = cached_scores(trained, corpus, progress=progress)
+        adaptive["dynamic"] = dynamic_scores(trained, corpus, progress=progress).perplexity
+        adaptive |= {"cache": cached.perplexity, "settings": asdict(settings)}
+    return Row(name, seed, done, report, divergence, adaptive)

@@ -16,15 +16,28 @@ from .options import device_option, example, progress
     default="demo",
     show_default=True,
     metavar="PRESETS",
-    help="Presets whose names begin so: demo, or ptb-small (needs the corpus ptb and hours).",
+    help="Presets whose names begin so: demo, or ptb-small and ptb-small-awd (they need the corpus ptb and hours).",
 )
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every preset.")
+@click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
+@click.option("--adaptive", is_flag=True, help="Score by dynamic evaluation and with a cache as well.")
 @device_option
-def command(out: Path, family: str, device: str) -> None:
+def command(
+    out: Path,
+    family: str,
+    seeds: int,
+    settings: tuple[str, ...],
+    contexts: int | None,
+    adaptive: bool,
+    device: str,
+) -> None:
     """Train each output layer on real text and measure its rank: the papers on a laptop, no download.
 
     Writes runs/, reports/ and the singular-value CDF under DIR; a second call continues or only measures.
     """
-    from softmax_bottleneck.demo import run
+    from softmax_bottleneck.demo import Study, run
     from softmax_bottleneck.training.fit import resolve_device
 
-    click.echo(run(out, family=family, device=resolve_device(device), progress=progress()))
+    study = Study(family=family, seeds=seeds, settings=settings, contexts=contexts, adaptive=adaptive)
+    click.echo(run(out, study, device=resolve_device(device), progress=progress()))

@@ -5,17 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
 from .options import check_outputs, device_option, emit, example, json_option, progress
-
-if TYPE_CHECKING:
-    from softmax_bottleneck.checkpoint import Run
-    from softmax_bottleneck.corpora import Corpus
-    from softmax_bottleneck.evaluation import Dynamic
-    from softmax_bottleneck.training import Evaluation
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -62,7 +56,7 @@ def command(
     if window is not None and not cache:
         raise click.UsageError("--window goes with --cache")
     from softmax_bottleneck.checkpoint import corpus_of, load
-    from softmax_bottleneck.evaluation import Cache, Dynamic, evaluate_source
+    from softmax_bottleneck.evaluation import Cache, Dynamic, cached_scores, dynamic_scores, evaluate_source
     from softmax_bottleneck.logprobs import open_source
     from softmax_bottleneck.logprobs.sources.ngram import is_ngram
     from softmax_bottleneck.training import evaluate
@@ -83,9 +77,12 @@ def command(
         where = {"path": str(run), "kind": "run", "corpus": corpus.name, "split": split}
         if dynamic:
             chosen = Dynamic(**given)
-            scores, settings = _dynamic(loaded, corpus, split, chosen), asdict(chosen)
+            scores = dynamic_scores(loaded, corpus, split=split, settings=chosen, progress=progress())
+            settings = asdict(chosen)
         elif cache:
-            scores, settings = _cached(loaded, corpus, split, window or Cache.window)
+            window = window or Cache.window
+            scores, tuned = cached_scores(loaded, corpus, split=split, window=window, progress=progress())
+            settings = {**asdict(tuned), "chosen_on": "valid"}
         else:
             scores = evaluate(loaded.model, corpus.split(split), progress=progress())
     bits = scores.loss / math.log(2)
@@ -104,27 +101,3 @@ def command(
         f"{scores.tokens:,} tokens)"
     )
     emit(values, text, json_to)
-
-
-def _dynamic(run: Run, corpus: Corpus, split: str, settings: Dynamic) -> Evaluation:
-    from softmax_bottleneck.checkpoint import MODEL
-    from softmax_bottleneck.evaluation import dynamic_evaluate, gradient_statistics
-    from softmax_bottleneck.evaluation.statistics import FILE
-    from softmax_bottleneck.files import sha256_file
-
-    statistics = gradient_statistics(
-        run.model,
-        corpus.split("train"),
-        file=run.path / FILE,
-        identity=f"{sha256_file(run.path / MODEL)} {corpus.sha256}",
-        progress=progress(),
-    )
-    return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress())
-
-
-def _cached(run: Run, corpus: Corpus, split: str, window: int) -> tuple[Evaluation, dict[str, Any]]:
-    from softmax_bottleneck.evaluation import cache_evaluate, tune_cache
-
-    settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress())
-    scores = cache_evaluate(run.model, corpus.split(split), settings, progress=progress())
-    return scores, {**asdict(settings), "chosen_on": "valid"}

@@ -2,6 +2,7 @@
 
 from .cache import Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate
+from .of_run import cached_scores, dynamic_scores
 from .source import evaluate_source
 from .statistics import GradientStatistics, gradient_statistics
 
@@ -10,7 +11,9 @@ __all__ = [
     "Dynamic",
     "GradientStatistics",
     "cache_evaluate",
+    "cached_scores",
     "dynamic_evaluate",
+    "dynamic_scores",
     "evaluate_source",
     "gradient_statistics",
     "tune_cache",

@@ -145,6 +145,23 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
     assert "known families are demo, ptb-small" in bottleneck("demo", "--family", "huge").stderr
 
 
+def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck) -> None:
+    options = ["--out", "two", "--seeds", "2", "--adaptive", "--contexts", "60", "--set", "training.epochs=1"]
+    done = bottleneck("demo", *options)
+    assert done.exit_code == 0, done.stderr
+    assert "± " in done.stdout
+    names = sorted(f"{head}-{seed}" for head in ("softmax", "moc", "mos", "lms-plif") for seed in (0, 1))
+    assert sorted(path.stem for path in Path("two/reports").iterdir()) == names
+    report = json.loads(Path("two/reports/mos-1.json").read_text(encoding="utf-8"))
+    assert (report["seed"], report["report"]["contexts"]) == (1, 60)
+    settings = json.loads(Path("two/runs/mos-1/config.json").read_text(encoding="utf-8"))
+    assert (settings["seed"], settings["training"]["epochs"]) == (1, 1)
+    for how in ("dynamic", "cache"):  # the same numbers as of the command
+        alone = _json(bottleneck("eval", "two/runs/mos-1", f"--{how}", "--json", "-"))
+        assert report["adaptive"][how] == alone["perplexity"] != report["test_perplexity"]
+    assert report["adaptive"]["settings"].items() <= alone["settings"].items()
+
+
 def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:
     assert "a whole run: mos head" in bottleneck("doctor", "demo/runs/mos").stdout
     bottleneck("dump", "demo/runs/mos", "--out", "mos.zarr")

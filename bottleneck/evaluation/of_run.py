@@ -1,0 +1,50 @@
+"""A run's scores by dynamic evaluation and with a cache, with all that they take from its own corpus."""
+
+from __future__ import annotations
+
+from ..checkpoint import MODEL, Run
+from ..corpora import Corpus
+from ..files import sha256_file
+from ..progress import SILENT, Progress
+from ..training.evaluate import Evaluation
+from .cache import Cache, cache_evaluate, tune_cache
+from .dynamic import Dynamic, dynamic_evaluate
+from .statistics import FILE, gradient_statistics
+
+
+def dynamic_scores(
+    run: Run, corpus: Corpus, *, split: str = "test", settings: Dynamic | None = None, progress: Progress = SILENT
+) -> Evaluation:
+    """Score a split by dynamic evaluation; the training text's gradient statistics stay in the run's folder.
+
+    Args:
+        run: its model on the device where it is to be scored.
+        corpus: of the statistics and of the split.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        settings: rates; by default the MoS paper's.
+        progress: where to report.
+    """
+    statistics = gradient_statistics(
+        run.model,
+        corpus.split("train"),
+        file=run.path / FILE,
+        identity=f"{sha256_file(run.path / MODEL)} {corpus.sha256}",
+        progress=progress,
+    )
+    return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress)
+
+
+def cached_scores(
+    run: Run, corpus: Corpus, *, split: str = "test", window: int = Cache.window, progress: Progress = SILENT
+) -> tuple[Evaluation, Cache]:
+    """Score a split with a continuous cache; return the scores and the settings, chosen on the validation split.
+
+    Args:
+        run: its model on the device where it is to be scored.
+        corpus: of both splits.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        window: contexts the cache holds.
+        progress: where to report.
+    """
+    settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
+    return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings
