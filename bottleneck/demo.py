@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .bench.process import machine
 from .checkpoint import corpus_of, load
 from .errors import ConfigurationError
 from .evaluation import cached_scores, dynamic_scores
@@ -38,9 +39,13 @@ class Row:
             "name": self.name,
             "seed": self.seed,
             "parameters": self.run.parameters,
+            "steps": self.run.steps,
+            "averaged_steps": self.run.averaged_steps,
+            "valid_perplexity": self.run.valid_perplexity,
             "test_perplexity": self.run.test.perplexity,
             **({"adaptive": dict(self.adaptive)} if self.adaptive else {}),
             "train_seconds": self.run.seconds,
+            "machine": machine(),
             "kld": self.kld,
             "report": self.report.to_dict(),
         }

@@ -116,6 +116,7 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
+        **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
     }
 
 

@@ -52,6 +52,12 @@ class FitResult:
     test: Evaluation
     seconds: float
     """Training time of the steps that count, over all restarts."""
+    steps: int
+    """Updates in all."""
+    averaged_steps: int
+    """The last of them, whose weights were averaged; 0 where averaging never started."""
+    valid_perplexity: float
+    """The best, that of the weights kept."""
 
 
 def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress: Progress = SILENT) -> FitResult:
@@ -101,11 +107,20 @@ def result(folder: str | Path) -> FitResult:
     """Return the numbers of a finished run from its files."""
     folder = Path(folder)
     config = read_config(folder)
-    last = json.loads((folder / METRICS).read_text(encoding="utf-8").splitlines()[-1])
-    test = Evaluation(last["test_loss"], last["test_perplexity"], last["test_tokens"])
-    timing = folder / TIMING
-    rows = timing.read_text(encoding="utf-8").splitlines() if timing.exists() else []
-    return FitResult(folder, config["parameters"], test, sum(json.loads(row)["seconds"] for row in rows))
+    *validations, last = _rows(folder / METRICS)
+    return FitResult(
+        folder,
+        parameters=config["parameters"],
+        test=Evaluation(last["test_loss"], last["test_perplexity"], last["test_tokens"]),
+        seconds=sum(row["seconds"] for row in (_rows(folder / TIMING) if (folder / TIMING).exists() else [])),
+        steps=validations[-1]["step"],
+        averaged_steps=validations[-1].get("averaged_steps", 0),
+        valid_perplexity=min(row["valid_perplexity"] for row in validations),
+    )
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in file.read_text(encoding="utf-8").splitlines()]
 
 
 def resolve_device(device: str) -> str:
@@ -211,7 +226,7 @@ def _finish(folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress
     """Score the test split with the best weights and seal the run."""
     load_tensors_into(model, read_tensors(folder / MODEL), where=folder / MODEL)
     test = evaluate(model, corpus.split("test"), progress=progress)
-    rows = [json.loads(row) for row in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+    rows = _rows(folder / METRICS)
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
     write_metrics(folder, rows)
     write_complete(folder)

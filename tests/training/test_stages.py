@@ -94,8 +94,10 @@ def test_averaging_can_start_and_training_stop_within_an_epoch(tmp_path: Path, c
     averaging = {"start": "non-monotone", "interval": 1}
     optimizer = {**SGD, "learning_rate": 12.0}
     config = configure(epochs=16, validations=4, optimizer=optimizer, averaging=averaging, save_every=1000)
-    fit(config, tmp_path / "averaged", device="cpu")
+    done = fit(config, tmp_path / "averaged", device="cpu")
     *rows, _ = _rows(tmp_path / "averaged")
+    assert (done.steps, done.averaged_steps) == (rows[-1]["step"], rows[-1]["averaged_steps"])
+    assert done.valid_perplexity == next(row["valid_perplexity"] for row in reversed(rows) if row["best"])
     fired = next(n for n in range(len(rows)) if is_non_monotone([row["valid_loss"] for row in rows[: n + 1]], 1))
     assert (fired + 1) % 4  # not at an epoch's end
     assert [row["averaged_steps"] for row in rows] == [max(0, row["step"] - rows[fired]["step"]) for row in rows]
