@@ -64,7 +64,7 @@ class Study:
     contexts: int | None = None
     """Rows of the test split that ranks and divergences are of; ``None`` for all."""
     adaptive: bool = False
-    """Whether the test split is also scored by dynamic evaluation and with a cache."""
+    """Whether the runs of seed 0 are also scored by dynamic evaluation, which costs as much as training, and a cache."""
 
     def configurations(self) -> list[tuple[Preset, RunConfig]]:
         """Return every run's preset and configuration, all presets of one seed after the other.
@@ -119,7 +119,7 @@ def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, p
     report = rank(source, progress=progress)
     divergence = kld(source, progress=progress).kld
     adaptive: dict[str, Any] = {}
-    if study.adaptive:
+    if study.adaptive and seed == 0:
         trained = load(done.path)
         trained.model.to(device)
         corpus = corpus_of(trained)

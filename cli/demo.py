@@ -21,7 +21,7 @@ from .options import device_option, example, progress
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every preset.")
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
-@click.option("--adaptive", is_flag=True, help="Score by dynamic evaluation and with a cache as well.")
+@click.option("--adaptive", is_flag=True, help="Score seed 0 by dynamic evaluation and with a cache as well.")
 @device_option
 def command(
     out: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ def table(reports: Sequence[Report]) -> str:
     """Return reports as a Markdown table, those of one model together.
 
     Of several seeds, perplexities and divergences are shown as mean ± standard deviation, and ranks from the least to
-    the largest; of one, a rank that is not determinate with those of tolerances ten times larger and smaller.
+    the largest; of one, a rank that is not determinate with those of tolerances ten times larger and smaller. Adaptive
+    scores are of the seeds that have them.
 
     Args:
         reports: what ``bottleneck demo`` writes under ``reports/``.
@@ -27,7 +28,7 @@ def table(reports: Sequence[Report]) -> str:
     by_name: dict[str, list[Report]] = {}
     for report in reports:
         by_name.setdefault(report["name"], []).append(report)
-    adaptive = all("adaptive" in report for report in reports)
+    adaptive = any("adaptive" in report for report in reports)
     lines = [_head(adaptive=adaptive), *(_line(name, some, adaptive=adaptive) for name, some in by_name.items())]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     lines.insert(1, [f"{'-' * (width - 1)}:" if column else "-" * width for column, width in enumerate(widths)])
@@ -50,24 +51,24 @@ def _head(*, adaptive: bool) -> list[str]:
 def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:
     first = reports[0]
     bound = first["report"]["bound"]
-    scores = [lambda one: one["test_perplexity"]]
-    if adaptive:
-        scores += [lambda one: one["adaptive"]["dynamic"], lambda one: one["adaptive"]["cache"]]
+    adapted = [one["adaptive"] for one in reports if "adaptive" in one]
     return [
         name,
         f"{first['parameters']:,}",
-        *(_mean(reports, score, ".2f") for score in scores),
+        _mean([one["test_perplexity"] for one in reports], ".2f"),
+        *(_mean([one[how] for one in adapted], ".2f") for how in ("dynamic", "cache") if adaptive),
         str(first["report"]["embedding_size"]),
         "none" if bound["raw"] is None else f"{bound['raw']}, {bound['centered']}",
         _rank([one["report"]["rank"] for one in reports]),
         _rank([one["report"]["rank_centered"] for one in reports]),
-        _mean(reports, lambda one: one["kld"], ".3f"),
+        _mean([one["kld"] for one in reports], ".3f"),
         f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
     ]
 
 
-def _mean(reports: Sequence[Report], value: Callable[[Report], float], form: str) -> str:
-    values = [value(one) for one in reports]
+def _mean(values: Sequence[float], form: str) -> str:
+    if not values:
+        return "–"
     spread = f" ± {format(statistics.stdev(values), form)}" if len(values) > 1 else ""
     return format(statistics.mean(values), form) + spread
 

@@ -156,8 +156,10 @@ def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck)
     assert (report["seed"], report["report"]["contexts"]) == (1, 60)
     settings = json.loads(Path("two/runs/mos-1/config.json").read_text(encoding="utf-8"))
     assert (settings["seed"], settings["training"]["epochs"]) == (1, 1)
+    assert "adaptive" not in report
+    report = json.loads(Path("two/reports/mos-0.json").read_text(encoding="utf-8"))
     for how in ("dynamic", "cache"):  # the same numbers as of the command
-        alone = _json(bottleneck("eval", "two/runs/mos-1", f"--{how}", "--json", "-"))
+        alone = _json(bottleneck("eval", "two/runs/mos-0", f"--{how}", "--json", "-"))
         assert report["adaptive"][how] == alone["perplexity"] != report["test_perplexity"]
     assert report["adaptive"]["settings"].items() <= alone["settings"].items()
 

@@ -51,12 +51,20 @@ def test_seeds_of_a_model_share_a_row_with_mean_deviation_and_range() -> None:
     assert mos == ["mos", "12,345", "93.00 ± 3.61", "8", "none", "70 to 1,070", "1,234", "4.500 ± 0.000", "10"]
 
 
-def test_adaptive_scores_have_columns_where_all_reports_have_them() -> None:
+def test_adaptive_scores_are_of_the_seeds_that_have_them() -> None:
     adaptive = {"adaptive": {"dynamic": 80.25, "cache": 85.125}}
-    head, _, row = _cells(table([_report("softmax", 90.0, 10, **adaptive)]))
-    assert dict(zip(head, row, strict=True)).items() >= {"dynamic": "80.25", "with cache": "85.12"}.items()
-    mixed = _cells(table([_report("softmax", 90.0, 10, **adaptive), _report("mos", 90.0, 10)]))
-    assert "dynamic" not in mixed[0]
+    reports = [_report("softmax", 90.0, 10, **adaptive), _report("softmax", 92.0, 10, seed=1), _report("mos", 9.0, 1)]
+    head, _, softmax, mos = _cells(table(reports))
+    assert (
+        dict(zip(head, softmax, strict=True)).items()
+        >= {
+            "test perplexity": "91.00 ± 1.41",
+            "dynamic": "80.25",
+            "with cache": "85.12",
+        }.items()
+    )
+    assert mos[head.index("dynamic")] == mos[head.index("with cache")] == "–"
+    assert "dynamic" not in _cells(table(reports[1:]))[0]
 
 
 def test_a_folder_is_read_in_the_order_of_registry_and_seed(tmp_path: Path) -> None:
