@@ -64,7 +64,7 @@ class Study:
     contexts: int | None = None
     """Rows of the test split that ranks and divergences are of; ``None`` for all."""
     adaptive: bool = False
-    """Whether the runs of seed 0 are scored by dynamic evaluation, at the cost of training, and with a cache as well."""
+    """Whether seed 0 is scored by dynamic evaluation, at the cost of training, and with a cache as well."""
 
     def configurations(self) -> list[tuple[Preset, RunConfig]]:
         """Return every run's preset and configuration, all presets of one seed after the other.
