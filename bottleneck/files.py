@@ -64,6 +64,29 @@ def make_folder(path: Path) -> Path:
 
 
 @contextmanager
+def only_process(folder: Path) -> Iterator[bool]:
+    """Yield whether no other process is inside this block with the same folder; it ends with the process at the latest.
+
+    Where the folder's file system has no locks, no other process is known of.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        yield True
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError as error:
+            alone = error.errno != errno.EWOULDBLOCK
+        yield alone
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; flush it and rename it to ``path`` when the block succeeds.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from ..checkpoint import (
     write_complete,
 )
 from ..errors import RunError, TrainingError
-from ..files import explain_output_errors, make_folder, sha256_file, unfinished, write_json
+from ..files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
 from .batches import columns
@@ -75,16 +76,17 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         progress: where to report.
 
     Raises:
-        RunError: the folder holds something else, a run of another configuration, or a damaged one.
+        RunError: the folder holds something else, a run of another configuration, or a damaged one, or another process
+            is training into it.
         TrainingError: the loss is no longer finite, memory does not suffice, or the corpus is too short.
         ConfigurationError: the processes cannot share the batch's columns equally.
         OutputError: the folder cannot be written; what was saved before is whole.
     """
-    with team() as processes:
-        return _fit(config, Path(folder), resolve_device(device), processes, progress)
+    with team() as processes, ExitStack() as stack:
+        return _fit(config, Path(folder), resolve_device(device), processes, stack, progress)
 
 
-def _fit(config: RunConfig, folder: Path, device: str, team: Team, progress: Progress) -> FitResult:
+def _fit(config: RunConfig, folder: Path, device: str, team: Team, stack: ExitStack, progress: Progress) -> FitResult:
     corpus = corpora.load(config.corpus)
     # All that can be wrong with the request shows before the folder is touched.
     data = columns(corpus.split("train"), config.training.batch_size)
@@ -95,7 +97,7 @@ def _fit(config: RunConfig, folder: Path, device: str, team: Team, progress: Pro
         if config.initial is not None:
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, corpus, model)
-        if team.in_first(lambda: _prepare(folder, description, corpus)):
+        if team.in_first(lambda: _prepare(folder, description, corpus, stack)):
             return result(folder)
         model.to(device)
         Loop(config, folder, corpus, data, model, team=team, progress=progress).run()
@@ -175,8 +177,11 @@ def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -
     return {"format": FORMAT, **values, "parameters": model.parameter_count(), "versions": versions}
 
 
-def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus) -> bool:
-    """Start the folder or check that it can be continued; return whether it is finished already."""
+def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack) -> bool:
+    """Start the folder or check that it can be continued; return whether it is finished already.
+
+    Other processes are kept off it until the stack is left.
+    """
     if (folder / CONFIG).exists():
         if differences := difference(_decisive(read_config(folder)), _decisive(json.loads(json.dumps(description)))):
             raise RunError(
@@ -191,6 +196,8 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus) 
     else:
         make_folder(folder)
         write_json(folder / CONFIG, description)
+    if not stack.enter_context(only_process(folder)):
+        raise RunError(f"another process is training into {folder}: wait until it is done, or give another --out")
     # From here on the folder is ours: a killed process may have left half of anything but the configuration.
     with explain_output_errors(folder):
         for leftover in [*unfinished(folder), *unfinished(folder / STATE)]:

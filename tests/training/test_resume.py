@@ -153,6 +153,24 @@ def test_sigkill(tmp_path: Path, configure: Configure, contents: Contents) -> No
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
 
 
+def test_only_one_process_trains_into_a_folder(tmp_path: Path, configure: Configure) -> None:
+    config = configure(epochs=4, batch_size=1, bptt=4, save_every=10)
+    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    with _train(tmp_path) as process:
+        while not [*(tmp_path / "run" / "trainer_state").glob("step-*")]:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.001)
+        process.send_signal(signal.SIGSTOP)
+        before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+        with pytest.raises(RunError, match=r"another process is training into .*run: wait until it is done, or give"):
+            fit(config, tmp_path / "run", device="cpu")
+        assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+        process.kill()
+        process.communicate()
+    assert fit(config, tmp_path / "run", device="cpu").steps > 10
+    assert fit(config, tmp_path / "run", device="cpu").steps > 10  # a finished one keeps nobody off
+
+
 def _train(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
