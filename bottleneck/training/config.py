@@ -38,6 +38,8 @@ class AveragingConfig(_Section):
     """``non-monotone``: when the validation loss is above the best of all but the last ``interval`` validations
     (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
     interval: int = Field(default=5, ge=0)
+    latest: int | None = Field(default=None, ge=1)
+    """Epochs after which a non-monotone start is awaited no longer; ``None`` for never, as published."""
     epoch: int = Field(default=0, ge=0)
 
 

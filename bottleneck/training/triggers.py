@@ -29,7 +29,8 @@ def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs
     """Return whether averaging should start now, after so many ``epochs`` and the validation ``losses``."""
     if config.start == "epoch":
         return epochs >= config.epoch
-    return config.start == "non-monotone" and is_non_monotone(losses, config.interval)
+    awaited = config.latest is None or epochs < config.latest
+    return config.start == "non-monotone" and (not awaited or is_non_monotone(losses, config.interval))
 
 
 def validated_after(lengths: Sequence[int], validations: int) -> set[int]:

@@ -38,6 +38,19 @@ def test_never() -> None:
     assert starts_averaging(AveragingConfig(start="non-monotone", interval=1), [1.0, 2.0, 3.0], epochs=0)
 
 
+def test_a_non_monotone_start_is_awaited_for_so_many_epochs() -> None:
+    config = AveragingConfig(start="non-monotone", interval=0, latest=2)
+    assert [starts_averaging(config, [3.0, 2.0, 1.0], epochs=epochs) for epochs in range(4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert starts_averaging(config, [3.0, 4.0], epochs=0)
+    assert not starts_averaging(AveragingConfig(start="non-monotone", interval=0), [3.0, 2.0, 1.0], epochs=9)
+    assert not starts_averaging(AveragingConfig(latest=1), [3.0, 4.0], epochs=9)
+
+
 @given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=40), validations=st.integers(1, 50))
 def test_validations_lie_evenly_in_an_epoch(lengths: list[int], validations: int) -> None:
     positions = sorted(validated_after(lengths, validations))
