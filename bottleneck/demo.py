@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .bench.process import machine
 from .checkpoint import corpus_of, load
+from .demo_table import table
 from .errors import ConfigurationError
 from .evaluation import cached_scores, dynamic_scores
 from .figures import mos_figure_1
-from .figures.heads_table import table
 from .files import make_folder, write_json
 from .logprobs import kld, open_source, rank
 from .progress import SILENT, Progress
@@ -45,7 +44,7 @@ class Row:
             "test_perplexity": self.run.test.perplexity,
             **({"adaptive": dict(self.adaptive)} if self.adaptive else {}),
             "train_seconds": self.run.seconds,
-            "machine": machine(),
+            "machine": dict(self.run.machine),
             "kld": self.kld,
             "report": self.report.to_dict(),
         }
@@ -56,11 +55,11 @@ class Study:
     """What is trained and measured; the defaults are those of ``make demo``."""
 
     family: str = "demo"
-    """What the presets' names begin with."""
+    """Of presets."""
     seeds: int = 1
     """Runs of each preset, with the seeds from 0."""
     settings: tuple[str, ...] = ()
-    """``key=value``, as ``bottleneck train --set`` takes them."""
+    """``key=value``, as ``bottleneck train --set`` takes them; neither the seed nor the head."""
     contexts: int | None = None
     """Rows of the test split that ranks and divergences are of; ``None`` for all."""
     adaptive: bool = False
@@ -70,45 +69,52 @@ class Study:
         """Return every run's preset and configuration, all presets of one seed after the other.
 
         Raises:
-            ConfigurationError: there is no such family, or a setting is wrong.
+            ConfigurationError: there is no such family, no seed, or a setting is wrong.
         """
         presets = [preset for preset in PRESETS.values() if preset.family == self.family]
         if not presets:
             families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
             raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
-        return [
+        if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
+            raise ConfigurationError("a demo's seeds count from 0: give their number, at least 1, with --seeds")
+        found = [
             (preset, override(preset.config, [*self.settings, f"seed={seed}"]))
             for seed in range(self.seeds)
             for preset in presets
         ]
+        if any(config.model.head.name != preset.head for preset, config in found):
+            raise ConfigurationError("a demo's heads are those of its presets: choose them with --family")
+        return found
 
 
 def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
     """Train and measure every preset of a family; return the table as text.
 
-    Writes ``runs/NAME``, ``reports/NAME.json``, and ``cdf.png``, ``cdf.pdf``, ``cdf.csv`` under ``out``; with more
-    than one seed a NAME ends with it, and the figure shows the first. Finished runs are kept, so an interrupted demo
-    continues and a finished one is only measured again.
+    Writes ``runs/NAME``, ``reports/NAME.json``, and ``cdf.png``, ``cdf.pdf``, ``cdf.csv`` under ``out``; a NAME ends
+    with its seed where that is not 0, and the figure shows seed 0. Finished runs are kept, so an interrupted demo
+    continues, more seeds add to those there are, and a finished one is only measured again.
 
     Args:
         out: a folder, made when it is not there.
-        study: what to train and measure.
+        study: what to train and measure; by default what ``make demo`` does.
         device: where models train and are evaluated.
         progress: where to report.
 
     Raises:
-        ConfigurationError: there is no such family, or a setting is wrong.
+        ConfigurationError: there is no such family, no seed, or a setting is wrong.
+        BottleneckError: what `fit` and `rank` raise.
     """
     study = study or Study()
     configurations = study.configurations()
     make_folder(out / "reports")
     rows = []
     for preset, config in configurations:
-        name = preset.head if study.seeds == 1 else f"{preset.head}-{config.seed}"
+        name = preset.variant or preset.head
+        file = f"{name}-{config.seed}" if config.seed else name
         progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
-        done = fit(config, out / "runs" / name, device=device, progress=progress)
-        rows.append(_measure(preset.head, config.seed, done, study, device, progress))
-        write_json(out / "reports" / f"{name}.json", rows[-1].to_dict())
+        done = fit(config, out / "runs" / file, device=device, progress=progress)
+        rows.append(_measure(name, config.seed, done, study, device, progress))
+        write_json(out / "reports" / f"{file}.json", rows[-1].to_dict())
     first = {row.name: row.report.spectrum for row in rows if not row.seed}
     mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")
     return table([row.to_dict() for row in rows])

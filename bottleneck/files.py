@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -65,24 +66,26 @@ def make_folder(path: Path) -> Path:
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[bool]:
-    """Yield whether no other process is inside this block with the same folder; it ends with the process at the latest.
+    """Yield whether no other process is inside this block with the same folder; a killed one is not.
 
     Where the folder's file system has no locks, no other process is known of.
+
+    Raises:
+        OutputError: the folder cannot be opened.
     """
+    with explain_output_errors(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
     try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        yield True
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        alone = True
+    except OSError as error:
+        alone = error.errno != errno.EWOULDBLOCK
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = True
-        except OSError as error:
-            alone = error.errno != errno.EWOULDBLOCK
         yield alone
     finally:
+        if alone:
+            with suppress(OSError):  # there are no locks
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked inside keeps a copy of the descriptor
         os.close(descriptor)
 
 

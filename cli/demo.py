@@ -16,12 +16,15 @@ from .options import device_option, example, progress
     default="demo",
     show_default=True,
     metavar="PRESETS",
-    help="Presets whose names begin so: demo, or ptb-small and ptb-small-awd (they need the corpus ptb and hours).",
+    help="The family of presets: demo, or ptb-small or ptb-small-awd (which need the corpus ptb and hours).",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every preset.")
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
-@click.option("--adaptive", is_flag=True, help="Score seed 0 by dynamic evaluation and with a cache as well.")
+@click.option(
+    "--adaptive", is_flag=True, help="Score seed 0 by dynamic evaluation, slow as training, and with a cache."
+)
+@click.option("--reports", type=click.Path(path_type=Path), metavar="DIR", help="Only print the table of kept reports.")
 @device_option
 def command(
     out: Path,
@@ -30,12 +33,18 @@ def command(
     settings: tuple[str, ...],
     contexts: int | None,
     adaptive: bool,
+    reports: Path | None,
     device: str,
 ) -> None:
     """Train each output layer on real text and measure its rank: the papers on a laptop, no download.
 
     Writes runs/, reports/ and the singular-value CDF under DIR; a second call continues or only measures.
     """
+    if reports is not None:
+        from softmax_bottleneck.demo_table import read, table
+
+        click.echo(table(read(reports)))
+        return
     from softmax_bottleneck.demo import Study, run
     from softmax_bottleneck.training.fit import resolve_device
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import math
@@ -159,3 +160,25 @@ def test_json_has_no_nan(value: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "file", {"loss": value})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_one_process_is_in_a_folder(tmp_path: Path) -> None:
+    with files.only_process(tmp_path) as alone:
+        assert alone
+        with files.only_process(tmp_path) as second:
+            assert not second
+        with files.only_process(tmp_path) as third:  # the second has not freed what it did not have
+            assert not third
+    with files.only_process(tmp_path) as again:
+        assert again
+
+
+def test_a_file_system_without_locks_knows_of_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", _raise(errno.ENOLCK))
+    with files.only_process(tmp_path) as alone:
+        assert alone
+
+
+def test_a_folder_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write"), files.only_process(tmp_path / "nowhere"):
+        pass

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..errors import ConfigurationError
+from ..machine import machine
 from ..progress import SILENT, Progress
 from .goals import judged
 from .in_turn import RUNS, in_turn
-from .process import machine, serve
+from .process import serve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,7 +116,7 @@ def bench_heads(
             for name, case in group.items()
         }
     return {
-        "machine": machine(),
+        "machine": machine(device),
         "device": device,
         "shrink": shrink,
         "cases": rows,

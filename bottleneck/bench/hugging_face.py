@@ -19,9 +19,10 @@ from ..full_precision import full_precision
 from ..logprobs import HuggingFaceOptions, open_source, rank
 from ..logprobs.sources import HuggingFaceSource
 from ..logprobs.sources.hf_model import quiet
+from ..machine import machine
 from ..progress import SILENT, Progress
 from .in_turn import in_turn
-from .process import machine, serve
+from .process import serve
 
 SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},

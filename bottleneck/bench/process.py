@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -103,21 +102,6 @@ def serve(work: Callable[[], Any], *, device: str = "cpu") -> None:
         started = time.perf_counter()
         result = work()
         answer((time.perf_counter() - started, result))
-
-
-def machine() -> dict[str, Any]:
-    """Return what a figure must be read beside."""
-    import torch
-
-    processor = platform.processor() or platform.machine()
-    return {
-        "processor": processor,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
-    }
 
 
 def _resident_memory() -> Callable[[], int]:

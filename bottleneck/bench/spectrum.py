@@ -17,11 +17,12 @@ from scipy.linalg.blas import dsyrk
 from .._version import __version__
 from ..logprobs import Block, Source, dump, rank
 from ..logprobs.base import UNKNOWN
+from ..machine import machine
 from ..progress import SILENT, Progress
 from ..spectrum import TSQR, Factored, Gram, Precision, SpectrumMethod, measure, on, precision
 from .goals import Goal, judged
 from .in_turn import Measured, in_turn
-from .process import machine, serve
+from .process import serve
 
 RUNS = 3
 """Of each case; the median counts."""
@@ -100,7 +101,7 @@ def bench_spectrum(
         "memory, contexts doubled": gram.memory_bytes / half.memory_bytes,
     }
     return {
-        "machine": machine(),
+        "machine": machine(device),
         "shape": [T, M],
         "cases": {name: case.to_dict() for name, case in cases.items()},
         "rates": {"syrk": T * M**2 / seconds["syrk rate"] / 1e9, "gemm": 2 * T * M**2 / seconds["gemm rate"] / 1e9},

@@ -11,10 +11,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
+from ..machine import machine
 from ..progress import SILENT, Progress
 from .goals import judged
 from .in_turn import RUNS, in_turn
-from .process import machine, serve
+from .process import serve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +91,7 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
             "loss": measured[name].result["loss"],
         }
     return {
-        "machine": machine(),
+        "machine": machine(device),
         "device": device,
         "shrink": shrink,
         "cases": rows,

@@ -34,6 +34,7 @@ from ..checkpoint import (
 from ..errors import RunError, TrainingError
 from ..files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
 from ..language_model import LanguageModel
+from ..machine import machine
 from ..progress import SILENT, Progress
 from .batches import columns
 from .config import RunConfig, difference, parse
@@ -59,6 +60,8 @@ class FitResult:
     """The last of them, whose weights were averaged; 0 where averaging never started."""
     valid_perplexity: float
     """The best, that of the weights kept."""
+    machine: Mapping[str, Any]
+    """Where it was started, as `machine` tells it; nothing of a run older than that."""
 
 
 def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress: Progress = SILENT) -> FitResult:
@@ -96,7 +99,7 @@ def _fit(config: RunConfig, folder: Path, device: str, team: Team, stack: ExitSt
         model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
         if config.initial is not None:
             _start_from(Path(config.initial), model, corpus)
-        description = _describe(config, corpus, model)
+        description = _describe(config, corpus, model, device)
         if team.in_first(lambda: _prepare(folder, description, corpus, stack)):
             return result(folder)
         model.to(device)
@@ -118,6 +121,7 @@ def result(folder: str | Path) -> FitResult:
         steps=validations[-1]["step"],
         averaged_steps=validations[-1].get("averaged_steps", 0),
         valid_perplexity=min(row["valid_perplexity"] for row in validations),
+        machine=config.get("machine", {}),
     )
 
 
@@ -153,7 +157,7 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
     load_tensors_into(model, model_tensors(run.model), where=initial / MODEL)
 
 
-def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -> dict[str, Any]:
+def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel, device: str) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
     own = heads.settings(config.model.head.name)
     head = {key: value for key, value in asdict(model.head.config).items() if key in own}
@@ -174,7 +178,8 @@ def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel) -
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    return {"format": FORMAT, **values, "parameters": model.parameter_count(), "versions": versions}
+    parameters = model.parameter_count()
+    return {"format": FORMAT, **values, "parameters": parameters, "versions": versions, "machine": machine(device)}
 
 
 def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack) -> bool:
@@ -182,6 +187,25 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, 
 
     Other processes are kept off it until the stack is left.
     """
+    if _is_finished(folder, description):
+        return True
+    make_folder(folder)
+    if not stack.enter_context(only_process(folder)):
+        raise RunError(f"another process is training into {folder}: wait until it is done, or give another --out")
+    if _is_finished(folder, description):  # by the process that was there until now
+        return True
+    # From here on the folder is ours: a killed process may have left half of anything but the configuration.
+    with explain_output_errors(folder):
+        for leftover in [*unfinished(folder), *unfinished(folder / STATE)]:
+            leftover.unlink()
+    if not (folder / CONFIG).exists():
+        write_json(folder / CONFIG, description)
+    write_json(folder / VOCABULARY, list(corpus.vocabulary.tokens))
+    return False
+
+
+def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
+    """Return whether the folder holds this run, whole; `RunError` when it holds something else."""
     if (folder / CONFIG).exists():
         if differences := difference(_decisive(read_config(folder)), _decisive(json.loads(json.dumps(description)))):
             raise RunError(
@@ -193,16 +217,6 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, 
             return True
     elif folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, CONFIG)}:
         raise RunError(f"{folder} is not empty and holds no run; give another --out")
-    else:
-        make_folder(folder)
-        write_json(folder / CONFIG, description)
-    if not stack.enter_context(only_process(folder)):
-        raise RunError(f"another process is training into {folder}: wait until it is done, or give another --out")
-    # From here on the folder is ours: a killed process may have left half of anything but the configuration.
-    with explain_output_errors(folder):
-        for leftover in [*unfinished(folder), *unfinished(folder / STATE)]:
-            leftover.unlink()
-    write_json(folder / VOCABULARY, list(corpus.vocabulary.tokens))
     return False
 
 
@@ -219,7 +233,8 @@ def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
         "head": _filled(head, heads.find(head["name"]).Config, heads.settings(head["name"])),
         "backbone": _filled(backbone, backbones.find(backbone["name"]).Config, tuple(backbone)),
     }
-    return {**saved, "initial": settings["initial"], "model": model, "training": training, "versions": None}
+    told = {"versions": None, "machine": None}
+    return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
 
 
 def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...]) -> dict[str, Any]:

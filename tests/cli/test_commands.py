@@ -143,6 +143,9 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
         assert (Path("new") / name).stat().st_size > 0
     assert bottleneck("demo", "--out", "new").stdout == done.stdout
     assert "known families are demo, ptb-small" in bottleneck("demo", "--family", "huge").stderr
+    assert "give their number, at least 1, with --seeds" in bottleneck("demo", "--set", "seed=7").stderr
+    assert "choose them with --family" in bottleneck("demo", "--set", "head.name=gss").stderr
+    assert "holds no reports" in bottleneck("demo", "--reports", "new").stderr
 
 
 def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck) -> None:
@@ -150,18 +153,24 @@ def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck)
     done = bottleneck("demo", *options)
     assert done.exit_code == 0, done.stderr
     assert "± " in done.stdout
-    names = sorted(f"{head}-{seed}" for head in ("softmax", "moc", "mos", "lms-plif") for seed in (0, 1))
+    names = sorted(head + seed for head in ("softmax", "moc", "mos", "lms-plif") for seed in ("", "-1"))
     assert sorted(path.stem for path in Path("two/reports").iterdir()) == names
     report = json.loads(Path("two/reports/mos-1.json").read_text(encoding="utf-8"))
     assert (report["seed"], report["report"]["contexts"]) == (1, 60)
     settings = json.loads(Path("two/runs/mos-1/config.json").read_text(encoding="utf-8"))
     assert (settings["seed"], settings["training"]["epochs"]) == (1, 1)
     assert "adaptive" not in report
-    report = json.loads(Path("two/reports/mos-0.json").read_text(encoding="utf-8"))
+    report = json.loads(Path("two/reports/mos.json").read_text(encoding="utf-8"))
     for how in ("dynamic", "cache"):  # the same numbers as of the command
-        alone = _json(bottleneck("eval", "two/runs/mos-0", f"--{how}", "--json", "-"))
+        alone = _json(bottleneck("eval", "two/runs/mos", f"--{how}", "--json", "-"))
         assert report["adaptive"][how] == alone["perplexity"] != report["test_perplexity"]
     assert report["adaptive"]["settings"].items() <= alone["settings"].items()
+    assert report["machine"]["cores"] == os.cpu_count()
+    assert bottleneck("demo", "--reports", "two/reports").stdout == done.stdout
+    one = bottleneck("demo", "--out", "one", "--contexts", "60", "--set", "training.epochs=1")
+    assert one.exit_code == 0, one.stderr
+    assert Path("one/cdf.csv").read_bytes() == Path("two/cdf.csv").read_bytes()  # of seed 0
+    assert Path("one/runs/mos/model.safetensors").read_bytes() == Path("two/runs/mos/model.safetensors").read_bytes()
 
 
 def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from softmax_bottleneck.errors import RunError
+from softmax_bottleneck.files import only_process
 from softmax_bottleneck.training import RunConfig, fit
 from softmax_bottleneck.training.state import TrainerState, load_state, save_state
 
@@ -156,19 +157,34 @@ def test_sigkill(tmp_path: Path, configure: Configure, contents: Contents) -> No
 def test_only_one_process_trains_into_a_folder(tmp_path: Path, configure: Configure) -> None:
     config = configure(epochs=4, batch_size=1, bptt=4, save_every=10)
     (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    run = tmp_path / "run"
     with _train(tmp_path) as process:
-        while not [*(tmp_path / "run" / "trainer_state").glob("step-*")]:
+        while not [*(run / "trainer_state").glob("step-*")]:
             assert process.poll() is None, process.communicate()
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)
-        before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-        with pytest.raises(RunError, match=r"another process is training into .*run: wait until it is done, or give"):
-            fit(config, tmp_path / "run", device="cpu")
-        assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
-        process.kill()
+        try:
+            before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+            with pytest.raises(
+                RunError, match=r"another process is training into .*run: wait until it is done, or give"
+            ):
+                fit(config, run, device="cpu")
+            with pytest.raises(RunError, match="different configuration: seed"):
+                fit(config.model_copy(update={"seed": 7}), run, device="cpu")
+            assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+        finally:
+            process.kill()
         process.communicate()
-    assert fit(config, tmp_path / "run", device="cpu").steps > 10
-    assert fit(config, tmp_path / "run", device="cpu").steps > 10  # a finished one keeps nobody off
+    assert fit(config, run, device="cpu").steps > 10
+    assert fit(config, run, device="cpu").steps > 10  # a finished one keeps nobody off
+
+
+def test_a_folder_that_another_process_has_just_taken_gets_no_configuration(
+    tmp_path: Path, configure: Configure
+) -> None:
+    with only_process(tmp_path), pytest.raises(RunError, match="another process is training into"):
+        fit(configure(), tmp_path, device="cpu")
+    assert not [*tmp_path.iterdir()]
 
 
 def _train(folder: Path) -> subprocess.Popen[str]:

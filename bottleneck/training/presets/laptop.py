@@ -10,8 +10,8 @@ LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
     "moc": {"components": 4},
     "mos": {"components": 4},
-    "lms-plif": {"knots": 100_000},
     "sigsoftmax": {},
+    "lms-plif": {"knots": 100_000},
 }
 """The heads of the small presets; K = 4 keeps their models about equal in size and an hour long."""
 
@@ -20,8 +20,8 @@ PTB_SMALL: dict[str, tuple[int, str, str]] = {
     "softmax": (10, "96.2", "102"),
     "moc": (11, "95.3", "102"),
     "mos": (27, "93.5", "9,661 (1,421 to 10,000)"),
-    "lms-plif": (21, "104.2", "9,526 (1,263 to 10,000)"),
     "sigsoftmax": (11, "96.2", "111 (102 to 314)"),
+    "lms-plif": (21, "104.2", "9,526 (1,263 to 10,000)"),
 }
 """Minutes of training steps, test perplexity and rank of ``ptb-small-*``, from figures/results/ptb-small."""
 

@@ -1,17 +1,18 @@
-"""The demo's table: one seed, several seeds, adaptive scores, and the committed reports."""
+"""The demo's table: one seed, several seeds, adaptive scores, and the README's tables from the committed reports."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from softmax_bottleneck.demo_table import read, table
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.figures.heads_table import read, table
+
+ROOT = Path(__file__).parents[1]
 
 
 def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: A
         "report": {
             "embedding_size": 8,
             "bound": {"raw": 10, "centered": 9} if name == "softmax" else {"raw": None, "centered": None},
+            "source": {"head": name.removesuffix("-k3")},
             "rank": determinate,
             "rank_centered": {"value": 1_234, "low": 900, "high": 2_000, "determinate": False},
         },
@@ -40,15 +42,16 @@ def _cells(text: str) -> list[list[str]]:
 def test_one_seed_shows_the_interval_of_a_rank_that_is_not_determinate() -> None:
     head, rule, softmax = _cells(table([_report("softmax", 99.999, 10)]))
     assert head[:3] == ["model", "parameters", "test perplexity"]
-    assert [set(cell) <= {"-", ":"} for cell in rule] == [True] * len(head)
+    assert all(re.fullmatch("-+:?", cell) for cell in rule)
     assert softmax == ["softmax", "12,345", "100.00", "8", "10, 9", "10", "1,234 (900 to 2,000)", "4.500", "10"]
 
 
 def test_seeds_of_a_model_share_a_row_with_mean_deviation_and_range() -> None:
     reports = [_report("mos", value, rank, seed=k) for k, (value, rank) in enumerate([(90, 70), (92, 1_070), (97, 80)])]
     _, _, mos = _cells(table(reports))
+    ranks = ["70 to 1,070", "1,234 (900 to 2,000)"]
     # (90 + 92 + 97) / 3 = 93, and √((9 + 1 + 16) / 2) = √13.
-    assert mos == ["mos", "12,345", "93.00 ± 3.61", "8", "none", "70 to 1,070", "1,234", "4.500 ± 0.000", "10"]
+    assert mos == ["mos", "12,345", "93.00 ± 3.61", "8", "none", *ranks, "4.500 ± 0.000", "10"]
 
 
 def test_adaptive_scores_are_of_the_seeds_that_have_them() -> None:
@@ -67,16 +70,22 @@ def test_adaptive_scores_are_of_the_seeds_that_have_them() -> None:
     assert "dynamic" not in _cells(table(reports[1:]))[0]
 
 
-def test_a_folder_is_read_in_the_order_of_registry_and_seed(tmp_path: Path) -> None:
-    for name, seed in [("mos", 1), ("gss", 0), ("mos", 0), ("softmax", 0)]:
+def test_a_folder_is_read_in_the_order_of_registry_name_and_seed(tmp_path: Path) -> None:
+    for name, seed in [("mos-k3", 0), ("mos", 1), ("gss", 0), ("mos", 0), ("softmax", 0)]:
         (tmp_path / f"{name}-{seed}.json").write_text(json.dumps(_report(name, 90.0, 10, seed=seed)), encoding="utf-8")
     order = [(report["name"], report["seed"]) for report in read(tmp_path)]
-    assert order == [("softmax", 0), ("mos", 0), ("mos", 1), ("gss", 0)]
-    command = [sys.executable, "-m", "softmax_bottleneck.figures.heads_table", str(tmp_path)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert printed == table(read(tmp_path)) + "\n"
+    assert order == [("softmax", 0), ("mos", 0), ("mos", 1), ("mos-k3", 0), ("gss", 0)]
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "mos"}', json.dumps(_report("no-head", 90.0, 10))])
+def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"holds no reports; 'bottleneck demo --out DIR' writes them"):
         read(tmp_path)
+    (tmp_path / "other.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"other\.json is no report of 'bottleneck demo'"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["demo", "ptb-small"])
+def test_the_readmes_tables_are_those_of_the_committed_reports(family: str) -> None:
+    assert table(read(ROOT / "figures" / "results" / family)) in (ROOT / "README.md").read_text(encoding="utf-8")

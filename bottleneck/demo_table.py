@@ -1,25 +1,43 @@
-"""The demo's table, one row an output layer: what MoS tables 1, 6 and 11 and LMS table 1 compare, on small models."""
+"""The demo's table, one row an output layer, from the reports it keeps."""
 
 from __future__ import annotations
 
 import json
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.heads import REGISTRY
+from .errors import ConfigurationError
+from .heads import REGISTRY
 
 Report = Mapping[str, Any]
+
+
+def read(folder: Path) -> list[Report]:
+    """Return the reports in a folder, in the order of the heads' registry, of their names and of their seeds.
+
+    Raises:
+        ConfigurationError: there are none, or other files among them.
+    """
+    reports = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            order = [*REGISTRY].index(report["report"]["source"]["head"]), report["name"], report.get("seed", 0)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path} is no report of 'bottleneck demo'; name a folder of such") from error
+        reports.append((order, report))
+    if not reports:
+        raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
+    return [report for _, report in sorted(reports, key=lambda one: one[0])]
 
 
 def table(reports: Sequence[Report]) -> str:
     """Return reports as a Markdown table, those of one model together.
 
     Of several seeds, perplexities and divergences are shown as mean ± standard deviation, and ranks from the least to
-    the largest; of one, a rank that is not determinate with those of tolerances ten times larger and smaller. Adaptive
+    the largest; where one of them is not determinate, with those of tolerances ten times larger and smaller. Adaptive
     scores are of the seeds that have them.
 
     Args:
@@ -30,7 +48,7 @@ def table(reports: Sequence[Report]) -> str:
         by_name.setdefault(report["name"], []).append(report)
     adaptive = any("adaptive" in report for report in reports)
     lines = [_head(adaptive=adaptive), *(_line(name, some, adaptive=adaptive) for name, some in by_name.items())]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    widths = [max(2, *(len(line[column]) for line in lines)) for column in range(len(lines[0]))]
     lines.insert(1, [f"{'-' * (width - 1)}:" if column else "-" * width for column, width in enumerate(widths)])
     return "\n".join(
         "| "
@@ -74,20 +92,8 @@ def _mean(values: Sequence[float], form: str) -> str:
 
 
 def _rank(ranks: Sequence[Report]) -> str:
-    if len(ranks) == 1 and not ranks[0]["determinate"]:
-        return "{value:,} ({low:,} to {high:,})".format(**ranks[0])
-    values = sorted(rank["value"] for rank in ranks)
-    return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
-
-
-def read(folder: Path) -> list[Report]:
-    """Return the reports in a folder, in the order of the heads' registry and of their seeds."""
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
-    if not reports:
-        raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
-    order = [*REGISTRY]
-    return sorted(reports, key=lambda report: (order.index(report["name"]), report.get("seed", 0)))
-
-
-if __name__ == "__main__":
-    sys.stdout.write(table(read(Path(sys.argv[1]))) + "\n")
+    values = sorted({rank["value"] for rank in ranks})
+    text = f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
+    if all(rank["determinate"] for rank in ranks):
+        return text
+    return f"{text} ({min(rank['low'] for rank in ranks):,} to {max(rank['high'] for rank in ranks):,})"
