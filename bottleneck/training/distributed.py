@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BottleneckError, ConfigurationError, TrainingError
-from ..spectrum.processes import launched
+from ..spectrum.processes import Processes, launched
 
 Result = TypeVar("Result")
 
@@ -22,6 +23,8 @@ class Team:
 
     index: int = 0
     count: int = 1
+    processes: Processes = field(default_factory=Processes)
+    """What the launcher started; it knows the group that waits long, and lets go of it in time."""
 
     @property
     def first(self) -> bool:
@@ -61,7 +64,10 @@ class Team:
         return values
 
     def in_first(self, work: Callable[[], Result]) -> Result:
-        """Do something in the first process; return its result, or raise its error, in all of them."""
+        """Do something in the first process; return its result, or raise its error, in all of them.
+
+        The others wait as long as it takes: a validation may take longer than a process that is gone is waited for.
+        """
         if self.count == 1:
             return work()
         outcome: list[Any] = [None, None]
@@ -70,7 +76,7 @@ class Team:
                 outcome[0] = work()
             except BottleneckError as error:
                 outcome[1] = error
-        torch.distributed.broadcast_object_list(outcome, src=0)
+        torch.distributed.broadcast_object_list(outcome, src=0, group=self.processes.patient)
         if outcome[1] is not None:
             raise outcome[1]
         result: Result = outcome[0]
@@ -82,14 +88,19 @@ def team() -> Iterator[Team]:
     """Join the processes that ``torchrun`` started while the block runs; without it this one trains alone."""
     with launched() as processes:
         try:
-            yield Team(processes.index, processes.count)
+            yield Team(processes.index, processes.count, processes)
         except RuntimeError as error:
             if processes.count == 1 or not _is_communication(error):
                 raise
             raise TrainingError(
-                f"another process of this training is gone ({str(error).splitlines()[0]}); what was saved is whole: "
-                "start all of them again to continue"
+                f"another process of this training is gone ({_reason(error)}); what was saved is whole: start all of "
+                "them again to continue"
             ) from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return a library's first sentence, without the place in its source that gloo begins with."""
+    return re.sub(r"^\[\S*\] *", "", str(error).splitlines()[0]).partition(". ")[0]
 
 
 def _is_communication(error: RuntimeError) -> bool:

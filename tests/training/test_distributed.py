@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.errors import ConfigurationError, RunError
 from softmax_bottleneck.training import RunConfig, fit
 from softmax_bottleneck.training.distributed import Team
 
@@ -29,6 +31,16 @@ try:
 finally:
     threads = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
     assert not any("gloo" in name for name in threads), f"at the interpreter's end there were still {threads}"
+"""
+SLOW = """
+import functools, time
+from softmax_bottleneck.training import distributed, loop
+distributed.launched = functools.partial(distributed.launched, seconds=3)
+validate = loop.Loop._validate
+def slow(self, *rest):
+    time.sleep(5)
+    return validate(self, *rest)
+loop.Loop._validate = slow
 """
 DIES = """
 import os
@@ -94,6 +106,46 @@ def test_a_process_that_dies_ends_all_and_the_run_continues(
         done = _launch(tmp_path, config, out)
         assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_validation_may_take_longer_than_a_lost_process_is_waited_for(tmp_path: Path, configure: Configure) -> None:
+    done = _launch(tmp_path, configure(epochs=1), "run", before=SLOW)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_survivor_says_what_to_do_and_another_number_of_processes_is_refused(
+    tmp_path: Path, configure: Configure
+) -> None:
+    """Two processes without a launcher, which would end the survivor before it says anything."""
+    config = configure()
+    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    program = DIES + "from softmax_bottleneck.cli import main\nmain()\n"
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "program.py", "train", "--config", "config.json", "--out", "run", "--device", "cpu"]
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**ENVIRONMENT, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    survivor, other = (process.communicate(timeout=60)[1] for process in processes)
+    assert [process.returncode for process in processes] == [1, 9], survivor + other
+    assert re.search(
+        r"^Error: another process of this training is gone \([^/]*\); what was saved is whole: start all of them again "
+        r"to continue$",
+        survivor,
+        re.MULTILINE,
+    )
+    with pytest.raises(RunError, match="of 2 processes, not 1"):
+        fit(config, tmp_path / "run", device="cpu")
 
 
 def test_columns_that_cannot_be_shared() -> None:
