@@ -27,7 +27,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
     if not found or min(int(found[1]) // 2, int(found[2])) < 1:
         raise click.BadParameter(f"{shape!r} is no shape; write it as 20000x5000", param_hint="--shape")
     from softmax_bottleneck.bench import bench_spectrum
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     rows, columns = int(found[1]), int(found[2])
@@ -50,7 +50,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
 def heads(only: str, shrink: int, device: str, json_to: str | None) -> None:
     """Time every output layer's training step against its plain formulation: minutes at full size."""
     from softmax_bottleneck.bench import bench_heads
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     names = [name.strip() for name in only.split(",") if name.strip()]
@@ -74,7 +74,7 @@ def heads(only: str, shrink: int, device: str, json_to: str | None) -> None:
 def training(shrink: int, device: str, json_to: str | None) -> None:
     """Time the training step of the papers' Softmax and MoS models against plain torch: minutes at full size."""
     from softmax_bottleneck.bench import bench_training
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     values = bench_training(device=resolve_device(device), shrink=shrink, progress=progress())

@@ -51,7 +51,7 @@ def command(
     Face models with one tokenizer, or stores dumped from them.
     """
     from softmax_bottleneck.logprobs import compare, open_source
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     opened = [

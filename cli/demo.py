@@ -46,7 +46,7 @@ def command(
         click.echo(table(read(reports)))
         return
     from softmax_bottleneck.demo import Study, run
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     study = Study(family=family, seeds=seeds, settings=settings, contexts=contexts, adaptive=adaptive)
     click.echo(run(out, study, device=resolve_device(device), progress=progress()))

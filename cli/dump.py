@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Write the matrix of log-probabilities to a Zarr store, block by block; a killed dump continues."""
     from softmax_bottleneck.logprobs import dump, open_source
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     opened = open_source(
         source,

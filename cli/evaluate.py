@@ -59,8 +59,8 @@ def command(
     from softmax_bottleneck.evaluation import Cache, Dynamic, cached_scores, dynamic_scores, evaluate_source
     from softmax_bottleneck.logprobs import open_source
     from softmax_bottleneck.logprobs.sources.ngram import is_ngram
+    from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.training import evaluate
-    from softmax_bottleneck.training.fit import resolve_device
 
     check_outputs(json_to)
     settings: dict[str, Any] = {}

@@ -57,7 +57,7 @@ def command(
     model.
     """
     from softmax_bottleneck.logprobs import gradient, open_source
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     started = time.monotonic()

@@ -56,7 +56,7 @@ def command(
     if pairs != "all" and not pairs.isdecimal():
         raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number", param_hint="--pairs")
     from softmax_bottleneck.logprobs import kld, open_source
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     started = time.monotonic()

@@ -89,8 +89,8 @@ def command(
     """
     from softmax_bottleneck import spectrum
     from softmax_bottleneck.logprobs import estimate_cost, open_source, rank
+    from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.progress import SILENT
-    from softmax_bottleneck.training.fit import resolve_device
 
     check_outputs(json_to, save_spectrum)
     if dry_run:

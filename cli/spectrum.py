@@ -50,9 +50,9 @@ def command(
     """
     from softmax_bottleneck.figures import mos_figure_1
     from softmax_bottleneck.logprobs import rank
+    from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.plotting import check_format
     from softmax_bottleneck.spectrum import load_spectrum
-    from softmax_bottleneck.training.fit import resolve_device
 
     check_format(out)
     check_outputs(out)

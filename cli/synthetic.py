@@ -79,7 +79,7 @@ def command(
     """
     from softmax_bottleneck import synthetic
     from softmax_bottleneck.figures import lms_synthetic
-    from softmax_bottleneck.training.fit import resolve_device
+    from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
     chosen = synthetic.preset(preset_name)
@@ -93,18 +93,17 @@ def command(
         contexts=chosen.contexts if contexts is None else contexts,
         fit=synthetic.FitConfig(cycles=cycles),
     )
-    device, folder = resolve_device(device), out / "cells"
+    folder = out / "cells"
     if dry_run:
         emit(_listed(cells, folder), "\n".join(_lines(cells, folder, max_memory)), json_to)
     elif profiled:
         found = synthetic.profile(
-            cells[0].blocks(device), dim=cells[0].dim, models=_models(cells), max_memory=max_memory
+            cells[0].blocks(resolve_device(device)), dim=cells[0].dim, models=_models(cells), max_memory=max_memory
         )
         emit(found, _profile_text(found), json_to)
     elif launcher == "slurm":
-        missing = [cell for cell in cells if not (folder / f"{cell.name}.json").exists()]
         jobs = synthetic.submit(
-            missing, folder.absolute(), device=device, max_memory=max_memory, parameters=_parameters(settings)
+            cells, folder.absolute(), device=device, max_memory=max_memory, parameters=_parameters(settings)
         )
         emit(
             {"jobs": jobs},
@@ -113,7 +112,12 @@ def command(
         )
     else:
         results = synthetic.run_grid(
-            cells, folder, device=device, max_memory=max_memory, processes=processes, progress=progress()
+            cells,
+            folder,
+            device=resolve_device(device),
+            max_memory=max_memory,
+            processes=processes,
+            progress=progress(),
         )
         figures = lms_synthetic.save_both(results, out)
         values = {"alpha": alpha, "contexts": cells[0].contexts, "cells": results, "version": __version__}

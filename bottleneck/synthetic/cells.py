@@ -73,8 +73,8 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
 
     Returns:
         What decides it (``model``, ``alpha``, ``vocab``, ``dim``, ``contexts``, ``seed``), `Fit` without its tensors,
-        `Evaluation`, and what `matrices` and `reachable` return under their names. Where the fit diverged all measures
-        are ``None``.
+        `Evaluation`, and what `matrices` and `reachable` return under their names. Where the fit diverged, or ended
+        more than twice as far from P* as the uniform distribution is, all measures are ``None``.
     """
     head = build(cell.model, vocab=cell.vocab, dim=cell.dim, seed=cell.seed, device=device)
     blocks = cell.blocks(device)
@@ -94,9 +94,12 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
     measures: Result = dict.fromkeys(("mode_match", "kl", "top_overlap", "entropy"))
     if fitted.diverged:
         return {**which, **measures, **how, "matrices": None, "reachable": None}
-    measures |= asdict(evaluate(head, fitted.contexts, blocks))
-    if not math.isfinite(measures["kl"]):
-        return {**which, **dict.fromkeys(measures), **how, "diverged": True, "matrices": None, "reachable": None}
+    found = asdict(evaluate(head, fitted.contexts, blocks))
+    uniform = math.log(cell.vocab) - found["entropy"]
+    if not (math.isfinite(how["gradient_norm"]) and found["kl"] <= 2 * uniform + cell.fit.negligible):
+        how |= {"diverged": True, "converged": False, "gradient_norm": None}
+        return {**which, **measures, **how, "matrices": None, "reachable": None}
+    measures |= found
     return {
         **which,
         **measures,

@@ -17,6 +17,7 @@ import torch
 
 from ..errors import BottleneckError, ConfigurationError
 from ..files import make_folder
+from ..machine import resolve_device
 from ..progress import SILENT, Progress
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
@@ -90,7 +91,7 @@ def run_grid(
         BottleneckError: when a worker process dies.
     """
     make_folder(folder)
-    done = {cell: result for cell in cells if (result := read(cell, folder, progress.line)) is not None}
+    done = finished(cells, folder, progress)
     missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
     if done:
         progress.line(f"{len(done)} of {len(done) + len(missing)} cells are in {folder} already")
@@ -103,11 +104,16 @@ def run_grid(
     return [done[cell] for cell in cells]
 
 
+def finished(cells: Iterable[Cell], folder: Path, progress: Progress = SILENT) -> dict[Cell, Result]:
+    """Return the results that ``folder`` holds; of files that were damaged or changed ``progress`` hears."""
+    return {cell: result for cell in cells if (result := read(cell, folder, progress.line)) is not None}
+
+
 def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
-    """Return a cell's result: what the folder holds, or a new one, written to it."""
+    """Return a cell's result: what the folder holds, or a new one, written to it; ``auto`` is this machine's device."""
     found = read(cell, folder, lambda text: None)
     if found is None:
-        found = run(cell, device=device, max_memory=max_memory)
+        found = run(cell, device=resolve_device(device), max_memory=max_memory)
         write(cell, found, make_folder(folder))
     return found
 
@@ -116,7 +122,8 @@ def _processes(cells: Sequence[Cell], max_memory: int) -> int:
     if not cells:
         return 1
     largest = max(memory(cell, max_memory=max_memory) for cell in cells)
-    return max(1, min(len(os.sched_getaffinity(0)), psutil.virtual_memory().available // largest))
+    cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
+    return max(1, min(cores, psutil.virtual_memory().available // largest))
 
 
 def _completed(

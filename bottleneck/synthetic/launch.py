@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ConfigurationError
 from ..files import make_folder
 from .cells import Cell
-from .grid import work
+from .grid import finished, work
 from .targets import DEFAULT_MEMORY
 
 
@@ -21,12 +21,12 @@ def submit(
     max_memory: int = DEFAULT_MEMORY,
     parameters: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Submit one job a cell and return the jobs' numbers; they write the same files that `run_grid` reads.
+    """Submit one job a cell that is not there yet and return the jobs' numbers; they write what `run_grid` reads.
 
     Args:
-        cells: what to run; a job whose cell is there already ends at once.
+        cells: what to run.
         folder: of the cells' files, seen by all machines; Slurm's own output goes to ``folder/slurm``.
-        device: of the fits.
+        device: of the fits, as ``--device`` has it; ``"auto"`` is that of the machine where a job runs.
         max_memory: bytes of P* a cell may keep.
         parameters: of submitit's executor, as in ``{"slurm_partition": "gpu", "timeout_min": 60}``.
 
@@ -35,6 +35,7 @@ def submit(
     """
     try:
         import submitit
+        from submitit.core.utils import FailedJobError
     except ImportError as error:
         raise ConfigurationError(
             "--launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
@@ -43,8 +44,13 @@ def submit(
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster="slurm")
         executor.update_parameters(name="bottleneck-synthetic", **(parameters or {}))
-    except (RuntimeError, NameError, ValueError, TypeError, AssertionError) as error:
-        raise ConfigurationError(f"cells cannot be submitted to Slurm from here: {error}") from error
-    count = len(cells)
-    jobs = executor.map_array(work, cells, [folder] * count, [device] * count, [max_memory] * count)
+        there = finished(cells, folder)
+        missing = [cell for cell in dict.fromkeys(cells) if cell not in there]
+        if not missing:
+            return []
+        count = len(missing)
+        jobs = executor.map_array(work, missing, [folder] * count, [device] * count, [max_memory] * count)
+    except (RuntimeError, NameError, ValueError, TypeError, AssertionError, FailedJobError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"cells cannot be submitted to Slurm from here: {reason}") from error
     return [str(job.job_id) for job in jobs]

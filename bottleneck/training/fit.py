@@ -31,10 +31,10 @@ from ..checkpoint import (
     read_tensors,
     write_complete,
 )
-from ..errors import RunError, TrainingError
+from ..errors import RunError
 from ..files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
 from ..language_model import LanguageModel
-from ..machine import machine
+from ..machine import machine, resolve_device
 from ..progress import SILENT, Progress
 from .batches import columns
 from .config import RunConfig, difference, parse
@@ -127,15 +127,6 @@ def result(folder: str | Path) -> FitResult:
 
 def _rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(row) for row in file.read_text(encoding="utf-8").splitlines()]
-
-
-def resolve_device(device: str) -> str:
-    """Return ``"cpu"`` or ``"cuda"``; `TrainingError` when CUDA is asked for and not there."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise TrainingError("CUDA was asked for, but torch sees no CUDA device; use --device cpu")
-    return device
 
 
 def configuration_of(saved: Mapping[str, Any]) -> RunConfig:

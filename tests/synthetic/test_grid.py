@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -159,10 +160,16 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run_grid([CELL], tmp_path)
 
 
-def test_a_divergence_does_not_stop_the_grid(tmp_path: Path) -> None:
-    wild = replace(CELL, fit=FitConfig(context_rate=1e30, embedding_rate=1e30))
-    broken, fine = run_grid([wild, CELL], tmp_path, processes=1)
+@pytest.mark.parametrize(
+    ("rate", "model"), [(1e2, "softmax"), (1e2, "mos"), *product([1e10, 1e30], ["softmax", "mos", "lms-plif"])]
+)
+def test_a_divergence_does_not_stop_the_grid(rate: float, model: str, tmp_path: Path) -> None:
+    """To a number, to one whose gradient is none, and to none."""
+    config = FitConfig(first_cycle=3, cycles=3, context_rate=rate, embedding_rate=rate, function_rate=rate)
+    wild = replace(CELL, model=model, fit=config)
+    broken, fine = run_grid([wild, replace(CELL, model=model)], tmp_path, processes=1)
     assert (broken["diverged"], broken["kl"], broken["mode_match"], broken["reachable"]) == (True, None, None, None)
+    assert (broken["converged"], broken["gradient_norm"]) == (False, None)
     assert not fine["diverged"]
     assert "diverged" in table([broken])
     summary = summarize([broken, fine])

@@ -60,6 +60,21 @@ def test_jobs_write_the_cells_that_the_grid_reads(tmp_path: Path, slurm: Path) -
     assert {file.name: file.stat().st_mtime_ns for file in out.glob("*.json")} == before
 
 
+def test_only_cells_that_are_not_there_whole_are_submitted(tmp_path: Path, slurm: Path) -> None:
+    cells = grid(["softmax"], [0.1], [12], [2, 3, 4], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
+    run_grid(cells[:2], tmp_path, processes=1)
+    (tmp_path / f"{cells[1].name}.json").write_text("{", encoding="utf-8")
+    assert submit(cells, tmp_path, device="auto") == ["77_0", "77_1"]
+    assert submit(cells[:1], tmp_path) == []
+
+
+def test_a_refused_submission(tmp_path: Path, slurm: Path) -> None:
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 'invalid partition specified' >&2\nexit 1\n", encoding="utf-8")
+    cells = grid(["softmax"], [0.1], [12], [2, 3], 1, contexts=20)
+    with pytest.raises(ConfigurationError, match=r"cannot be submitted to Slurm from here: .*invalid partition"):
+        submit(cells, tmp_path, device="cuda")  # of the machines that run them: none is asked for here
+
+
 def test_unknown_parameters(tmp_path: Path, slurm: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be submitted to Slurm from here: .*nonsense"):
         submit([], tmp_path, parameters={"nonsense": 1})

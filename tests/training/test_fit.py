@@ -16,11 +16,12 @@ import pytest
 import torch
 
 from softmax_bottleneck import checkpoint, corpora, heads
-from softmax_bottleneck.errors import OutputError, RunError, TrainingError
+from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError, TrainingError
 from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.machine import resolve_device
 from softmax_bottleneck.progress import Progress
 from softmax_bottleneck.training import RunConfig, evaluate, fit
-from softmax_bottleneck.training.fit import configuration_of, resolve_device
+from softmax_bottleneck.training.fit import configuration_of
 from softmax_bottleneck.training.optimizer import learning_rate
 
 Configure = Callable[..., RunConfig]
@@ -243,7 +244,7 @@ def test_a_text_too_short_leaves_no_folder(tmp_path: Path, configure: Configure)
 
 def test_no_cuda_leaves_no_folder(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(TrainingError, match="torch sees no CUDA device; use --device cpu"):
+    with pytest.raises(ConfigurationError, match="torch sees no CUDA device; use --device cpu"):
         fit(configure(), tmp_path / "run", device="cuda")
     assert not (tmp_path / "run").exists()
     assert resolve_device("auto") == resolve_device("cpu") == "cpu"
