@@ -12,13 +12,14 @@ import torch
 
 
 @contextmanager
-def full_precision() -> Iterator[None]:
-    """Switch TF32, autocast and gradients off inside the block and restore what was found."""
+def full_precision(*, gradients: bool = False) -> Iterator[None]:
+    """Switch TF32, autocast and, unless they are wanted, gradients off inside the block; restore what was found."""
     switches = _switches()
     try:
         for each in switches:
             each.set(each.full)
-        with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        autocast = torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False)
+        with torch.set_grad_enabled(gradients and torch.is_grad_enabled()), autocast[0], autocast[1]:
             yield
     finally:
         for each in switches:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from ..full_precision import full_precision
 from ..language_model import LanguageModel
 
 
@@ -14,6 +15,7 @@ from ..language_model import LanguageModel
 def differentiable(model: LanguageModel) -> Iterator[list[nn.Parameter]]:
     """Yield the parameters that are learned, the model in eval mode and ready for backward passes inside the block.
 
+    Inside it products are made in full precision, as in all that is measured.
     cuDNN has no backward pass for recurrent layers in eval mode, so they are in training mode with their own dropout
     at zero. The modes, and the gradients' absence, are put back.
     """
@@ -26,7 +28,8 @@ def differentiable(model: LanguageModel) -> Iterator[list[nn.Parameter]]:
         for module in recurrent:
             module.train()
             module.dropout = 0.0
-        yield parameters
+        with full_precision(gradients=True):
+            yield parameters
     finally:
         for module, dropout in zip(recurrent, dropouts, strict=True):
             module.dropout = dropout

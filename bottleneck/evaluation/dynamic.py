@@ -16,6 +16,9 @@ from ..training.evaluate import Evaluation, perplexity_of
 from .differentiable import differentiable
 from .statistics import GradientStatistics
 
+MOST_NATS = 700
+"""A token's mean loss beyond which there is no perplexity in float64."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamic:
@@ -67,7 +70,7 @@ def dynamic_evaluate(
         progress: where to report.
 
     Raises:
-        TrainingError: the text is too short, or the loss is not finite.
+        TrainingError: the text is too short, or the loss grows beyond any perplexity.
 
     References:
         Krause, Kahembwe, Murray and Renals 2018, "Dynamic Evaluation of Neural Sequence Models", eq. 5 to 8.
@@ -86,6 +89,11 @@ def dynamic_evaluate(
                 state = tuple(tensor.detach() for tensor in after)
                 nll = model.head.nll(hidden, targets)
                 total += nll.item() * len(targets)
+                if not total <= MOST_NATS * (len(text) - 1):
+                    raise TrainingError(
+                        f"dynamic evaluation went astray by token {start + len(targets)}: lower --learning-rate (now "
+                        f"{settings.learning_rate:g}) or raise --epsilon (now {settings.epsilon:g})"
+                    )
                 nll.backward()
                 update()
                 bar.advance(len(targets))

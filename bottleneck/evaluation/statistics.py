@@ -65,16 +65,18 @@ def gradient_statistics(
     Args:
         model: nothing of it is dropped, its weight drop included.
         ids: int64, (N,), of the training text.
-        batch_size: parallel texts; 100 in Krause et al. 2018 and in the MoS paper's table 9.
+        batch_size: parallel texts; 100 in Krause et al. 2018 and in the MoS paper's table 9. Fewer of a text that is
+            too short for as many.
         bptt: tokens of a batch's stretches; 5 in Krause et al. 2018.
         file: where they are kept; read from there when it holds those of the same ``identity`` and sizes.
         identity: of model and text, a hash.
         progress: where to report.
 
     Raises:
-        TrainingError: the text is too short for a batch.
+        TrainingError: the text has fewer than two tokens.
         OutputError: the file cannot be written.
     """
+    batch_size = max(1, min(batch_size, len(ids) // 2))
     description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
     if file is not None and (kept := _read(file, description)) is not None:
         return kept

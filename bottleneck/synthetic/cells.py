@@ -96,7 +96,8 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
         return {**which, **measures, **how, "matrices": None, "reachable": None}
     found = asdict(evaluate(head, fitted.contexts, blocks))
     uniform = math.log(cell.vocab) - found["entropy"]
-    if not (math.isfinite(how["gradient_norm"]) and found["kl"] <= 2 * uniform + cell.fit.negligible):
+    norm = math.inf if fitted.gradient_norm is None else fitted.gradient_norm
+    if not (math.isfinite(norm) and found["kl"] <= 2 * uniform + cell.fit.negligible):
         how |= {"diverged": True, "converged": False, "gradient_norm": None}
         return {**which, **measures, **how, "matrices": None, "reachable": None}
     measures |= found
