@@ -133,15 +133,20 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def load(path: str | Path) -> Run:
+def load(path: str | Path, *, unfinished: bool = False) -> Run:
     """Read a finished run and check every file against the hashes in ``COMPLETE``.
+
+    Args:
+        path: the run's folder.
+        unfinished: whether a run that has not ended is taken as well, with its best weights so far.
 
     Raises:
         RunError: when the folder is missing, unfinished, changed, or another tool's.
     """
     path = Path(path)
     config = read_config(path)
-    check_hashes(path)
+    if not (unfinished and (path / MODEL).exists() and not (path / COMPLETE).exists()):
+        check_hashes(path)
     try:
         vocabulary = Vocabulary(tuple(json.loads((path / VOCABULARY).read_text(encoding="utf-8"))))
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, only to be replaced

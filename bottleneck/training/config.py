@@ -79,7 +79,7 @@ class RunConfig(_Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     initial: str | None = None
-    """A finished run of the same model whose weights training starts from; ``None`` draws them."""
+    """A run of the same model whose best weights training starts from; ``None`` draws them."""
 
 
 def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:

@@ -138,8 +138,8 @@ def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
 
 
 def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> None:
-    """Give a model the weights of a finished run."""
-    run = load(initial)
+    """Give a model the best weights of a run."""
+    run = load(initial, unfinished=True)
     if run.vocabulary.tokens != corpus.vocabulary.tokens:
         raise RunError(
             f"the run {initial} was trained with another vocabulary than that of {corpus.name}; start from a run on "

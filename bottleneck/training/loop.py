@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..backbones import State
 from ..checkpoint import METRICS, MODEL, TIMING, save_model
 from ..corpora import Corpus
 from ..errors import TrainingError
@@ -27,6 +28,9 @@ from .evaluate import evaluate, perplexity_of
 from .objective import Objective, accumulate
 from .state import TrainerState, load_state, random_states, save_state
 from .triggers import is_non_monotone, starts_averaging, validated_after
+
+EXPLODED = 20
+"""A loss so many times that of the uniform distribution does not come down again."""
 
 
 class Loop:
@@ -80,8 +84,9 @@ class Loop:
         Raises:
             TrainingError: the loss or the gradient is not finite, or memory does not suffice; what was saved is whole.
         """
-        while self.state.epoch < self.settings.epochs and not self._is_to_stop():
-            self._epoch()
+        with self._in_memory():
+            while self.state.epoch < self.settings.epochs and not self._is_to_stop():
+                self._epoch()
         if self.team.first:
             write_metrics(self.folder, self.state.metrics)
 
@@ -135,7 +140,8 @@ class Loop:
             rate *= len(inputs) / settings.bptt
         optimizers.set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
-        nll, self.carried = self._gradient(inputs.to(self.device), targets.to(self.device), self.carried)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
+        nll, self.carried = accumulate(self.objective, inputs, targets, self.carried, columns=settings.micro_batch_size)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
         value = self._finite(self.team.mean(nll), norm)
         self.optimizer.step()
@@ -148,30 +154,42 @@ class Loop:
         bar.advance(1, f"loss {state.loss_sum / state.loss_tokens:.3f}")
         return rate
 
-    def _gradient(self, inputs: Tensor, targets: Tensor, carried: State) -> tuple[Tensor, State]:
-        columns = self.settings.micro_batch_size
+    @contextmanager
+    def _in_memory(self) -> Iterator[None]:
+        """Say what to do where memory does not suffice."""
         try:
-            return accumulate(self.objective, inputs, targets, carried, columns=columns)
+            yield
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and not _is_out_of_memory(error):
                 raise
-            smaller = max(1, min(columns or inputs.shape[1], inputs.shape[1]) // 2)
+        else:
+            return
+        columns = min(self.settings.micro_batch_size or self.data.shape[1], self.data.shape[1])
+        remedy = (
+            f"give the same command with --set training.micro_batch_size={columns // 2}, which adds up the gradients "
+            "of so many columns"
+            if columns > 1
+            else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
+        )
         raise TrainingError(
-            f"out of memory at step {self.state.step}; the last saved state is kept in {self.folder}: give the same "
-            f"command with --set training.micro_batch_size={smaller}, which adds the gradients of so many columns up"
+            f"out of memory at step {self.state.step}; what was saved is kept in {self.folder}: {remedy}"
         )
 
     def _finite(self, nll: Tensor, norm: Tensor) -> float:
         """Return the loss as a number; both of a step's numbers come over from the device at once."""
         value, length = torch.stack([nll, norm.to(nll)]).tolist()
-        for what, number in (("loss", value), ("gradient's norm", length)):
-            if not math.isfinite(number):
+        most = EXPLODED * max(1.0, math.log(self.model.head.vocab_size))
+        for what, number, limit in (("loss", value, most), ("gradient's norm", length, math.inf)):
+            if not (math.isfinite(number) and number <= limit):
                 optimizer = self.settings.optimizer
-                raise TrainingError(
-                    f"the {what} became {number} at step {self.state.step}; the last saved state is kept in "
+                text = (
+                    f"the {what} became {number:g} at step {self.state.step}; the last saved state is kept in "
                     f"{self.folder}: lower training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or "
                     f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
                 )
+                if (self.folder / MODEL).exists():
+                    text += f"; --set initial={self.folder} starts from its best weights"
+                raise TrainingError(text)
         return float(value)
 
     def _check(self, rate: float, *, epochs: int) -> None:

@@ -251,13 +251,13 @@ def test_no_cuda_leaves_no_folder(tmp_path: Path, configure: Configure, monkeypa
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos", "lms-plif"])
-def test_a_loss_that_is_not_finite(head: str, tmp_path: Path, configure: Configure) -> None:
+def test_a_loss_that_is_not_finite_or_absurd(head: str, tmp_path: Path, configure: Configure) -> None:
     settings = {"knots": 100} if head == "lms-plif" else {}
     config = configure(
         head={"name": head, **settings}, save_every=1, optimizer={"learning_rate": 1e30, "warmup_steps": 0}
     )
     text = (
-        r"became (nan|inf) at step \d+; the last saved state is kept in .*: lower training\.optimizer\.learning_rate "
+        r"became (nan|inf|\d\S*) at step \d+; the last saved state is kept in .*: lower training\.optimizer\.learning_rate "
         r"\(now 1e\+30\) or training\.optimizer\.clip \(now 1\)"
     )
     with pytest.raises(TrainingError, match=text):
@@ -267,6 +267,30 @@ def test_a_loss_that_is_not_finite(head: str, tmp_path: Path, configure: Configu
         fit(config, tmp_path, device="cpu")
     assert state.exists()
     assert not (tmp_path / "COMPLETE").exists()
+
+
+def test_a_loss_that_explodes_to_a_number(tmp_path: Path, configure: Configure) -> None:
+    """Some epochs go well; the step is named, and the best weights so far can be gone on from."""
+    fine = {"name": "sgd", "learning_rate": 0.5, "clip": 0.25}
+    config = configure(epochs=3, optimizer=fine)
+    step, calls = torch.optim.SGD.step, iter(range(10**6))
+    per_epoch = fit(config, tmp_path / "whole", device="cpu").steps // 3
+
+    def wild(self: torch.optim.SGD, *rest: Any) -> None:
+        if next(calls) > per_epoch:
+            self.param_groups[0]["lr"] = 1e4
+        step(self, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.SGD, "step", wild)
+        text = rf"the loss became \d[^ ]* at step {per_epoch + 2};.* --set initial=.*run starts from its best weights"
+        with pytest.raises(TrainingError, match=text):
+            fit(config, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run" / "COMPLETE").exists()
+    again = config.model_copy(update={"initial": str(tmp_path / "run")})
+    assert fit(again, tmp_path / "again", device="cpu").valid_perplexity < 30
+    with pytest.raises(RunError, match="is not finished"):
+        checkpoint.load(tmp_path / "run")
 
 
 def test_a_gradient_that_is_not_finite_is_not_applied(

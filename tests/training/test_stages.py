@@ -210,12 +210,29 @@ def test_out_of_memory_names_the_remedy_and_it_helps(
         return accumulate(objective, inputs, *rest, columns=columns)
 
     monkeypatch.setattr(loop, "accumulate", limited)
-    text = r"out of memory at step 7; the last saved state is kept in .*--set training\.micro_batch_size=2"
+    text = r"out of memory at step 7; what was saved is kept in .*--set training\.micro_batch_size=2"
     with pytest.raises(TrainingError, match=text):
         fit(configure(), tmp_path, device="cpu")
     assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
     fit(configure(micro_batch_size=2), tmp_path, device="cpu")
     assert (tmp_path / "COMPLETE").exists()
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
+@pytest.mark.parametrize(("place", "name"), [(torch.optim.AdamW, "step"), (loop, "evaluate"), (loop, "save_state")])
+def test_out_of_memory_anywhere_in_training(
+    place: Any, name: str, error: type[Exception], tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, full)
+        with pytest.raises(
+            TrainingError, match=r"out of memory at step \d+; .* with training\.bptt below \d+, into a new"
+        ):
+            fit(configure(micro_batch_size=1), tmp_path, device="cpu")
+    assert fit(configure(micro_batch_size=1), tmp_path, device="cpu").steps
 
 
 def test_an_error_that_is_not_about_memory_is_left_alone(
