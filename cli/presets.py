@@ -10,7 +10,7 @@ from .options import emit, example, json_option
 @click.command("presets", epilog=example("bottleneck presets"))
 @json_option
 def command(json_to: str | None) -> None:
-    """List the named configurations: parameters, corpus, expected cost."""
+    """List the named configurations: parameters, expected cost, expected result and its source."""
     from softmax_bottleneck.training.presets import PRESETS
 
     rows, values = [], []
@@ -29,5 +29,6 @@ def command(json_to: str | None) -> None:
             }
         )
         size = "size depends on the corpus" if parameters is None else f"{parameters / 1e6:.2f}M parameters"
-        rows.append(f"{preset.name:<24} {preset.summary}; {size}; {preset.cost}")
+        rows.append(f"{preset.name:<24} {preset.summary}; {size}; {preset.cost}\n{'':<24} expected: {preset.expected}")
+    rows.append("bottleneck train --preset NAME --out RUN trains one")
     emit({"presets": values}, "\n".join(rows), json_to)

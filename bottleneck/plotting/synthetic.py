@@ -17,7 +17,8 @@ LABELS = {"mode_match": "contexts with matching modes", "kl": "KL(P* ‖ Q) in n
 def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
     """Draw one metric against the embedding size.
 
-    The dashed line is what the softmax's fitted embeddings reach with the best context vectors.
+    The dashed line is what the softmax's fitted embeddings give with the context vectors of least KL. A hollow marker
+    stands where not all runs met the criterion of convergence.
 
     Args:
         ax: drawn into.
@@ -30,9 +31,13 @@ def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
         mean, spread = scale * rows[metric], scale * rows[f"{metric}_std"].fillna(0)
         (line,) = ax.plot(rows["dim"], mean, marker="o", markersize=3, label=str(model))
         ax.fill_between(rows["dim"], mean - spread, mean + spread, color=line.get_color(), alpha=0.25, linewidth=0)
+        unfinished = rows[rows["converged"] + rows["diverged"] < rows["seeds"]]
+        if len(unfinished):
+            style = {"color": line.get_color(), "markerfacecolor": "white", "markersize": 3, "zorder": 3}
+            ax.plot(unfinished["dim"], scale * unfinished[metric], "o", label="_not converged", **style)
         best = rows.dropna(subset=[f"best_{metric}"])
         if len(best):
-            label = f"{model}, best context vectors"
+            label = f"{model}, vectors of least KL"
             ax.plot(best["dim"], scale * best[f"best_{metric}"], "--", color="black", linewidth=1, label=label)
     ax.set_xscale("log")
     dims = sorted(summary["dim"].unique())

@@ -86,7 +86,8 @@ def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str,
     Returns:
         ``contexts``; ``pairwise_kl`` of P* over pairs of different contexts, and ``pairwise_kl_expected``,
         (M − 1)/(Mα); numerical ``rank`` and ``rank_centered`` of log Q at float64 roundoff, each with ``low`` and
-        ``high``; ``squared_error``, ‖log P* − log Q‖_F², and the bounds of `eckart_young` on it.
+        ``high``; ``squared_error``, ‖log P* − log Q‖_F², and what `eckart_young` bounds it by for a log-linear head of
+        this embedding size.
     """
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts))
     with full_precision():

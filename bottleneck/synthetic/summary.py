@@ -16,9 +16,10 @@ def summarize(results: Sequence[Result]) -> pd.DataFrame:
     """Return one row a model and size, in the order the models came.
 
     Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation over seeds (``…_std``, NaN for
-    one seed) of ``mode_match``, ``kl`` and, for linear softmaxes, ``best_kl`` and ``best_mode_match`` at the best
-    context vectors for the fitted embeddings: the fitted figure of all contexts, corrected by what better vectors
-    gained on those that were solved for; ``seeds``, ``converged``, ``diverged`` (numbers of runs), ``seconds`` (of
+    one seed) of ``mode_match``, ``kl`` and, for linear softmaxes, ``best_kl`` and ``best_mode_match`` at the context
+    vectors of least KL for the fitted embeddings: the fitted figure of all contexts, corrected by what those vectors
+    changed on the contexts that were solved for, and not below zero; ``largest_gap``, how much too large the least KL
+    of any of these may be; ``seeds``, ``converged``, ``diverged`` (numbers of runs), ``seconds`` (of
     all). Fits that diverged have no part in the means.
     """
     table = pd.DataFrame(
@@ -27,19 +28,25 @@ def summarize(results: Sequence[Result]) -> pd.DataFrame:
             "mode_match": [result["mode_match"] for result in results],
             "kl": [result["kl"] for result in results],
             **{f"best_{metric}": [_best(result, metric) for result in results] for metric in ("kl", "mode_match")},
+            "largest_gap": [result["reachable"] and result["reachable"]["largest_gap"] for result in results],
             "seeds": [1] * len(results),
             **{column: [result[column] for result in results] for column in ("converged", "diverged", "seconds")},
         }
-    ).astype(dict.fromkeys(METRICS, float))
+    ).astype(dict.fromkeys([*METRICS, "largest_gap"], float))
     groups = table.groupby(CELL, sort=False)
     means = groups[METRICS].mean().join(groups[METRICS].std().add_suffix("_std"))
     sums = groups[["seeds", "converged", "diverged", "seconds"]].sum()
-    return means.join(sums).reset_index().sort_values(CELL[:3], kind="stable", ignore_index=True)
+    return (
+        means.join(groups["largest_gap"].max())
+        .join(sums)
+        .reset_index()
+        .sort_values(CELL[:3], kind="stable", ignore_index=True)
+    )
 
 
 def _best(result: Result, metric: str) -> float | None:
     found = result["reachable"]
-    return None if found is None else result[metric] + found[metric] - found[f"fitted_{metric}"]
+    return None if found is None else max(0.0, result[metric] + found[metric] - found[f"fitted_{metric}"])
 
 
 def table(results: Sequence[Result]) -> str:
@@ -54,6 +61,7 @@ def table(results: Sequence[Result]) -> str:
             "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], 1),
             "KL": _with_spread(summary["kl"], summary["kl_std"], 3),
             "best KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else f"{value:.3f}"),
+            "gap": summary["largest_gap"].map(lambda value: "" if pd.isna(value) else f"{value:.0e}"),
             "converged": summary["converged"].astype(str) + "/" + summary["seeds"].astype(str),
             "seconds": summary["seconds"].map("{:.0f}".format),
         }

@@ -29,10 +29,11 @@ SHOWS = {2: (0.1, "mode_match"), 3: (0.1, "kl"), 6: (0.01, "mode_match"), 7: (0.
 
 
 def _cell(model: str, vocab: int, dim: int, seed: int, alpha: float, **measures: Any) -> dict[str, Any]:
-    best = {"kl": 0.5, "fitted_kl": 0.6, "mode_match": 0.35, "fitted_mode_match": 0.3}
+    best = {"kl": 0.5, "fitted_kl": 0.6, "mode_match": 0.35, "fitted_mode_match": 0.3, "largest_gap": 1e-9 * (1 + seed)}
     return {
         "model": model, "alpha": alpha, "vocab": vocab, "dim": dim, "seed": seed, "contexts": 9,
-        "mode_match": 0.1 * dim + 0.02 * seed, "kl": 1 / dim + 0.1 * seed, "converged": True, "diverged": False,
+        "mode_match": 0.1 * dim + 0.02 * seed, "kl": 1 / dim + 0.1 * seed, "diverged": False,
+        "converged": model == "softmax" or dim == 2 or seed > 0,
         "seconds": 1.0, "reachable": best if model == "softmax" else None, **measures,
     }  # fmt: skip
 
@@ -81,6 +82,7 @@ def test_each_figure_shows_its_cells(number: int, folder: Path, tmp_path: Path) 
     assert row["best_kl"] == pytest.approx(0.2)
     assert row["best_mode_match"] == pytest.approx(0.57)
     assert (row["seeds"], row["converged"]) == (3, 3)
+    assert row["largest_gap"] == pytest.approx(3e-9)
     lms = table[table["model"] == "lms"]
     assert lms["best_kl"].isna().all()
 
@@ -90,10 +92,13 @@ def test_lines_bands_and_what_is_attainable(folder: Path) -> None:
     lms_figure_2.draw(dict(zip((100, 1000), axes, strict=True)), lms_figure_2.compute(folder))
     for ax, vocab in zip(axes, ("100", "1,000"), strict=True):
         lines = {line.get_label(): line for line in ax.lines}
-        assert list(lines) == ["softmax", "softmax, best context vectors", "lms"]
+        assert list(lines) == ["softmax", "softmax, vectors of least KL", "lms", "_not converged"]
+        hollow = lines["_not converged"]
+        assert (hollow.get_xdata().tolist(), hollow.get_markerfacecolor()) == ([5], "white")
+        assert hollow.get_ydata()[0] == lines["lms"].get_ydata()[1]
         assert np.asarray(lines["softmax"].get_xdata()).tolist() == [2, 5]
         np.testing.assert_allclose(np.asarray(lines["softmax"].get_ydata(), float), [22, 52])
-        np.testing.assert_allclose(np.asarray(lines["softmax, best context vectors"].get_ydata(), float), [27, 57])
+        np.testing.assert_allclose(np.asarray(lines["softmax, vectors of least KL"].get_ydata(), float), [27, 57])
         assert len(ax.collections) == 2
         assert ax.get_title() == f"M = {vocab}"
     assert axes[1].get_legend() is not None
