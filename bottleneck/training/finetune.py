@@ -1,4 +1,4 @@
-"""The last stage of AWD-LSTM: averaged SGD from the best weights until validation no longer improves."""
+"""The last stage of AWD-LSTM: averaged steps from the best weights until validation no longer improves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from .fit import configuration_of
 
 def finetuning(run: str | Path) -> RunConfig:
     """Return the configuration that continues a finished run: its own, its weights averaged from the first step on.
+
+    The optimizer is the run's own: SGD in the papers' models, so that this is their ASGD.
 
     It stops by the same criterion that starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval.
 

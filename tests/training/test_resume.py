@@ -18,7 +18,7 @@ import torch
 
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.files import only_process
-from softmax_bottleneck.training import RunConfig, fit
+from softmax_bottleneck.training import RunConfig, finetuning, fit
 from softmax_bottleneck.training.state import TrainerState, load_state, save_state
 
 Configure = Callable[..., RunConfig]
@@ -102,6 +102,26 @@ def test_kills_with_all_that_awd_lstm_draws_and_averages(
         save_every=5,
     )
     _kill_in_turn(config, tmp_path, contents)
+
+
+def test_kills_of_the_finetuning_stage(tmp_path: Path, configure: Configure, contents: Contents) -> None:
+    """From the best weights of a run, averaged from the first step, until validation no longer improves."""
+    first = fit(
+        configure(
+            optimizer={"name": "sgd", "learning_rate": 12.0},
+            averaging={"start": "non-monotone", "interval": 0, "latest": 2},
+            validations=2,
+            precision="bfloat16",
+            epochs=4,
+            save_every=5,
+        ),
+        tmp_path / "first",
+        device="cpu",
+    )
+    config = finetuning(first.path)
+    _kill_in_turn(config, tmp_path, contents)
+    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows[0]["averaged_steps"] == rows[0]["step"]
 
 
 def _kill_in_turn(config: RunConfig, tmp_path: Path, contents: Contents) -> None:

@@ -262,13 +262,27 @@ def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Confi
         fit(configure(precision="bfloat16"), tmp_path, device="cpu")
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler's own look at it
 def test_a_step_is_compiled_where_that_is_asked_for(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiler itself takes half a minute; here it is told what to compile, and for any length of stretch."""
+    """For any length of stretch; traced in earnest and run as traced, since machine code takes half a minute to make."""
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(Objective, "compile", lambda self, **options: asked.append(options))
-    fit(configure(epochs=1), tmp_path / "plain", device="cpu")
+    compiles = Objective.compile
+
+    def traced(self: Objective, **options: Any) -> None:
+        asked.append(options)
+        compiles(self, backend="eager", **options)
+
+    monkeypatch.setattr(Objective, "compile", traced)
+    model = {
+        "backbone": {"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6]},
+        "head": {"name": "mos", "components": 2, "context_dropout": 0.3},
+    }
+    settings = {"epochs": 1, "bptt_deviation": 3.0, "averaging": {"start": "epoch"}, **model}
+    plain = fit(configure(**settings), tmp_path / "plain", device="cpu")
     assert not asked
-    fit(configure(epochs=1, compile=True), tmp_path / "compiled", device="cpu")
+    compiled = fit(configure(compile=True, **settings), tmp_path / "compiled", device="cpu")
     assert asked == [{"dynamic": True}]
+    assert compiled.test.loss == pytest.approx(plain.test.loss, rel=1e-5)
+    assert compiled.steps == plain.steps
