@@ -38,7 +38,8 @@ def command(
 
     Without a preset, a file or a run to start from, --set changes the default configuration, a small LSTM on
     python-docs. An interrupted run continues where its last saved state left it when the same command is given
-    again. Under torchrun several processes train one model, each on its share of the batch.
+    again; two at a time are refused. Under torchrun several processes train one model, each on its share of the
+    batch.
     """
     given = sum(option is not None for option in (preset, config_file, finetune))
     if given > 1 or not (given or resume or settings):

@@ -23,6 +23,13 @@ def dynamic_scores(
         split: ``"train"``, ``"valid"`` or ``"test"``.
         settings: rates; by default the MoS paper's.
         progress: where to report.
+
+    Returns:
+        Mean loss in nats, perplexity and number of the scored tokens.
+
+    Raises:
+        TrainingError: a text is too short, or the loss grows beyond any perplexity.
+        OutputError: the run's folder cannot be written.
     """
     statistics = gradient_statistics(
         run.model,
@@ -45,6 +52,12 @@ def cached_scores(
         split: ``"train"``, ``"valid"`` or ``"test"``.
         window: contexts the cache holds.
         progress: where to report.
+
+    Returns:
+        Mean loss in nats, perplexity and number of the scored tokens; the settings.
+
+    Raises:
+        TrainingError: a split is too short.
     """
     settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
     return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings

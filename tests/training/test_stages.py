@@ -266,7 +266,7 @@ def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Confi
 def test_a_step_is_compiled_where_that_is_asked_for(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For any length of stretch; traced in earnest and run as traced, since machine code takes half a minute to make."""
+    """For any length of stretch; traced in earnest and run as traced: machine code takes half a minute to make."""
     asked: list[dict[str, Any]] = []
     compiles = Objective.compile
 
