@@ -33,8 +33,8 @@ def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
         ax.fill_between(rows["dim"], mean - spread, mean + spread, color=line.get_color(), alpha=0.25, linewidth=0)
         unfinished = rows[rows["converged"] + rows["diverged"] < rows["seeds"]]
         if len(unfinished):
-            (hollow,) = ax.plot(unfinished["dim"], scale * unfinished[metric], "o", markersize=3, label="_not converged")
-            hollow.set(color=line.get_color(), markerfacecolor="white", zorder=3)
+            (hollow,) = ax.plot(unfinished["dim"], scale * unfinished[metric], "o", label="_not converged")
+            hollow.set(markersize=3, color=line.get_color(), markerfacecolor="white", zorder=3)
         best = rows.dropna(subset=[f"best_{metric}"])
         if len(best):
             label = f"{model}, vectors of least KL"
