@@ -35,10 +35,10 @@ finally:
 SLOW = """
 import functools, time
 from softmax_bottleneck.training import distributed, loop
-distributed.launched = functools.partial(distributed.launched, seconds=3)
+distributed.launched = functools.partial(distributed.launched, seconds=2)
 validate = loop.Loop._validate
 def slow(self, *rest):
-    time.sleep(5)
+    time.sleep(3.5)
     return validate(self, *rest)
 loop.Loop._validate = slow
 """
