@@ -84,6 +84,7 @@ PTB_SMALL_AWD: dict[str, tuple[int, str, str]] = {
     "mos": (18, "130.8", "2,886 (503 to 8,287)"),
     "sigsoftmax": (11, "138.4", "121 (102 to 172)"),
     "gss": (12, "140.7", "124 (101 to 203)"),
+    "lms-plif": (15, "146.6", "2,071 (260 to 9,756)"),
 }
 """Minutes of training, test perplexity and rank of seed 0 of ``ptb-small-awd-*`` with bfloat16 products, from
 figures/results/ptb-small-awd; of the heads measured so far."""
