@@ -41,11 +41,11 @@ def submit(
             "--launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
         ) from error
     logs = make_folder(folder / "slurm")
+    there = finished(cells, folder)
+    missing = [cell for cell in dict.fromkeys(cells) if cell not in there]
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster="slurm")
         executor.update_parameters(name="bottleneck-synthetic", **(parameters or {}))
-        there = finished(cells, folder)
-        missing = [cell for cell in dict.fromkeys(cells) if cell not in there]
         if not missing:
             return []
         count = len(missing)

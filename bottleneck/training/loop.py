@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -179,8 +180,8 @@ class Loop:
         """Return the loss as a number; both of a step's numbers come over from the device at once."""
         value, length = torch.stack([nll, norm.to(nll)]).tolist()
         most = EXPLODED * max(1.0, math.log(self.model.head.vocab_size))
-        for what, number, limit in (("loss", value, most), ("gradient's norm", length, math.inf)):
-            if not (math.isfinite(number) and number <= limit):
+        for what, number, limit in (("loss", value, most), ("gradient's norm", length, sys.float_info.max)):
+            if not number <= limit:  # nor is NaN
                 optimizer = self.settings.optimizer
                 text = (
                     f"the {what} became {number:g} at step {self.state.step}; the last saved state is kept in "

@@ -20,7 +20,7 @@ from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError,
 from softmax_bottleneck.language_model import LanguageModel
 from softmax_bottleneck.machine import resolve_device
 from softmax_bottleneck.progress import Progress
-from softmax_bottleneck.training import RunConfig, evaluate, fit
+from softmax_bottleneck.training import RunConfig, evaluate, fit, loop
 from softmax_bottleneck.training.fit import configuration_of
 from softmax_bottleneck.training.optimizer import learning_rate
 
@@ -291,6 +291,22 @@ def test_a_loss_that_explodes_to_a_number(tmp_path: Path, configure: Configure) 
     assert fit(again, tmp_path / "again", device="cpu").valid_perplexity < 30
     with pytest.raises(RunError, match="is not finished"):
         checkpoint.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number(
+    value: float, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accumulate, steps = loop.accumulate, iter(range(100))
+
+    def broken(*rest: Any, **options: Any) -> Any:
+        found = accumulate(*rest, **options)
+        return found._replace(nll=found.nll * (value if next(steps) == 3 else 1.0))
+
+    monkeypatch.setattr(loop, "accumulate", broken)
+    with pytest.raises(TrainingError, match=rf"the loss became {value} at step 3; the last saved state is kept"):
+        fit(configure(save_every=1), tmp_path, device="cpu")
+    assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000003.safetensors"]
 
 
 def test_a_gradient_that_is_not_finite_is_not_applied(
