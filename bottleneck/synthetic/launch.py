@@ -35,7 +35,6 @@ def submit(
     """
     try:
         import submitit
-        from submitit.core.utils import FailedJobError
     except ImportError as error:
         raise ConfigurationError(
             "--launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
@@ -50,7 +49,7 @@ def submit(
             return []
         count = len(missing)
         jobs = executor.map_array(work, missing, [folder] * count, [device] * count, [max_memory] * count)
-    except (RuntimeError, NameError, ValueError, TypeError, AssertionError, FailedJobError) as error:
+    except (RuntimeError, NameError, ValueError, TypeError, AssertionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"cells cannot be submitted to Slurm from here: {reason}") from error
     return [str(job.job_id) for job in jobs]

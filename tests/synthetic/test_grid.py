@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
 from softmax_bottleneck.progress import StreamProgress
-from softmax_bottleneck.synthetic import Cell, FitConfig, grid, run_grid, summarize, table
+from softmax_bottleneck.synthetic import Cell, FitConfig, cells, grid, run_grid, summarize, table
 from softmax_bottleneck.synthetic import grid as grid_function
 from softmax_bottleneck.synthetic.cells import read, run, write
 from softmax_bottleneck.synthetic.grid import memory, work
@@ -175,6 +176,13 @@ def test_a_divergence_does_not_stop_the_grid(rate: float, model: str, tmp_path: 
     summary = summarize([broken, fine])
     assert summary["diverged"].tolist() == [1]
     assert summary["kl"].tolist() == [fine["kl"]]
+
+
+def test_a_gradient_without_a_norm_is_a_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitting = cells.fit
+    monkeypatch.setattr(cells, "fit", lambda *a, **k: replace(fitting(*a, **k), gradient_norm=math.inf))
+    (found,) = run_grid([CELL], tmp_path, processes=1)
+    assert (found["diverged"], found["gradient_norm"], found["kl"]) == (True, None, None)
 
 
 def test_memory_grows_until_it_is_kept_no_more() -> None:
