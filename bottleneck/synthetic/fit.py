@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..allocator import keep_freed_memory
 from ..errors import ConfigurationError
 from ..heads import Head
 from .cross_entropy import cross_entropy_backward, gradient_norm
@@ -80,6 +81,8 @@ class Fit:
 def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: int = 0) -> Fit:
     """Minimize the mean cross entropy (LMS paper §5.1) over the head's parameters and one context vector a row.
 
+    The process keeps freed memory from then on (`keep_freed_memory`).
+
     Args:
         head: changed in place; on the device of the targets.
         targets: P*.
@@ -87,6 +90,7 @@ def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: 
         seed: of the starting context vectors, which are standard normal, and of the order of the batches.
     """
     config = config or FitConfig()
+    keep_freed_memory()
     started = time.perf_counter()
     state = _State(head, targets, config, torch.Generator().manual_seed(seed))
     lowest, converged, diverged = math.inf, False, False

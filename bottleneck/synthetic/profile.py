@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..allocator import keep_freed_memory
 from ..heads import Head
 from .cross_entropy import cross_entropy_backward
 from .dirichlet import DirichletBlocks
@@ -35,8 +36,9 @@ def profile(
         matrix products and one exponential a block, each product in its quickest order; ``passes``: seconds of each
         model without sampling; ``over_bare`` and ``over_softmax``: their ratios.
     """
+    keep_freed_memory()
     targets = Targets(blocks, max_memory=max_memory)
-    first = blocks.log_probs(0).exp_()
+    first = targets.probabilities(0)
     names = list(dict.fromkeys(["softmax", *models]))
     hidden = torch.randn(blocks.rows_at_once, dim, device=blocks.device)
 

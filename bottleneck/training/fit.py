@@ -14,6 +14,7 @@ import torch
 
 from .. import backbones, corpora, heads
 from .._version import __version__
+from ..allocator import keep_freed_memory
 from ..checkpoint import (
     COMPLETE,
     CONFIG,
@@ -70,7 +71,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
     A folder that holds an unfinished run of the same configuration is continued where its last saved state
     left it; a finished one is only read. On the CPU, with one number of threads, the files come out the same
     byte for byte however often the run was killed. The processes that ``torchrun`` starts train one model together,
-    each on its share of the batch's columns.
+    each on its share of the batch's columns. The process keeps freed memory (`keep_freed_memory`).
 
     Args:
         config: what to train.
@@ -85,6 +86,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         ConfigurationError: the processes cannot share the batch's columns equally.
         OutputError: the folder cannot be written; what was saved before is whole.
     """
+    keep_freed_memory()
     with team() as processes, ExitStack() as stack:
         return _fit(config, Path(folder), resolve_device(device), processes, stack, progress)
 

@@ -101,6 +101,6 @@ def test_without_a_place_for_machine_code(monkeypatch: pytest.MonkeyPatch) -> No
         return njit(**options)
 
     monkeypatch.setattr(plif_loops.numba, "njit", homeless)
-    table, out = np.array([[0.0, 1.0], [2.0, 3.0]]), np.zeros(2)
+    table, out = np.array([0 + 1j, 2 + 3j]), np.zeros(2)
     plif_loops._compiled(plif_loops._values.py_func)(np.array([-2.0, 1.0]), table, 2.0, 2.0, out)
     assert out.tolist() == [0.0, 5.0]

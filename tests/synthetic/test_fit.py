@@ -30,6 +30,18 @@ def test_enough_dimensions_fit_everything() -> None:
     assert measured.top_overlap == 1
 
 
+@pytest.mark.parametrize("max_memory", [0, 1 << 20])
+def test_targets_hold_no_subnormal_number(max_memory: int) -> None:
+    """They make the pass at α = 0.01 twice as long, and no sum over a row sees them."""
+    blocks = DirichletBlocks(50, 400, 0.01)
+    expected = blocks.log_probs(0).double().exp()
+    found = Targets(blocks, max_memory=max_memory).probabilities(0)
+    tiny = torch.finfo(torch.float32).tiny
+    assert ((expected > 1e-45) & (expected < tiny)).double().mean() > 0.03
+    assert found[found > 0].min() >= tiny
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=tiny)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_learns(model: str) -> None:
     blocks = DirichletBlocks(100, 30, 0.1)
