@@ -10,7 +10,7 @@ from typing import Any
 from .checkpoint import corpus_of, load
 from .demo_table import table
 from .errors import ConfigurationError
-from .evaluation import cached_scores, dynamic_scores
+from .evaluation import Dynamic, cached_scores, dynamic_scores
 from .figures import mos_figure_1
 from .files import make_folder, write_json
 from .logprobs import kld, open_source, rank
@@ -30,7 +30,7 @@ class Row:
     kld: float
     """Expected pairwise KL divergence on the test split, nats."""
     adaptive: Mapping[str, Any]
-    """Test perplexities that need the text before them: ``dynamic``, ``cache`` and the cache's ``settings``."""
+    """Test perplexities that need the text before them, ``dynamic`` and ``cache``, and the ``settings`` of both."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rank report with what training, the divergence and the adaptive scores add to it."""
@@ -130,6 +130,7 @@ def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, p
         trained.model.to(device)
         corpus = corpus_of(trained)
         cached, settings = cached_scores(trained, corpus, progress=progress)
-        adaptive["dynamic"] = dynamic_scores(trained, corpus, progress=progress).perplexity
-        adaptive |= {"cache": cached.perplexity, "settings": asdict(settings)}
+        rates = Dynamic()
+        adaptive["dynamic"] = dynamic_scores(trained, corpus, settings=rates, progress=progress).perplexity
+        adaptive |= {"cache": cached.perplexity, "settings": {"dynamic": asdict(rates), "cache": asdict(settings)}}
     return Row(name, seed, done, report, divergence, adaptive)

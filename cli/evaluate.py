@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True)
 @click.option("--dynamic", is_flag=True, help="Dynamic evaluation: go on learning from the text on the way.")
 @click.option("--cache", is_flag=True, help="Mix in a continuous cache, its settings chosen on the validation split.")
-@click.option("--learning-rate", type=POSITIVE, help="η of dynamic evaluation.  [default: 0.002]")
-@click.option("--decay", type=click.FloatRange(0, 1), help="λ of dynamic evaluation.  [default: 0.075]")
-@click.option("--epsilon", type=POSITIVE, help="ε of dynamic evaluation.  [default: 0.001]")
+@click.option("--learning-rate", type=POSITIVE, help="η of dynamic evaluation.  [default: 0.002; mean: 5e-05]")
+@click.option("--decay", type=click.FloatRange(min=0), help="λ of dynamic evaluation.  [default: 0.075; mean: 0.002]")
+@click.option("--epsilon", type=POSITIVE, help="ε of dynamic evaluation.  [default: 0.001; mean: 2e-05]")
 @click.option(
-    "--scaling", type=click.Choice(["sum", "mean"]), help="Of the squared gradients η and ε go with.  [default: sum]"
+    "--scaling",
+    type=click.Choice(["sum", "mean"]),
+    help="Units of η, λ and ε: the MoS paper's or those of Krause et al.  [default: sum]",
 )
 @click.option("--window", type=click.IntRange(min=1), help="Contexts the cache holds.  [default: 500]")
 @device_option
@@ -56,7 +58,7 @@ def command(
     if window is not None and not cache:
         raise click.UsageError("--window goes with --cache")
     from softmax_bottleneck.checkpoint import corpus_of, load
-    from softmax_bottleneck.evaluation import Cache, Dynamic, cached_scores, dynamic_scores, evaluate_source
+    from softmax_bottleneck.evaluation import DYNAMIC_DEFAULTS, Cache, cached_scores, dynamic_scores, evaluate_source
     from softmax_bottleneck.logprobs import open_source
     from softmax_bottleneck.logprobs.sources.ngram import is_ngram
     from softmax_bottleneck.machine import resolve_device
@@ -76,7 +78,7 @@ def command(
         loaded.model.to(resolve_device(device))
         where = {"path": str(run), "kind": "run", "corpus": corpus.name, "split": split}
         if dynamic:
-            chosen = Dynamic(**given)
+            chosen = replace(DYNAMIC_DEFAULTS[scaling or "sum"], **given)
             scores = dynamic_scores(loaded, corpus, split=split, settings=chosen, progress=progress())
             settings = asdict(chosen)
         elif cache:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,18 +34,27 @@ class Dynamic:
     bptt: int = 5
     """Tokens between two updates."""
     scaling: Literal["sum", "mean"] = "sum"
-    """What the root is taken of: the sum of the batches' squared gradients, as η and ε of the MoS paper have it, or
-    their mean, as Krause et al. 2018 print it. With N batches, η and ε of the one are √N times those of the other."""
+    """The units of the rates. R is the root of the sum of the batches' squared gradients, and D = R / Σ mean(R) over
+    the weight matrices and vectors, as in the MoS authors' code; or R is the root of their mean, and D = R / mean(R),
+    as Krause et al. 2018 print it. With N batches and P matrices and vectors, η and ε of the one are √N times those of
+    the other, and λ is P times."""
 
     def __post_init__(self) -> None:
         """Refuse settings with which nothing could be learned or divided."""
-        if not (self.learning_rate > 0 and self.epsilon > 0 and 0 <= self.decay <= 1 and self.bptt >= 1):
+        if not (self.learning_rate > 0 and self.epsilon > 0 and 0 <= self.decay < math.inf and self.bptt >= 1):
             raise ConfigurationError(
-                "dynamic evaluation needs a learning rate and an epsilon above 0, a decay in [0, 1] and a bptt of at "
-                f"least 1, not {self.learning_rate}, {self.epsilon}, {self.decay} and {self.bptt}"
+                "dynamic evaluation needs a learning rate and an epsilon above 0, a decay that is not negative and a "
+                f"bptt of at least 1, not {self.learning_rate}, {self.epsilon}, {self.decay} and {self.bptt}"
             )
         if self.scaling not in ("sum", "mean"):
             raise ConfigurationError(f"unknown scaling {self.scaling!r}; known scalings are sum and mean")
+
+
+DYNAMIC_DEFAULTS = {
+    "sum": Dynamic(),
+    "mean": Dynamic(learning_rate=5e-5, decay=0.002, epsilon=2e-5, scaling="mean"),
+}
+"""Settings in the units of each scaling: the MoS paper's, and those of the code of Krause et al."""
 
 
 def dynamic_evaluate(
@@ -57,10 +67,10 @@ def dynamic_evaluate(
 ) -> Evaluation:
     r"""Score every token of a text but the first, with an update of the weights after each few of them.
 
-    .. math:: θ ← θ + λ\, \min(D, 1/λ)\, (θ_0 - θ) - η\, \frac{g}{R + ε}, \qquad D = R / \mathrm{mean}(R)
+    .. math:: θ ← θ + λ\, \min(D, 1/λ)\, (θ_0 - θ) - η\, \frac{g}{R + ε}
 
-    with g the gradient of the tokens just scored and R the root of the summed or mean squared gradients in the
-    training text. A token is scored before anything is learned from it. Nothing is dropped, weight drop included.
+    with g the gradient of the tokens just scored, R the root of the summed or mean squared gradients in the training
+    text, and D what R is relative to its mean (`Dynamic.scaling`). A token is scored before anything is learned from it. Nothing is dropped, weight drop included.
 
     Args:
         model: scored and put back as it was.
@@ -119,10 +129,11 @@ class _Update:
             (statistics.mean_squares[name].to(weight.device) * batches).sqrt()
             for name, weight in zip(names, weights, strict=True)
         ]
-        mean = torch.stack([root.mean() for root in roots]).mean()
+        means = torch.stack([root.mean() for root in roots])
+        usual = means.sum() if settings.scaling == "sum" else means.mean()
         self._weights: list[torch.Tensor] = list(weights)
         self._start = [weight.detach().clone() for weight in weights]
-        self._pulls = [(settings.decay * root / mean).clamp(max=1.0) for root in roots]
+        self._pulls = [(settings.decay * root / usual).clamp(max=1.0) for root in roots]
         self._rates = [settings.learning_rate / (root + settings.epsilon) for root in roots]
 
     @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..checkpoint import MODEL, Run
+from ..checkpoint import MODEL, Run, corpus_of
 from ..corpora import Corpus
 from ..files import sha256_file
 from ..progress import SILENT, Progress
@@ -19,7 +19,7 @@ def dynamic_scores(
 
     Args:
         run: its model on the device where it is to be scored.
-        corpus: of the statistics and of the split.
+        corpus: of the split; the statistics are always of the text that the run was trained on.
         split: ``"train"``, ``"valid"`` or ``"test"``.
         settings: rates; by default the MoS paper's.
         progress: where to report.
@@ -29,13 +29,15 @@ def dynamic_scores(
 
     Raises:
         TrainingError: a text is too short, or the loss grows beyond any perplexity.
+        CorpusError, RunError: the run's own corpus is not there, or has changed.
         OutputError: the run's folder cannot be written.
     """
+    own = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
     statistics = gradient_statistics(
         run.model,
-        corpus.split("train"),
+        own.split("train"),
         file=run.path / FILE,
-        identity=f"{sha256_file(run.path / MODEL)} {corpus.sha256}",
+        identity=f"{sha256_file(run.path / MODEL)} {own.sha256}",
         progress=progress,
     )
     return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress)

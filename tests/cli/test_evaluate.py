@@ -31,7 +31,7 @@ def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> No
     values = _json(bottleneck("eval", RUN, *options))
     run, text = checkpoint.load(RUN), corpora.load(folder_corpus)
     statistics = gradient_statistics(run.model, text.split("train"))
-    settings = Dynamic(learning_rate=0.01, scaling="mean")
+    settings = Dynamic(learning_rate=0.01, decay=0.002, epsilon=2e-5, scaling="mean")  # not the sum's decay and epsilon
     expected = dynamic_evaluate(run.model, text.split("test"), statistics, settings)
     assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
     assert values["how"] == "dynamic"
@@ -39,6 +39,19 @@ def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> No
     assert Path(RUN, "gradient_statistics.safetensors").exists()
     assert "test perplexity by dynamic evaluation" in bottleneck("eval", RUN, "--dynamic").stdout
     assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is no damage
+
+
+def test_dynamic_on_another_corpus(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
+    """The statistics are of the text that the run was trained on."""
+    other = Path("other")
+    other.mkdir()
+    for split, source in {"train": "test", "valid": "valid", "test": "test"}.items():
+        (other / f"{split}.txt").write_bytes((folder_corpus / f"{source}.txt").read_bytes())
+    own = _json(bottleneck("eval", RUN, "--dynamic", "--json", "-"))
+    statistics = Path(RUN, "gradient_statistics.safetensors").read_bytes()
+    values = _json(bottleneck("eval", RUN, "--dynamic", "--data", "other", "--json", "-"))
+    assert values["loss"] == own["loss"]
+    assert Path(RUN, "gradient_statistics.safetensors").read_bytes() == statistics
 
 
 def test_cache(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:

@@ -57,8 +57,9 @@ def test_the_statistics_by_hand(backbone: dict[str, Any], build: Build, text: Id
 @pytest.mark.parametrize("backbone", [AWD, LSTM], ids=["awd-lstm", "lstm"])
 def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, text: Ids) -> None:
     """Krause et al. 2018, eq. 5 to 8, one parameter after the other; the decay is large enough to be clipped."""
-    rate, decay, epsilon, bptt = 0.05, 0.6, 0.01, 5
     model = build(backbone)
+    tensors = len(list(model.parameters()))
+    rate, decay, epsilon, bptt = 0.05, 0.6 * (tensors if scaling == "sum" else 1), 0.01, 5
     kept = gradient_statistics(model, text, batch_size=7, bptt=5)
     before = _weights(model)
     settings = Dynamic(learning_rate=rate, decay=decay, epsilon=epsilon, bptt=bptt, scaling=scaling)
@@ -70,8 +71,8 @@ def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, 
     model.eval()
     factor = kept.batches if scaling == "sum" else 1
     roots = {name: np.sqrt(factor * square.numpy()) for name, square in kept.mean_squares.items()}
-    mean = np.mean([root.mean() for root in roots.values()])
-    clipped = {name: np.minimum(root / mean, 1 / decay) for name, root in roots.items()}
+    usual = sum(root.mean() for root in roots.values()) / (1 if scaling == "sum" else tensors)
+    clipped = {name: np.minimum(root / usual, 1 / decay) for name, root in roots.items()}
     assert any((values == 1 / decay).any() for values in clipped.values())
     ids, total, state = torch.from_numpy(text).unsqueeze(1), 0.0, None
     for start in range(0, len(text) - 1, bptt):
@@ -92,9 +93,11 @@ def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, 
 def test_the_two_scalings_are_one_up_to_units(build: Build, text: Ids) -> None:
     model = build()
     kept = gradient_statistics(model, text, batch_size=7)
-    root = math.sqrt(kept.batches)
-    mean = dynamic_evaluate(model, text, kept, Dynamic(learning_rate=0.01, epsilon=0.002, scaling="mean"))
-    total = dynamic_evaluate(model, text, kept, Dynamic(learning_rate=0.01 * root, epsilon=0.002 * root))
+    root, tensors = math.sqrt(kept.batches), len(list(model.parameters()))
+    rates = {"learning_rate": 0.01, "decay": 0.03, "epsilon": 0.002}
+    mean = dynamic_evaluate(model, text, kept, Dynamic(**rates, scaling="mean"))
+    scales = {"learning_rate": root, "decay": tensors, "epsilon": root}
+    total = dynamic_evaluate(model, text, kept, Dynamic(**{name: rates[name] * by for name, by in scales.items()}))
     assert mean.loss == pytest.approx(total.loss, rel=1e-12)
 
 
@@ -156,7 +159,8 @@ def test_texts_that_are_too_short(build: Build, text: Ids) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"learning_rate": 0.0}, {"epsilon": 0.0}, {"decay": -0.1}, {"decay": 1.5}, {"bptt": 0}, {"scaling": "x"}]
+    "wrong",
+    [{"learning_rate": 0.0}, {"epsilon": 0.0}, {"decay": -0.1}, {"decay": math.inf}, {"bptt": 0}, {"scaling": "x"}],
 )
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"dynamic evaluation needs|unknown scaling"):

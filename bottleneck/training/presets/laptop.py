@@ -23,7 +23,7 @@ PTB_SMALL: dict[str, tuple[int, str, str]] = {
     "sigsoftmax": (11, "96.2", "111 (102 to 314)"),
     "lms-plif": (21, "104.2", "9,526 (1,263 to 10,000)"),
 }
-"""Minutes of training steps, test perplexity and rank of ``ptb-small-*``, from figures/results/ptb-small."""
+"""Minutes, by the time of a step on an idle machine; test perplexity and rank of figures/results/ptb-small."""
 
 
 def _demo(head: str, settings: dict[str, Any]) -> Preset:
