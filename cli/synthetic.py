@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,11 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @click.option("--max-memory", type=Memory(), default="2GiB", show_default=True, help="For P* of a cell, else redrawn.")
 @click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Cells at a time.  [default: what fits]")
 @click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
-@click.option("--slurm", "settings", multiple=True, metavar="KEY=VALUE", help="For submitit: slurm_partition=gpu.")
+@click.option(
+    "--slurm", "settings", multiple=True, metavar="KEY=VALUE", help="For submitit: slurm_partition=gpu, timeout_min=60."
+)
 @click.option("--dry-run", is_flag=True, help="Only list the cells, and which are there already.")
-@click.option("--profile", "profiled", is_flag=True, help="Only time a pass of each model, at the first sizes.")
+@click.option("--profile", "profiled", is_flag=True, help="Only time a pass of each model, at the smallest sizes.")
 @device_option
 @json_option
 def command(
@@ -103,7 +106,12 @@ def command(
         emit(found, _profile_text(found), json_to)
     elif launcher == "slurm":
         jobs = synthetic.submit(
-            cells, folder.absolute(), device=device, max_memory=max_memory, parameters=_parameters(settings)
+            cells,
+            folder.absolute(),
+            device=device,
+            max_memory=max_memory,
+            parameters=_parameters(settings),
+            progress=progress(),
         )
         emit(
             {"jobs": jobs},
@@ -129,8 +137,10 @@ def _models(cells: Sequence[Cell]) -> list[str]:
 
 
 def _listed(cells: Sequence[Cell], folder: Path) -> Result:
-    files = [folder / f"{cell.name}.json" for cell in cells]
-    return {"cells": [{"file": str(file), "done": file.exists()} for file in files]}
+    from softmax_bottleneck.synthetic.grid import finished
+
+    there = finished(cells, folder, progress())
+    return {"cells": [{"file": str(folder / f"{cell.name}.json"), "done": cell in there} for cell in cells]}
 
 
 def _lines(cells: Sequence[Cell], folder: Path, max_memory: int) -> list[str]:
@@ -149,7 +159,10 @@ def _parameters(settings: Sequence[str]) -> dict[str, Any]:
         key, equals, value = setting.partition("=")
         if not (key and equals):
             raise click.BadParameter(f"{setting!r} has no '='; write it as timeout_min=60", param_hint="--slurm")
-        parameters[key] = int(value) if value.isdecimal() else value
+        try:
+            parameters[key] = json.loads(value)
+        except ValueError:
+            parameters[key] = value
     return parameters
 
 

@@ -47,6 +47,12 @@ def test_left_alone_they_are_fetched_again_and_again() -> None:
     assert _faults("leave")[1] > PAGES / 2
 
 
-@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
-def test_a_user_has_the_last_word(name: str) -> None:
-    assert _faults("keep", **{name: "131072"})[0] is False
+@pytest.mark.parametrize(
+    ("name", "value"), [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")]
+)
+def test_a_user_has_the_last_word(name: str, value: str) -> None:
+    assert _faults("keep", **{name: value})[0] is False
+
+
+def test_a_user_who_speaks_of_something_else() -> None:
+    assert _faults("keep", GLIBC_TUNABLES="glibc.rtld.optional_static_tls=2048")[0] is True

@@ -70,7 +70,8 @@ def dynamic_evaluate(
     .. math:: θ ← θ + λ\, \min(D, 1/λ)\, (θ_0 - θ) - η\, \frac{g}{R + ε}
 
     with g the gradient of the tokens just scored, R the root of the summed or mean squared gradients in the training
-    text, and D what R is relative to its mean (`Dynamic.scaling`). A token is scored before anything is learned from it. Nothing is dropped, weight drop included.
+    text, and D what R is relative to its mean (`Dynamic.scaling`). A token is scored before anything is learned from
+    it. Nothing is dropped, weight drop included.
 
     Args:
         model: scored and put back as it was.

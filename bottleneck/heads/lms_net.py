@@ -69,7 +69,7 @@ class MonotonicNetwork(nn.Module):
 
     def __init__(self, *, hidden_units: int = 10, interval: float = 20.0) -> None:
         super().__init__()
-        if hidden_units < 1 or interval <= 0:
+        if not (hidden_units >= 1 and 0 < interval < math.inf):
             raise ConfigurationError(
                 f"a monotonic network needs hidden_units ≥ 1 and interval > 0, not {hidden_units} and {interval}"
             )

@@ -90,7 +90,7 @@ class PLIF(nn.Module):
 
     def __init__(self, *, knots: int = 100_000, interval: float = 20.0, noise: float = 1.0) -> None:
         super().__init__()
-        if knots < 1 or interval <= 0 or noise < 0:
+        if not (knots >= 1 and 0 < interval < math.inf and 0 <= noise < math.inf):
             raise ConfigurationError(
                 f"PLIF needs knots ≥ 1, interval > 0 and noise ≥ 0, not {knots}, {interval} and {noise}"
             )
@@ -196,9 +196,9 @@ class _ByKernels(torch.autograd.Function):
         index = torch.empty(inputs.shape, dtype=torch.int64, device=inputs.device)
         parts = zip(*(whole.view(-1).split(PIECE) for whole in (result, offset, slope, index)), strict=True)
         for x, (f, o, s, i) in zip(inputs.reshape(-1).split(PIECE), parts, strict=True):
-            torch.add(x, interval, out=o).div_(width)  # in pieces, from −T
-            i.copy_(o.clamp(0, knots - 1).nan_to_num_())  # NaN shows in the offset
-            o.sub_(i).mul_(width)
+            place = x.to(pieces.table.dtype).add(interval).div_(width)  # in pieces, from −T
+            i.copy_(place.clamp(0, knots - 1).nan_to_num_())  # NaN shows in the offset
+            o.copy_(place.sub_(i).mul_(width))
             value, slope_there = torch.view_as_real(table.index_select(0, i)).unbind(1)
             s.copy_(slope_there)
             torch.addcmul(value, s, o, out=f)

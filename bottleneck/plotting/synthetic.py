@@ -31,10 +31,10 @@ def draw_against_dim(ax: Axes, summary: pd.DataFrame, metric: str) -> None:
         mean, spread = scale * rows[metric], scale * rows[f"{metric}_std"].fillna(0)
         (line,) = ax.plot(rows["dim"], mean, marker="o", markersize=3, label=str(model))
         ax.fill_between(rows["dim"], mean - spread, mean + spread, color=line.get_color(), alpha=0.25, linewidth=0)
-        unfinished = rows[rows["converged"] + rows["diverged"] < rows["seeds"]]
+        unfinished = rows[rows["converged"] < rows["seeds"]]
         if len(unfinished):
-            (hollow,) = ax.plot(unfinished["dim"], scale * unfinished[metric], "o", label="_not converged")
-            hollow.set(markersize=3, color=line.get_color(), markerfacecolor="white", zorder=3)
+            places, color = (unfinished["dim"], scale * unfinished[metric]), line.get_color()  # else the next one's
+            ax.plot(*places, "o", color=color, label="_not converged", markersize=3, markerfacecolor="white", zorder=3)
         best = rows.dropna(subset=[f"best_{metric}"])
         if len(best):
             label = f"{model}, vectors of least KL"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, OutputError
 from ..files import sha256_bytes, write_json
 from .dirichlet import DirichletBlocks
 from .fit import FitConfig, fit
@@ -57,9 +57,9 @@ class Cell:
         return DirichletBlocks(self.contexts, self.vocab, self.alpha, self.seed, device)
 
     def key(self) -> dict[str, Any]:
-        """Return all that decides how it comes out."""
+        """Return all that decides how it comes out on one kind of device; another kind draws other distributions."""
         sizes = {"components": COMPONENTS, "hidden_units": HIDDEN_UNITS, "knots": KNOTS}
-        return {**asdict(self), **sizes, "format": FORMAT}
+        return {**asdict(self), "alpha": float(self.alpha), **sizes, "format": FORMAT}
 
     @property
     def name(self) -> str:
@@ -117,7 +117,11 @@ def write(cell: Cell, result: Result, folder: Path) -> None:
 
 
 def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None:
-    """Return a kept result, or ``None`` where there is none or one that was changed, of which it warns."""
+    """Return a kept result, or ``None`` where there is none or one that was changed, of which it warns.
+
+    Raises:
+        OutputError: the file cannot be read.
+    """
     path = folder / f"{cell.name}.json"
     try:
         content = json.loads(path.read_bytes())
@@ -127,7 +131,9 @@ def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None
             return result
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except OSError as error:
+        raise OutputError(f"the cell {path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         pass
     warn(f"{path} is damaged or was changed: its cell is computed again")
     return None

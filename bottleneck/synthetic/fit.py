@@ -25,8 +25,9 @@ class FitConfig:
 
     Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle begins again and is twice as
     long (Loshchilov and Hutter 2017). A fit has converged when a cycle, although twice as long as the one before it,
-    ends with a divergence that is lower by less than ``tolerance`` of it, or by less than ``negligible`` nats. The
-    cycle that ended lowest is kept.
+    ends with a divergence that differs by less than ``tolerance`` of the lower one, or by less than ``negligible``
+    nats. A cycle that ends higher by more than that ends the fit, which has then not converged. The cycle that ended
+    lowest is kept.
     """
 
     batch: int = 1000
@@ -101,8 +102,9 @@ def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: 
         if gain > 0:
             lowest = kl
             state.keep()
-        if diverged or gain <= max(config.tolerance * kl, config.negligible):
-            converged = not diverged
+        limit = max(config.tolerance * lowest, config.negligible)
+        if diverged or gain <= limit:
+            converged = not diverged and gain >= -limit
             break
     state.restore()
     return Fit(

@@ -16,12 +16,13 @@ import psutil
 import torch
 
 from ..errors import BottleneckError, ConfigurationError
-from ..files import make_folder
+from ..files import make_folder, unfinished
 from ..machine import resolve_device
 from ..progress import SILENT, Progress
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
 from .fit import FitConfig
+from .metrics import SAMPLE
 from .targets import DEFAULT_MEMORY
 
 PROCESS_BYTES = 600 << 20
@@ -30,6 +31,8 @@ BLOCK_COPIES = 24
 """Float32 blocks alive at once at the peak: the float64 evaluation of a mixture."""
 PARAMETER_COPIES = 8
 """Of each parameter: itself, its gradient, Adam's two moments, the best so far, and what is joined or evaluated."""
+SAMPLE_COPIES, EMBEDDING_COPIES = 5, 6
+"""In float64: log P*, log Q and their spectra of the contexts that are measured whole; the embeddings solved with."""
 
 
 def grid(
@@ -64,7 +67,9 @@ def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
     entries = cell.contexts * cell.vocab
     kept = 4 * entries if 4 * entries <= max_memory else 0
     blocks = BLOCK_COPIES * 4 * max(BLOCK_ENTRIES, cell.vocab)
-    return PROCESS_BYTES + kept + blocks + PARAMETER_COPIES * 4 * cell.dim * (cell.contexts + cell.vocab)
+    parameters = PARAMETER_COPIES * 4 * cell.dim * (cell.contexts + cell.vocab)
+    sample = 8 * cell.vocab * (SAMPLE_COPIES * min(SAMPLE, cell.contexts) + EMBEDDING_COPIES * cell.dim)
+    return PROCESS_BYTES + kept + parameters + max(blocks, sample)
 
 
 def run_grid(
@@ -95,12 +100,17 @@ def run_grid(
     missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
     if done:
         progress.line(f"{len(done)} of {len(done) + len(missing)} cells are in {folder} already")
+    for cell in missing:
+        for file in unfinished(folder, f"{cell.name}.json"):
+            file.unlink(missing_ok=True)
     count = 1 if device != "cpu" else _processes(missing, max_memory) if processes is None else processes
     with progress.bar("fitting", len(missing), "cells") as bar:
         for cell, result in _completed(missing, folder, device, max_memory, min(count, len(missing))):
             done[cell] = result
             bar.advance(1)
             progress.line(_describe(result))
+    if len(kinds := sorted({result["device"].partition(":")[0] for result in done.values()})) > 1:
+        progress.line(f"these cells were fitted on {' and '.join(kinds)}, each of which draws its own distributions")
     return [done[cell] for cell in cells]
 
 

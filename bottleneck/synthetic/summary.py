@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
+from ..errors import ConfigurationError
 from .cells import Result
 
 CELL = ["alpha", "vocab", "dim", "model"]
 METRICS = ["mode_match", "kl", "best_kl", "best_mode_match"]
+LARGEST = {"kl": math.inf, "mode_match": 1.0}
 
 
 def summarize(results: Sequence[Result]) -> pd.DataFrame:
@@ -18,10 +22,14 @@ def summarize(results: Sequence[Result]) -> pd.DataFrame:
     Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation over seeds (``…_std``, NaN for
     one seed) of ``mode_match``, ``kl`` and, for linear softmaxes, ``best_kl`` and ``best_mode_match`` at the context
     vectors of least KL for the fitted embeddings: the fitted figure of all contexts, corrected by what those vectors
-    changed on the contexts that were solved for, and not below zero; ``largest_gap``, how much too large the least KL
-    of any of these may be; ``seeds``, ``converged``, ``diverged`` (numbers of runs), ``seconds`` (of
-    all). Fits that diverged have no part in the means.
+    changed on the contexts that were solved for, within what either figure can be; ``largest_gap``, how much too large
+    the least KL of any of these may be; ``seeds``, ``converged``, ``diverged`` (numbers of runs), ``seconds`` (of all).
+    Fits that diverged have no part in the means.
+
+    Raises:
+        ConfigurationError: two results are of one cell, or a model and size of different numbers of contexts.
     """
+    _refuse_mixed(results)
     table = pd.DataFrame(
         {
             **{column: [result[column] for result in results] for column in CELL},
@@ -44,9 +52,25 @@ def summarize(results: Sequence[Result]) -> pd.DataFrame:
     )
 
 
+def _refuse_mixed(results: Sequence[Result]) -> None:
+    seen: dict[tuple[Any, ...], dict[int, int]] = {}
+    for result in results:
+        seeds = seen.setdefault(tuple(result[column] for column in CELL), {})
+        what = f"of {result['model']} with alpha {result['alpha']:g}, M = {result['vocab']:,} and D = {result['dim']}"
+        if result["seed"] in seeds:
+            raise ConfigurationError(f"two results {what} have the seed {result['seed']}")
+        seeds[result["seed"]] = result["contexts"]
+        if len(set(seeds.values())) > 1:
+            numbers = " and ".join(map(str, sorted(set(seeds.values()))))
+            raise ConfigurationError(f"the results {what} are of {numbers} contexts: their mean would mean nothing")
+
+
 def _best(result: Result, metric: str) -> float | None:
     found = result["reachable"]
-    return None if found is None else max(0.0, result[metric] + found[metric] - found[f"fitted_{metric}"])
+    if found is None:
+        return None
+    corrected: float = result[metric] + found[metric] - found[f"fitted_{metric}"]
+    return min(max(0.0, corrected), LARGEST[metric])
 
 
 def table(results: Sequence[Result]) -> str:
@@ -62,7 +86,10 @@ def table(results: Sequence[Result]) -> str:
             "KL": _with_spread(summary["kl"], summary["kl_std"], 3),
             "best KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else f"{value:.3f}"),
             "gap": summary["largest_gap"].map(lambda value: "" if pd.isna(value) else f"{value:.0e}"),
-            "converged": summary["converged"].astype(str) + "/" + summary["seeds"].astype(str),
+            "converged": [
+                f"{c}/{s}" + (f", {d} diverged" if d else "")
+                for c, s, d in zip(summary["converged"], summary["seeds"], summary["diverged"], strict=True)
+            ],
             "seconds": summary["seconds"].map("{:.0f}".format),
         }
     )

@@ -81,6 +81,8 @@ def test_options_replace_parts_of_a_preset(place: Path) -> None:
     listed = _run("--preset", "paper-fig8", *SMALL, "--dry-run").stdout.splitlines()
     assert listed[-1] == "8 cells, 0 to do"
     assert all(line.startswith("done") for line in listed[:-1])
+    Path(listed[0].split()[-1]).write_text("{", encoding="utf-8")
+    assert _run("--preset", "paper-fig8", *SMALL, "--dry-run").stdout.splitlines()[-1] == "8 cells, 1 to do"
 
 
 def test_profile(place: Path) -> None:

@@ -87,6 +87,18 @@ def test_each_figure_shows_its_cells(number: int, folder: Path, tmp_path: Path) 
     assert lms["best_kl"].isna().all()
 
 
+def test_a_model_has_one_color_in_all_panels(folder: Path) -> None:
+    """Whether its markers are hollow or not."""
+    summary = lms_figure_2.compute(folder)
+    summary.loc[(summary["vocab"] == 100) & (summary["model"] == "softmax"), "converged"] = 0
+    figure, axes = plt.subplots(1, 2)
+    lms_figure_2.draw(dict(zip((100, 1000), axes, strict=True)), summary)
+    colors = [{line.get_label(): line.get_color() for line in ax.lines if line.get_label()[0] != "_"} for ax in axes]
+    assert colors[0] == colors[1]
+    assert len(set(colors[0].values())) == len(colors[0])
+    plt.close(figure)
+
+
 def test_lines_bands_and_what_is_attainable(folder: Path) -> None:
     figure, axes = plt.subplots(1, 2)
     lms_figure_2.draw(dict(zip((100, 1000), axes, strict=True)), lms_figure_2.compute(folder))
@@ -97,6 +109,7 @@ def test_lines_bands_and_what_is_attainable(folder: Path) -> None:
         assert (hollow.get_xdata().tolist(), hollow.get_markerfacecolor()) == ([5], "white")
         assert hollow.get_ydata()[0] == lines["lms"].get_ydata()[1]
         assert np.asarray(lines["softmax"].get_xdata()).tolist() == [2, 5]
+        assert hollow.get_color() == lines["lms"].get_color()
         np.testing.assert_allclose(np.asarray(lines["softmax"].get_ydata(), float), [22, 52])
         np.testing.assert_allclose(np.asarray(lines["softmax, vectors of least KL"].get_ydata(), float), [27, 57])
         assert len(ax.collections) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,10 @@ def test_it_increases_and_is_bounded() -> None:
     assert network(torch.tensor([-1e6, 1e6]).double()).tolist() == pytest.approx([0, total.item()], abs=1e-12)
 
 
-@pytest.mark.parametrize("wrong", [{"hidden_units": 0}, {"interval": 0.0}, {"interval": -1.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"hidden_units": 0}, {"interval": 0.0}, {"interval": -1.0}, {"interval": math.nan}, {"interval": math.inf}],
+)
 def test_impossible_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="hidden_units ≥ 1 and interval > 0, not"):
         MonotonicNetwork(**wrong)

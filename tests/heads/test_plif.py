@@ -206,10 +206,29 @@ def test_gradient_of_a_frozen_function_is_not_made() -> None:
     assert x.grad is not None
 
 
-@pytest.mark.parametrize("wrong", [{"knots": 0}, {"interval": 0.0}, {"interval": -1.0}, {"noise": -0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"knots": 0},
+        {"interval": 0.0},
+        {"interval": -1.0},
+        {"interval": math.nan},
+        {"interval": math.inf},
+        {"noise": -0.1},
+        {"noise": math.nan},
+    ],
+)
 def test_impossible_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="knots ≥ 1, interval > 0 and noise ≥ 0, not"):
         PLIF(**wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_narrow_type_costs_its_own_digits_alone(dtype: torch.dtype) -> None:
+    """The piece is found in float32: 100,000 of them are more than either type can number."""
+    plif = PLIF(noise=0.0).to(dtype)
+    x = torch.linspace(-19, 19, 400).to(dtype)
+    torch.testing.assert_close(plif(x), x, rtol=4 * torch.finfo(dtype).eps, atol=0.02)
 
 
 def test_more_knots_than_a_float32_can_number() -> None:

@@ -165,6 +165,16 @@ def test_convergence_is_a_cycle_that_gains_little() -> None:
     assert fit(build("softmax", vocab=20, dim=5, seed=0), targets, config=strict).epochs == 70
 
 
+def test_a_cycle_that_ends_worse_is_no_convergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets, head = Targets(DirichletBlocks(50, 20, 0.1)), build("softmax", vocab=20, dim=2, seed=0)
+    state = sys.modules[fit.__module__]._State  # the package's name for it is the function's
+    for ends, converged in (((1.0, 0.5, 0.9), False), ((1.0, 0.5, 0.5049), True), ((1.0, 0.5, 0.4951), True)):
+        found = iter(ends)
+        monkeypatch.setattr(state, "cycle", lambda *_, found=found: next(found))
+        assert fit(head, targets, config=FitConfig(first_cycle=1)).converged is converged
+        assert not list(found)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"batch": 0}, {"cycles": 0}, {"first_cycle": -1}, {"tolerance": -0.1}, {"context_rate": math.nan}]
 )

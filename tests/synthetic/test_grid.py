@@ -168,7 +168,7 @@ def test_a_divergence_does_not_stop_the_grid(rate: float, model: str, tmp_path: 
     """To a number, to one whose gradient is none, and to none."""
     config = FitConfig(first_cycle=3, cycles=3, context_rate=rate, embedding_rate=rate, function_rate=rate)
     wild = replace(CELL, model=model, fit=config)
-    broken, fine = run_grid([wild, replace(CELL, model=model)], tmp_path, processes=1)
+    broken, fine = run_grid([wild, replace(CELL, model=model, seed=CELL.seed + 1)], tmp_path, processes=1)
     assert (broken["diverged"], broken["kl"], broken["mode_match"], broken["reachable"]) == (True, None, None, None)
     assert (broken["converged"], broken["gradient_norm"]) == (False, None)
     assert not fine["diverged"]
@@ -176,6 +176,47 @@ def test_a_divergence_does_not_stop_the_grid(rate: float, model: str, tmp_path: 
     summary = summarize([broken, fine])
     assert summary["diverged"].tolist() == [1]
     assert summary["kl"].tolist() == [fine["kl"]]
+    assert "/2, 1 diverged" in table([broken, fine])
+
+
+def test_what_has_no_mean() -> None:
+    one = run(CELL)
+    with pytest.raises(ConfigurationError, match=f"two results of .* have the seed {CELL.seed}"):
+        summarize([one, one])
+    with pytest.raises(ConfigurationError, match=r"are of \d+ and 10000 contexts"):
+        summarize([one, {**one, "seed": CELL.seed + 1, "contexts": 10_000}])
+
+
+def test_the_best_figures_are_figures() -> None:
+    """Corrected by what was found on a part of the contexts, neither passes its end."""
+    found = {"kl": 0.5, "fitted_kl": 0.9, "mode_match": 0.9, "fitted_mode_match": 0.7, "largest_gap": 0.0}
+    summary = summarize([{**run(CELL), "kl": 0.3, "mode_match": 0.95, "reachable": found}])
+    assert summary["best_kl"].tolist() == [0]
+    assert summary["best_mode_match"].tolist() == [1]
+
+
+def test_a_cell_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / f"{CELL.name}.json").mkdir()
+    with pytest.raises(OutputError, match=r"the cell .* cannot be read: Is a directory"):
+        run_grid([CELL], tmp_path)
+
+
+def test_a_whole_number_is_the_same_alpha() -> None:
+    assert replace(CELL, alpha=1).name == replace(CELL, alpha=1.0).name
+
+
+def test_what_a_killed_writer_left_goes(tmp_path: Path) -> None:
+    left = tmp_path / f".{CELL.name}.json.123.part"
+    left.write_text("{", encoding="utf-8")
+    run_grid([CELL], tmp_path, processes=1)
+    assert [file.name for file in tmp_path.iterdir()] == [f"{CELL.name}.json"]
+
+
+def test_two_kinds_of_device_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = replace(CELL, seed=CELL.seed + 1)
+    write(other, {**run(other), "device": "cuda:0"}, tmp_path)
+    run_grid([CELL, other], tmp_path, processes=1, progress=StreamProgress(sys.stdout))
+    assert "were fitted on cpu and cuda, each of which draws its own distributions" in capsys.readouterr().out
 
 
 def test_a_gradient_without_a_norm_is_a_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.progress import StreamProgress
 from softmax_bottleneck.synthetic import FitConfig, grid, run_grid, submit
 
 SBATCH = """#!{python}
@@ -64,7 +65,13 @@ def test_only_cells_that_are_not_there_whole_are_submitted(tmp_path: Path, slurm
     cells = grid(["softmax"], [0.1], [12], [2, 3, 4], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
     run_grid(cells[:2], tmp_path, processes=1)
     (tmp_path / f"{cells[1].name}.json").write_text("{", encoding="utf-8")
-    assert submit(cells, tmp_path, device="auto") == ["77_0", "77_1"]
+    told: list[str] = []
+    progress = StreamProgress(sys.stderr)
+    progress.line = told.append  # type: ignore[method-assign]
+    assert submit(cells, tmp_path, device="auto", progress=progress) == ["77_0", "77_1"]
+    assert [line.endswith("is damaged or was changed: its cell is computed again") for line in told] == [True]
+    [script, *_] = (tmp_path / "slurm").glob("*submission*.sh")
+    assert {"#SBATCH --time=1440", "#SBATCH --mem=1GB"} <= set(script.read_text(encoding="utf-8").splitlines())
     assert submit(cells[:1], tmp_path) == []
 
 
