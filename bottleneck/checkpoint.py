@@ -8,6 +8,7 @@ in ``timing.jsonl``, which no hash covers: everything else is the same, byte for
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor
 from . import corpora
 from .corpora import Corpus, Vocabulary
 from .errors import BottleneckError, RunError
-from .files import make_folder, sha256_file, write_bytes, write_json
+from .files import explain_output_errors, make_folder, sha256_file, write_bytes, write_json
 from .language_model import LanguageModel, ModelConfig
 
 FORMAT = "softmax-bottleneck run 1"
@@ -178,12 +179,18 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
         raise RunError(f"weights are kept in float32 or bfloat16, not {dtype}")
     if out.exists():
         raise RunError(f"{out} is there already; give another folder")
-    make_folder(out)
-    for name in (CONFIG, VOCABULARY, METRICS):
-        write_bytes(out / name, (loaded.path / name).read_bytes())
-    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in model_tensors(loaded.model).items()}
-    write_bytes(out / MODEL, save_tensors(tensors))
-    write_complete(out)
+    part = out.with_name(f".{out.name}.part")  # half a copy would pass for a run that is not finished
+    with explain_output_errors(part):
+        if part.exists():
+            shutil.rmtree(part)
+        make_folder(part)
+        for name in (CONFIG, VOCABULARY, METRICS, TIMING):
+            if (loaded.path / name).exists():
+                write_bytes(part / name, (loaded.path / name).read_bytes())
+        tensors = {name: tensor.to(dtype).contiguous() for name, tensor in model_tensors(loaded.model).items()}
+        write_bytes(part / MODEL, save_tensors(tensors))
+        write_complete(part)
+        part.rename(out)
     return out
 
 

@@ -19,7 +19,7 @@ from .options import device_option, example, progress
     "--finetune",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Go on from a finished run's weights with averaged SGD until validation no longer improves.",
+    help="Go on from a finished run's weights, averaging them, until validation no longer improves.",
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting, as training.epochs=3.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from softmax_bottleneck.checkpoint import copy_weights
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.training import fit
 from softmax_bottleneck.training.config import parse
+from softmax_bottleneck.training.fit import result
 
 
 @pytest.fixture
@@ -38,6 +40,20 @@ def test_its_weights(dtype: torch.dtype, run: Path, tmp_path: Path) -> None:
     parameters = sum(tensor.numel() for tensor in old.values())
     assert parameters * dtype.itemsize < size < parameters * dtype.itemsize + 1500
     assert rank(copied.path).bound == rank(run).bound
+
+
+def test_after_a_kill_the_same_call_makes_it(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_complete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            copy_weights(run, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    copied = copy_weights(run, tmp_path / "copy")
+    assert not list(tmp_path.glob(".copy*"))
+    assert result(copied) == replace(result(run), path=copied)
 
 
 def test_a_changed_copy_is_noticed(run: Path, tmp_path: Path) -> None:

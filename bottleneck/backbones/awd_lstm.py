@@ -56,8 +56,9 @@ class AWDLSTMConfig:
 class AWDLSTM(Backbone):
     r"""An LSTM language model's encoder, regularized throughout (Merity, Keskar and Socher 2018).
 
-    In training, each stretch of text draws one mask for each hidden-to-hidden matrix (DropConnect) and one for each
-    sequence of vectors (variational dropout, Gal and Ghahramani 2016); in eval mode nothing is dropped. Its penalty is
+    In training, each stretch of a batch, or each part of it that is worked through at once, draws one mask for each
+    hidden-to-hidden matrix (DropConnect) and one for each sequence of vectors (variational dropout, Gal and Ghahramani
+    2016); in eval mode nothing is dropped. Its penalty is
 
     .. math:: α\, \mathrm{mean}(\tilde h_t^2) + β\, \mathrm{mean}\big((h_{t+1} - h_t)^2\big)
 

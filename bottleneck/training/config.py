@@ -56,7 +56,8 @@ class TrainingConfig(_Section):
     micro_batch_size: int | None = Field(default=None, ge=1)
     """Columns worked through at once, their gradients added up; fewer take less memory. ``None`` takes all."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the matrix products in a training step; weights, losses and all measurements are float32."""
+    """Of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
+    recurrent layers are too."""
     compile: bool = False
     """Whether torch compiles the training step."""
     unigram_bias: bool = True
@@ -66,7 +67,9 @@ class TrainingConfig(_Section):
     validations: int = Field(default=1, ge=1)
     """Validations an epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by them."""
     stop_interval: int | None = Field(default=None, ge=0)
-    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never."""
+    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never.
+
+    Where weights are averaged, only the averages' losses count."""
     averaging: AveragingConfig = AveragingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..checkpoint import read_config
+from ..checkpoint import check_hashes, read_config
 from .config import RunConfig, override
 from .fit import configuration_of
 
@@ -20,9 +20,11 @@ def finetuning(run: str | Path) -> RunConfig:
         run: folder of the finished run.
 
     Raises:
-        RunError: there is no run.
+        RunError: there is no run, or it is unfinished or damaged.
     """
-    config = configuration_of(read_config(Path(run)))
+    saved = read_config(Path(run))
+    check_hashes(Path(run))
+    config = configuration_of(saved)
     interval = config.training.averaging.interval
     return override(
         config,

@@ -224,15 +224,16 @@ def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
     model = {
         **saved["model"],
         "head": _filled(head, heads.find(head["name"]).Config, heads.settings(head["name"])),
-        "backbone": _filled(backbone, backbones.find(backbone["name"]).Config, tuple(backbone)),
+        "backbone": _filled(backbone, backbones.find(backbone["name"]).Config),
     }
     told = {"versions": None, "machine": None}
     return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
 
 
-def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...]) -> dict[str, Any]:
-    """Return a component's settings as JSON has them, the missing ones of its ``own`` at their defaults."""
-    defaults = {field.name: field.default for field in fields(config) if field.name in own}
+def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """Return a component's settings as JSON has them, the missing ones of its ``own``, or of all, at their defaults."""
+    named = [field for field in fields(config) if own is None or field.name in own]
+    defaults = {field.name: field.default for field in named}
     filled: dict[str, Any] = json.loads(json.dumps(defaults | component))
     return filled
 

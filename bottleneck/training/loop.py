@@ -32,6 +32,8 @@ from .triggers import is_non_monotone, starts_averaging, validated_after
 
 EXPLODED = 20
 """A loss so many times that of the uniform distribution does not come down again."""
+OUT_OF_MEMORY = "can't allocate memory", "out of memory", "alloc_failed"
+"""What the CPU, CUDA and its libraries say."""
 
 
 class Loop:
@@ -86,6 +88,8 @@ class Loop:
             TrainingError: the loss or the gradient is not finite, or memory does not suffice; what was saved is whole.
         """
         with self._in_memory():
+            if self.config.initial is not None and not self.state.metrics:
+                self._check_start()
             while self.state.epoch < self.settings.epochs and not self._is_to_stop():
                 self._epoch()
         if self.team.first:
@@ -102,9 +106,16 @@ class Loop:
         if starts_averaging(self.settings.averaging, [], epochs=0):
             self.average.start()
 
+    def _check_start(self) -> None:
+        """Keep the weights that training starts from: the best until others are better."""
+        self.state.metrics.append(self.team.in_first(lambda: self._validate({"epoch": 0, "step": 0})))
+        self.state.best_loss = self.state.metrics[0]["valid_loss"]
+
     def _is_to_stop(self) -> bool:
-        interval = self.settings.stop_interval
-        return interval is not None and is_non_monotone(self.state.losses, interval)
+        """Return whether the loss has risen; where weights are to be averaged only that of averages counts."""
+        interval, averaging = self.settings.stop_interval, self.settings.averaging.start != "never"
+        rows = [row for row in self.state.metrics if row.get("averaged_steps")] if averaging else self.state.metrics
+        return interval is not None and is_non_monotone([row["valid_loss"] for row in rows], interval)
 
     def _lengths(self, epoch: int) -> list[int]:
         settings = self.settings
@@ -201,10 +212,10 @@ class Loop:
             epochs: those finished.
         """
         state = self.state
-        row = self.team.in_first(lambda: self._validate(rate))
+        row = self.team.in_first(lambda: self._validate(self._trained(rate)))
         seconds, self.checked = time.monotonic() - self.checked, time.monotonic()
         state.metrics.append(row)
-        state.best_loss = min(state.losses)
+        state.best_loss = min(row["valid_loss"] for row in state.metrics)
         state.loss_sum, state.loss_tokens = 0.0, 0
         self.progress.line(
             f"epoch {row['epoch']}/{self.settings.epochs}, step {row['step']:,}: train perplexity "
@@ -217,10 +228,20 @@ class Loop:
         if self.team.first:
             write_metrics(self.folder, state.metrics)
 
-    def _validate(self, rate: float) -> dict[str, float | bool | int]:
+    def _trained(self, rate: float) -> dict[str, float | bool | int]:
+        """Return what a row says of the training since the row before it."""
+        train_loss = self.state.loss_sum / self.state.loss_tokens
+        return {
+            "epoch": self.state.epoch + 1,
+            "step": self.state.step,
+            "learning_rate": rate,
+            "train_loss": train_loss,
+            "train_perplexity": perplexity_of(train_loss),
+        }
+
+    def _validate(self, trained: dict[str, float | bool | int]) -> dict[str, float | bool | int]:
+        """Return a row; the weights are kept when they are the best."""
         state = self.state
-        train_loss = state.loss_sum / state.loss_tokens
-        train_perplexity = perplexity_of(train_loss)
         with self.average.swapped_in():
             valid = evaluate(self.model, self.corpus.split("valid"))
             best = state.best_loss is None or valid.loss < state.best_loss
@@ -228,11 +249,7 @@ class Loop:
                 save_model(self.folder / MODEL, self.model)
         averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
         return {
-            "epoch": state.epoch + 1,
-            "step": state.step,
-            "learning_rate": rate,
-            "train_loss": train_loss,
-            "train_perplexity": train_perplexity,
+            **trained,
             "valid_loss": valid.loss,
             "valid_perplexity": valid.perplexity,
             "best": best,
@@ -264,8 +281,9 @@ def _counts(data: Tensor, vocab_size: int) -> Tensor:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether torch has no memory left: it has an error of its own for a GPU, and none for the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Return whether torch has no memory left: it has an error of its own for its own memory on a GPU alone."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in OUT_OF_MEMORY)
 
 
 class _Clock:

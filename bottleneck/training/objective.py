@@ -16,8 +16,8 @@ class Objective(nn.Module):
 
     Args:
         model: what is trained.
-        mixed: whether matrix products are made in bfloat16 (autocast); weights, losses and the state that is
-            carried on stay in float32.
+        mixed: whether matrix products are made in bfloat16 (autocast), on a GPU those of the recurrent layers left out;
+            weights, losses and the state that is carried on stay in float32.
     """
 
     def __init__(self, model: LanguageModel, *, mixed: bool = False) -> None:
@@ -32,8 +32,11 @@ class Objective(nn.Module):
             targets: int64, (L, B).
             state: before the stretch.
         """
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.mixed):
+        device = inputs.device.type
+        # On a GPU, torch's autocast makes its LSTM float16, whatever type is asked for.
+        with torch.autocast(device, torch.bfloat16, enabled=self.mixed and device == "cpu"):
             encoding = self.model.backbone.encode(inputs, state)
+        with torch.autocast(device, torch.bfloat16, enabled=self.mixed):
             nll = self.model.head.nll(encoding.hidden, targets)
             penalties = encoding.penalty, self.model.head.penalty(encoding.hidden)
         loss = nll

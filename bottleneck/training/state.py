@@ -42,8 +42,8 @@ class TrainerState:
 
     @property
     def losses(self) -> list[float]:
-        """The validation losses so far, nats."""
-        return [row["valid_loss"] for row in self.metrics]
+        """The validation losses since training began, nats."""
+        return [row["valid_loss"] for row in self.metrics if row["step"]]
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
+from softmax_bottleneck.training.evaluate import Evaluation
 from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.triggers import is_non_monotone
 
@@ -166,10 +168,33 @@ def test_finetuning(tmp_path: Path, configure: Configure) -> None:
     assert still.test.loss == pytest.approx(first.test.loss, rel=1e-6)
     config = override(config, ["training.optimizer.learning_rate=0.5"])
     done = fit(config, tmp_path / "done", device="cpu")
-    *epochs, _ = _rows(done.path)
-    assert epochs[0]["averaged_steps"] == epochs[0]["step"]
+    start, *epochs, _ = _rows(done.path)
+    assert (start["step"], start["best"]) == (0, True)
+    assert start["valid_loss"] == min(row["valid_loss"] for row in _rows(first.path)[:-1])
+    assert epochs[0]["averaged_steps"] == epochs[0]["step"] > 0
     assert min(row["valid_loss"] for row in epochs) < min(row["valid_loss"] for row in _rows(first.path)[:-1])
     assert checkpoint.load(done.path).config["initial"] == str(first.path)
+
+
+def test_finetuning_that_only_harms_ends_where_it_began(tmp_path: Path, configure: Configure) -> None:
+    first = fit(configure(epochs=6, optimizer=SGD, dropout=0.0, save_every=1000), tmp_path / "first", device="cpu")
+    harmful = ["training.epochs=2", "training.optimizer.learning_rate=30", "training.optimizer.clip=100"]
+    done = fit(override(finetuning(first.path), harmful), tmp_path / "done", device="cpu")
+    assert min(row["valid_loss"] for row in _rows(done.path)[1:-1]) > math.log(first.valid_perplexity)
+    assert done.test.loss == first.test.loss
+    assert done.valid_perplexity == first.valid_perplexity
+
+
+def test_waiting_for_averages_nothing_stops(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The losses of plain SGD do not end what is to be averaged from epoch 3 on; those of the averages do."""
+    rising = (Evaluation(1 + 0.1 * n, 2.0, 3) for n in range(100))
+    monkeypatch.setattr(loop, "evaluate", lambda *_, **__: next(rising))
+    settings = {"epochs": 9, "stop_interval": 0, "averaging": {"start": "epoch", "epoch": 3}, "optimizer": SGD}
+    fit(configure(**settings), tmp_path, device="cpu")
+    *rows, _ = _rows(tmp_path)
+    assert [row["averaged_steps"] > 0 for row in rows] == [False] * 3 + [True] * 2
 
 
 def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: Path) -> None:
@@ -185,6 +210,9 @@ def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: 
     assert not (tmp_path / "other").exists()
     with pytest.raises(RunError, match="there is no run folder"):
         finetuning(tmp_path / "nothing")
+    (first.path / "COMPLETE").unlink()
+    with pytest.raises(RunError, match="is not finished"):
+        finetuning(first.path)
 
 
 def test_another_initial_run_is_another_configuration(tmp_path: Path, configure: Configure) -> None:
@@ -224,7 +252,7 @@ def test_out_of_memory_anywhere_in_training(
     place: Any, name: str, error: type[Exception], tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
-        raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+        raise error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED" if place is loop else "can't allocate memory: 8 bytes")
 
     with monkeypatch.context() as patch:
         patch.setattr(place, name, full)

@@ -69,7 +69,7 @@ class _Recipe(NamedTuple):
 
 
 STOP_INTERVAL = 30
-"""Epochs without an improvement after which averaged weights are taken to be at rest; the papers watched by hand."""
+"""Validations without an improvement after which averaged weights are at rest; the papers watched by hand."""
 
 PTB = _Recipe(
     corpus="ptb",
