@@ -14,6 +14,7 @@ from .cells import Result
 CELL = ["alpha", "vocab", "dim", "model"]
 METRICS = ["mode_match", "kl", "best_kl", "best_mode_match"]
 LARGEST = {"kl": math.inf, "mode_match": 1.0}
+"""What a figure can be at most."""
 
 
 def summarize(results: Sequence[Result]) -> pd.DataFrame:
