@@ -12,6 +12,7 @@ import torch
 
 from ..allocator import keep_freed_memory
 from ..heads import Head
+from ..machine import machine
 from .cross_entropy import cross_entropy_backward
 from .dirichlet import DirichletBlocks
 from .models import build
@@ -32,9 +33,9 @@ def profile(
         max_memory: bytes; decides as in a fit whether P* is kept or made again.
 
     Returns:
-        ``contexts``, ``vocab``, ``dim``; ``cached``; seconds to ``sample`` P* once; seconds of the ``bare`` three
-        matrix products and one exponential a block, each product in its quickest order; ``passes``: seconds of each
-        model without sampling; ``over_bare`` and ``over_softmax``: their ratios.
+        ``contexts``, ``vocab``, ``dim``; the ``machine``; ``cached``; seconds to ``sample`` P* once; seconds of the
+        ``bare`` three matrix products and one exponential a block, each product in its quickest order; ``passes``:
+        seconds of each model without sampling; ``over_bare`` and ``over_softmax``: their ratios.
     """
     keep_freed_memory()
     targets = Targets(blocks, max_memory=max_memory)
@@ -63,6 +64,7 @@ def profile(
         "vocab": blocks.vocab,
         "dim": dim,
         "device": blocks.device,
+        "machine": machine(blocks.device),
         "threads": torch.get_num_threads(),
         "cached": targets.cached,
         "sample": sample,
