@@ -230,6 +230,7 @@ def test_memory_grows_until_it_is_kept_no_more() -> None:
     small, large = replace(CELL, contexts=10**4, vocab=10**3), replace(CELL, contexts=10**5, vocab=10**5)
     assert memory(small) > memory(small, max_memory=0) + 3 * 10**7
     assert memory(large) < 2 << 30
+    assert memory(large, max_memory=0) > 5 * 256 * 10**5 * 8  # the sample whose spectra are computed, in float64
 
 
 @pytest.mark.parametrize(

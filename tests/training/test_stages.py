@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
@@ -195,6 +198,28 @@ def test_waiting_for_averages_nothing_stops(
     fit(configure(**settings), tmp_path, device="cpu")
     *rows, _ = _rows(tmp_path)
     assert [row["averaged_steps"] > 0 for row in rows] == [False] * 3 + [True] * 2
+
+
+def test_on_a_gpu_autocast_is_the_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is asked for each part, without a GPU."""
+    seen: list[bool] = []
+
+    @contextmanager
+    def autocast(device: str, dtype: torch.dtype, *, enabled: bool) -> Iterator[None]:
+        seen.append(enabled)
+        yield
+
+    monkeypatch.setattr(torch, "autocast", autocast)
+    weight, nothing = torch.zeros(2, 2), SimpleNamespace(hidden=None, penalty=None, state=())
+    head = SimpleNamespace(nll=lambda *_: torch.zeros(()), penalty=lambda _: None, weight=weight)
+    model: Any = nn.Module()
+    model.backbone, model.head = SimpleNamespace(encode=lambda *_: nothing), head
+    objective = Objective(model, mixed=True)
+    for device, expected in (("cuda", [False, True]), ("cpu", [True, True])):
+        seen.clear()
+        inputs: Any = SimpleNamespace(device=SimpleNamespace(type=device))
+        objective.forward(inputs, weight, ())
+        assert seen == expected
 
 
 def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: Path) -> None:
