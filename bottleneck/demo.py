@@ -60,6 +60,8 @@ class Study:
     """Runs of each preset, with the seeds from 0."""
     settings: tuple[str, ...] = ()
     """``key=value``, as ``bottleneck train --set`` takes them; neither the seed nor the head."""
+    initial: Path | None = None
+    """A folder of runs, such as another study's ``runs``: each starts from the one of its name and seed there."""
     contexts: int | None = None
     """Rows of the test split that ranks and divergences are of; ``None`` for all."""
     adaptive: bool = False
@@ -78,13 +80,29 @@ class Study:
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
             raise ConfigurationError("a demo's seeds count from 0: give their number, at least 1, with --seeds")
         found = [
-            (preset, override(preset.config, [*self.settings, f"seed={seed}"]))
+            (preset, override(preset.config, [*self.settings, f"seed={seed}", *self._start(preset, seed)]))
             for seed in range(self.seeds)
             for preset in presets
         ]
         if any(config.model.head.name != preset.head for preset, config in found):
             raise ConfigurationError("a demo's heads are those of its presets: choose them with --family")
         return found
+
+    def _start(self, preset: Preset, seed: int) -> list[str]:
+        if self.initial is not None:
+            return [f"initial={self.initial.resolve() / file_name(preset, seed)}"]
+        if preset.initial:
+            raise ConfigurationError(
+                f"{preset.name} starts from a run of {preset.initial}: give --initial DIR/runs of the demo in DIR that "
+                "trained it"
+            )
+        return []
+
+
+def file_name(preset: Preset, seed: int) -> str:
+    """Return what the run and the report of a preset are called, the seed in it where that is not 0."""
+    name = preset.variant or preset.head
+    return f"{name}-{seed}" if seed else name
 
 
 def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
@@ -109,11 +127,10 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     make_folder(out / "reports")
     rows = []
     for preset, config in configurations:
-        name = preset.variant or preset.head
-        file = f"{name}-{config.seed}" if config.seed else name
+        file = file_name(preset, config.seed)
         progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
         done = fit(config, out / "runs" / file, device=device, progress=progress)
-        rows.append(_measure(name, config.seed, done, study, device, progress))
+        rows.append(_measure(preset.variant or preset.head, config.seed, done, study, device, progress))
         write_json(out / "reports" / f"{file}.json", rows[-1].to_dict())
     first = {row.name: row.report.spectrum for row in rows if not row.seed}
     mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")

@@ -16,10 +16,16 @@ from .options import device_option, example, progress
     default="demo",
     show_default=True,
     metavar="PRESETS",
-    help="The family of presets: demo, or ptb-small or ptb-small-awd (which need the corpus ptb and hours).",
+    help="The family of presets: demo, or ptb-small, -awd or -nt-asgd (which need the corpus ptb and hours).",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every preset.")
+@click.option(
+    "--initial",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Start each run from the one of its name and seed in DIR, the runs/ of another demo.",
+)
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
 @click.option(
     "--adaptive", is_flag=True, help="Score seed 0 by dynamic evaluation, slow as training, and with a cache."
@@ -31,6 +37,7 @@ def command(
     family: str,
     seeds: int,
     settings: tuple[str, ...],
+    initial: Path | None,
     contexts: int | None,
     adaptive: bool,
     reports: Path | None,
@@ -48,5 +55,5 @@ def command(
     from softmax_bottleneck.demo import Study, run
     from softmax_bottleneck.machine import resolve_device
 
-    study = Study(family=family, seeds=seeds, settings=settings, contexts=contexts, adaptive=adaptive)
+    study = Study(family=family, seeds=seeds, settings=settings, initial=initial, contexts=contexts, adaptive=adaptive)
     click.echo(run(out, study, device=resolve_device(device), progress=progress()))

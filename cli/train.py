@@ -48,6 +48,7 @@ def command(
             "only settings of the default configuration, as --set head.name=mos"
         )
     from softmax_bottleneck.checkpoint import read_config
+    from softmax_bottleneck.errors import ConfigurationError
     from softmax_bottleneck.training import RunConfig, finetuning, fit, override, read
     from softmax_bottleneck.training.fit import configuration_of
     from softmax_bottleneck.training.presets import find
@@ -62,7 +63,12 @@ def command(
         config = finetuning(finetune)
     else:
         config = configuration_of(saved) if resume else RunConfig()
-    done = fit(override(config, settings), out, device=device, progress=progress())
+    config = override(config, settings)
+    if preset is not None and config.initial is None and (other := find(preset).initial):
+        raise ConfigurationError(
+            f"{preset} starts from trained weights: add --set initial=RUN, with RUN a run of {other}"
+        )
+    done = fit(config, out, device=device, progress=progress())
     if os.environ.get("RANK", "0") != "0":
         return
     click.echo(

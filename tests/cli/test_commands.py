@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,6 +172,39 @@ def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck)
     assert one.exit_code == 0, one.stderr
     assert Path("one/cdf.csv").read_bytes() == Path("two/cdf.csv").read_bytes()  # of seed 0
     assert Path("one/runs/mos/model.safetensors").read_bytes() == Path("two/runs/mos/model.safetensors").read_bytes()
+
+
+def test_demo_that_starts_from_another(world: Path, bottleneck: Bottleneck) -> None:
+    """Each run from the weights of its own name and seed."""
+    short = ["--contexts", "60", "--set", "training.epochs=1"]
+    for seed in ("", "-1"):
+        for head in ("softmax", "moc", "mos", "lms-plif"):
+            shutil.copytree(f"demo/runs/{head}", f"first/{head}{seed}")
+    done = bottleneck("demo", "--out", "next", "--initial", "first", "--seeds", "2", *short)
+    assert done.exit_code == 0, done.stderr
+    for name in ("softmax", "mos-1"):
+        config = json.loads(Path(f"next/runs/{name}/config.json").read_text(encoding="utf-8"))
+        assert config["initial"] == str(world / "first" / name)
+    before, after = (Path(f"{folder}/mos/metrics.jsonl").read_text("utf-8") for folder in ("first", "next/runs"))
+    best = min(json.loads(line)["valid_loss"] for line in before.splitlines()[:-1])
+    assert json.loads(after.splitlines()[0])["valid_loss"] == pytest.approx(best, rel=1e-5)
+    shutil.rmtree("first/moc")
+    assert "there is no run folder" in bottleneck("demo", "--out", "other", "--initial", "first", *short).stderr
+
+
+def test_presets_that_start_from_another(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("demo", "--family", "ptb-small-nt-asgd", "--out", "new")
+    assert done.exit_code == 1
+    assert "starts from a run of ptb-small-awd-softmax: give --initial DIR/runs" in done.stderr
+    preset = "ptb-small-nt-asgd-mos"
+    done = bottleneck("train", "--preset", preset, "--out", "new")
+    assert done.exit_code == 1
+    assert "add --set initial=RUN, with RUN a run of ptb-small-awd-mos" in done.stderr
+    assert not Path("new").exists()
+    listed = {row["name"]: row["command"] for row in _json(bottleneck("presets", "--json", "-"))["presets"]}
+    assert listed[preset].startswith(f"bottleneck train --preset {preset} --set initial=runs/ptb-small-awd-mos --out ")
+    assert "initial" not in listed["ptb-small-awd-mos"]
+    assert bottleneck("train", "--preset", preset, "--set", "initial=demo/runs/mos", "--out", "new").exit_code == 0
 
 
 def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:

@@ -80,7 +80,8 @@ def test_what_there_is() -> None:
     small = {"softmax", "moc", "mos", "lms-plif", "sigsoftmax"}
     every = {"softmax", "moc", "mos", "sigsoftmax", "gss", "lms-plif", "mos-plif"}
     assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-small"} == small
-    assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-small-awd"} == every
+    for family in ("ptb-small-awd", "ptb-small-nt-asgd"):
+        assert {preset.head for preset in PRESETS.values() if preset.family == family} == every
     for family in ("ptb", "wt2"):
         assert {f"{family}-{head}" for head in every} | {f"{family}-softmax-mos-settings"} <= set(PRESETS)
     assert {name for name in PRESETS if "mos-k" in name} == {f"ptb-mos-k{k}" for k in (1, 3, 5, 10, 15, 20)}
@@ -92,7 +93,21 @@ def test_what_there_is() -> None:
     assert {preset.name for preset in PRESETS.values() if preset.family == "1b"} == {"1b-softmax", "1b-mos7"}
 
 
-@pytest.mark.parametrize(("family", "vocab_size"), [("demo", 2650), ("ptb-small", 10_000), ("ptb-small-awd", 10_000)])
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.initial])
+def test_what_starts_from_another_has_its_model(name: str) -> None:
+    preset = find(name)
+    shapes = []
+    for config in (preset.config, find(preset.initial).config):
+        model = LanguageModel(config.model, vocab_size=20)
+        shapes.append({key: weight.shape for key, weight in model.named_parameters()})
+        assert config.corpus == "ptb"
+    assert shapes[0] == shapes[1]
+
+
+SIBLINGS = [("demo", 2650), ("ptb-small", 10_000), ("ptb-small-awd", 10_000), ("ptb-small-nt-asgd", 10_000)]
+
+
+@pytest.mark.parametrize(("family", "vocab_size"), SIBLINGS)
 def test_siblings_are_about_equal_in_size(family: str, vocab_size: int) -> None:
     """Within a tenth of the plain softmax, apart from PLIF's own knots; nothing else differs between them."""
     sizes = {}

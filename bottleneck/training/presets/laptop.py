@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .preset import Preset
+from .preset import Preset, plain_sgd
 
 LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -91,24 +91,26 @@ PTB_SMALL_AWD: dict[str, tuple[int, str, str]] = {
 bfloat16 products, from figures/results/ptb-small-awd."""
 
 
-def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
-    """``ptb-small-awd-*``: the same sizes with AWD-LSTM's regularization and NT-ASGD's trigger and average.
+PTB_SMALL_BACKBONE: dict[str, Any] = {
+    "name": "awd-lstm",
+    "embedding_size": 100,
+    "hidden_sizes": [200, 200],
+    "dropout_embedding": 0.05,
+    "dropout_input": 0.2,
+    "dropout_hidden": 0.1,
+    "dropout_output": 0.2,
+    "weight_drop": 0.2,
+}
+"""AWD-LSTM's regularization with less dropout than the papers', for fewer weights and epochs."""
 
-    With less dropout than the papers', for fewer weights and epochs, and AdamW's steps in place of SGD's: with these
-    Softmax's validation perplexity was 178 after an epoch, with those, at a rate of 10, 303. The average makes up for a
-    high constant learning rate; it starts when a validation is worse than the best before it, of four an epoch, or
-    after the first epoch.
+
+def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
+    """``ptb-small-awd-*``: the same sizes with AWD-LSTM's regularization and averaged steps of AdamW.
+
+    With SGD's, at a rate of 10, Softmax's validation perplexity was 303 after an epoch, with these 178. The average
+    makes up for a high constant learning rate; it starts when a validation is worse than the best before it, of four an
+    epoch, or after the first epoch.
     """
-    backbone = {
-        "name": "awd-lstm",
-        "embedding_size": 100,
-        "hidden_sizes": [200, 200],
-        "dropout_embedding": 0.05,
-        "dropout_input": 0.2,
-        "dropout_hidden": 0.1,
-        "dropout_output": 0.2,
-        "weight_drop": 0.2,
-    }
     training = {
         "epochs": 2,
         "batch_size": 40,
@@ -127,7 +129,39 @@ def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
         expected=f"test perplexity {perplexity}, rank {rank} of the first 20,000 contexts (measured, seed 0)",
         values={
             "corpus": "ptb",
-            "model": {"backbone": backbone, "head": {"name": head, "embedding_size": 100, **settings}},
+            "model": {"backbone": PTB_SMALL_BACKBONE, "head": {"name": head, "embedding_size": 100, **settings}},
+            "training": training,
+        },
+    )
+
+
+def _ptb_small_nt_asgd(head: str, settings: dict[str, Any]) -> Preset:
+    """``ptb-small-nt-asgd-*``: SGD from the weights of ``ptb-small-awd-*``, then NT-ASGD.
+
+    The papers' optimizer without the tens of epochs that it takes from drawn weights: gradients clipped at 0.25, and
+    averages from the first validation on that is worse than one before, of eight.
+    """
+    training = {
+        "epochs": 1,
+        "batch_size": 40,
+        "bptt": 35,
+        "bptt_deviation": 5.0,
+        "validations": 8,
+        "averaging": {"start": "non-monotone", "interval": 0},
+        "optimizer": plain_sgd(10.0),
+    }
+    if "slope_learning_rate" in settings:
+        settings = {**settings, "slope_learning_rate": 1e-3}  # as in the papers' presets
+    return Preset(
+        family="ptb-small-nt-asgd",
+        head=head,
+        initial=f"ptb-small-awd-{head}",
+        summary=f"NT-ASGD from AdamW's weights: AWD-LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
+        cost="",
+        expected="",
+        values={
+            "corpus": "ptb",
+            "model": {"backbone": PTB_SMALL_BACKBONE, "head": {"name": head, "embedding_size": 100, **settings}},
             "training": training,
         },
     )
@@ -137,4 +171,5 @@ PRESETS = (
     *(_demo(head, LAPTOP_HEADS[head] | DEMO_SETTINGS.get(head, {})) for head in DEMO_HEADS),
     *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
     *(_ptb_small_awd(head, settings) for head, settings in AWD_HEADS.items()),
+    *(_ptb_small_nt_asgd(head, settings) for head, settings in AWD_HEADS.items()),
 )

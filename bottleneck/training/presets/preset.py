@@ -41,6 +41,8 @@ class Preset:
     values: dict[str, Any]
     variant: str = ""
     """What its name ends with; empty for the head's name."""
+    initial: str = ""
+    """The preset whose run it starts from; empty for drawn weights."""
 
     @property
     def name(self) -> str:
@@ -50,7 +52,8 @@ class Preset:
     @property
     def command(self) -> str:
         """What trains it."""
-        return f"bottleneck train --preset {self.name} --out runs/{self.name}"
+        start = f" --set initial=runs/{self.initial}" if self.initial else ""
+        return f"bottleneck train --preset {self.name}{start} --out runs/{self.name}"
 
     def parameters(self, vocab_size: int | None = None) -> int | None:
         """Return the model's number of parameters, or ``None`` when its corpus's vocabulary size is unknown."""
