@@ -18,12 +18,12 @@ from .checkpoint import is_run, load
 from .errors import SourceError
 from .logprobs.sources import StoreSource
 from .logprobs.store import is_store
+from .machine import free_memory
 
 
 def environment() -> list[tuple[str, str]]:
     """Return versions, devices, threads, memory and corpora as labels and texts."""
-    memory = psutil.virtual_memory()
-    free = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+    free = f"{free_memory() / 2**30:.1f} of {psutil.virtual_memory().total / 2**30:.1f} GiB free"
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     here = [info.name for info in corpora.catalogue() if info.available]
     return [

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from .errors import ConfigurationError
 
@@ -25,6 +29,41 @@ def machine(device: str = "cpu") -> dict[str, Any]:
         "torch": torch.__version__,
         **({"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}),
     }
+
+
+def free_memory(root: Path = Path("/")) -> int:
+    """Return how many bytes this process may still take: of the machine's memory, and of every limit set on it.
+
+    A container's or a batch job's limit is that of a control group (Linux, versions 1 and 2), which the machine's own
+    figures do not show. What files' contents take of it is given back on demand and does not count.
+
+    Args:
+        root: where ``proc`` and ``sys`` are.
+    """
+    return max(0, min([psutil.virtual_memory().available, *_rooms(root)]))
+
+
+def _rooms(root: Path) -> Iterator[int]:
+    """Yield what is left of each limit: of the process's control group and of those it lies in."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:  # no Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        files = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        inside = Path(path.lstrip("/"))
+        for group in (inside, *inside.parents):
+            folder = root / "sys/fs/cgroup" / controllers / group
+            try:
+                limit, used = ((folder / file).read_text(encoding="utf-8").strip() for file in files)
+                stat = dict(row.split() for row in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
+            except OSError:  # not mounted here, or without limits
+                continue
+            if limit != "max":
+                yield int(limit) - int(used) + int(stat["total_inactive_file" if controllers else "inactive_file"])
 
 
 def resolve_device(device: str) -> str:

@@ -21,7 +21,7 @@ from ..training.evaluate import Evaluation, perplexity_of
 BLOCK = 256
 """Contexts compared with the cache at once."""
 
-THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 """What `tune_cache` tries: the range of Grave et al. 2017, §5, and wider."""
 

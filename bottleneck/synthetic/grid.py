@@ -17,7 +17,7 @@ import torch
 
 from ..errors import BottleneckError, ConfigurationError
 from ..files import make_folder, unfinished
-from ..machine import resolve_device
+from ..machine import free_memory, resolve_device
 from ..progress import SILENT, Progress
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
@@ -133,7 +133,7 @@ def _processes(cells: Sequence[Cell], max_memory: int) -> int:
         return 1
     largest = max(memory(cell, max_memory=max_memory) for cell in cells)
     cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
-    return max(1, min(cores, psutil.virtual_memory().available // largest))
+    return max(1, min(cores, free_memory() // largest))
 
 
 def _completed(

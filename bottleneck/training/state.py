@@ -42,8 +42,8 @@ class TrainerState:
 
     @property
     def losses(self) -> list[float]:
-        """The validation losses since training began, nats."""
-        return [row["valid_loss"] for row in self.metrics if row["step"]]
+        """The validation losses so far, nats, that of the weights a run started from among them."""
+        return [row["valid_loss"] for row in self.metrics]
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

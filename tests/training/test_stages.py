@@ -188,6 +188,18 @@ def test_finetuning_that_only_harms_ends_where_it_began(tmp_path: Path, configur
     assert done.valid_perplexity == first.valid_perplexity
 
 
+def test_the_weights_a_run_starts_from_are_a_validation_to_be_worse_than(tmp_path: Path, configure: Configure) -> None:
+    """NT-ASGD from trained weights: steps that begin by harming them are averaged from the first validation on."""
+    first = fit(configure(epochs=6, optimizer=SGD, dropout=0.0, save_every=1000), tmp_path / "first", device="cpu")
+    averaging = {"start": "non-monotone", "interval": 0}
+    config = configure(validations=4, averaging=averaging, optimizer={**SGD, "learning_rate": 12.0}, save_every=1000)
+    fit(override(config, [f"initial={first.path}", "training.epochs=1"]), tmp_path / "run", device="cpu")
+    start, second, *rows, _ = _rows(tmp_path / "run")
+    assert second["valid_loss"] > start["valid_loss"]
+    assert second["averaged_steps"] == 0
+    assert [row["averaged_steps"] for row in rows] == [row["step"] - second["step"] for row in rows]
+
+
 def test_waiting_for_averages_nothing_stops(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
