@@ -149,7 +149,13 @@ def load(path: str | Path, *, unfinished: bool = False) -> Run:
     if not (unfinished and (path / MODEL).exists() and not (path / COMPLETE).exists()):
         check_hashes(path)
     try:
-        vocabulary = Vocabulary(tuple(json.loads((path / VOCABULARY).read_text(encoding="utf-8"))))
+        words = json.loads((path / VOCABULARY).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"cannot read {path / VOCABULARY}: {error.strerror}") from error
+    except ValueError as error:
+        raise RunError(f"the run {path} cannot be read: {error}") from error
+    try:
+        vocabulary = Vocabulary(tuple(words))
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, only to be replaced
             model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
     except (KeyError, TypeError, ValueError, BottleneckError) as error:
@@ -227,5 +233,9 @@ def check_hashes(path: Path) -> None:
         file = path / name
         if not file.is_file():
             raise RunError(f"the run {path} lost its file {name}; train it again or copy it anew")
-        if sha256_file(file) != expected:
+        try:
+            changed = sha256_file(file) != expected
+        except OSError as error:
+            raise RunError(f"cannot read {file}: {error.strerror}") from error
+        if changed:
             raise RunError(f"{file} has changed since the run was finished; train it again or copy it anew")

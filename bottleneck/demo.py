@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import corpus_of, load
+from .checkpoint import check_hashes, corpus_of, load, read_config
 from .demo_table import table
 from .errors import ConfigurationError
 from .evaluation import Dynamic, cached_scores, dynamic_scores
@@ -16,7 +16,7 @@ from .files import make_folder, write_json
 from .logprobs import kld, open_source, rank
 from .progress import SILENT, Progress
 from .spectrum import RankReport
-from .training import PRESETS, FitResult, Preset, RunConfig, fit, override
+from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Study:
     settings: tuple[str, ...] = ()
     """``key=value``, as ``bottleneck train --set`` takes them; neither the seed nor the head."""
     initial: Path | None = None
-    """A folder of runs, such as another study's ``runs``: each starts from the one of its name and seed there."""
+    """A folder of finished runs, another study's ``runs``: each starts from the one of its name and seed there."""
     contexts: int | None = None
     """Rows of the test split that ranks and divergences are of; ``None`` for all."""
     adaptive: bool = False
@@ -124,6 +124,10 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     """
     study = study or Study()
     configurations = study.configurations()
+    for preset, config in configurations:  # all of them before the first hour
+        if config.initial is not None and not is_begun(out / "runs" / file_name(preset, config.seed)):
+            read_config(Path(config.initial))
+            check_hashes(Path(config.initial))
     make_folder(out / "reports")
     rows = []
     for preset, config in configurations:

@@ -29,10 +29,10 @@ class HeadConfig:
     """Whether every token has a bias."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that are not positive."""
+        """Refuse sizes that are not positive: every setting that is a whole number is one."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            if str(field.type).startswith("int") and isinstance(value, int) and value < 1:
                 raise ConfigurationError(f"{field.name} must be at least 1, not {value}")
 
 
@@ -150,6 +150,20 @@ class Head(nn.Module, ABC):
     def penalty(self, hidden: Tensor) -> Tensor | None:
         """Return what the head's own regularization adds to a training loss, a scalar, or ``None`` for nothing."""
         return None
+
+    @torch.no_grad()
+    def start_at(self, log_probs: Tensor) -> None:
+        """Give the output bias the values at which contexts of 0 predict this distribution; without a bias do nothing.
+
+        Args:
+            log_probs: float, (M,), all finite.
+        """
+        if self.bias is not None:
+            self.bias.copy_(self._logits_of(log_probs))
+
+    def _logits_of(self, log_probs: Tensor) -> Tensor:
+        """Return logits that this head makes the distribution of."""
+        return log_probs
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Return what an optimizer should know of some parameters; no parameter is named twice."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..backbones.dropout import locked_dropout
 from ..errors import ConfigurationError
 from .base import HeadConfig
+from .scores import widest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,9 @@ class MixtureWeights(nn.Module):
         self.projection = nn.Linear(hidden_size, components, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map (…, hidden_size) to (…, K), each row's exponentials summing to one."""
-        return torch.log_softmax(self.projection(hidden), -1)
+        """Map (…, hidden_size) to (…, K) in float32 or wider, each row's exponentials summing to one."""
+        logits: Tensor = self.projection(hidden)
+        return torch.log_softmax(logits, -1, dtype=widest(logits.dtype))
 
 
 def single_context(hidden_size: int, embedding_size: int) -> ContextVectors | None:

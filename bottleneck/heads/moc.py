@@ -48,5 +48,6 @@ class MoC(LogLinear):
 
     def context(self, hidden: Tensor) -> Tensor:
         """Return the mixed context vectors: (…, hidden_size) → (…, d)."""
-        weights: Tensor = self.mixture(hidden).exp()
-        return (weights.unsqueeze(-1) * self.contexts(hidden)).sum(-2)
+        weights, contexts = self.mixture(hidden).exp(), self.contexts(hidden)
+        mixed: Tensor = (weights.unsqueeze(-1) * contexts).sum(-2)
+        return mixed.to(contexts.dtype)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+from torch import Tensor
+
 from .base import ParameterSettings, RankBound
 from .context import ContextVectors, MixtureWeights
+from .inverse import unbent
 from .mixture import Mixture, MixtureConfig
 from .plif import PLIF, PLIFConfig
 
@@ -51,6 +54,9 @@ class MoSPLIF(Mixture):
     def parameter_settings(self) -> list[ParameterSettings]:
         """Give the slopes their own learning rate; see `Head.parameter_settings`."""
         return self.config.slope_settings(self.function)
+
+    def _logits_of(self, log_probs: Tensor) -> Tensor:
+        return unbent(self.function, log_probs)
 
     @property
     def rank_bound(self) -> RankBound:

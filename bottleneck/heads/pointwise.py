@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .base import Head, RankBound
 from .context import single_context
+from .inverse import unbent
 from .scores import Factors, Scores
 
 
@@ -31,6 +32,9 @@ class Pointwise(Head):
         """Return the logits' factors and the function on them; see `Head.scores`."""
         factors = Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias)
         return Scores((factors,), function=self.function)
+
+    def _logits_of(self, log_probs: Tensor) -> Tensor:
+        return unbent(self.function, log_probs)
 
     @property
     def rank_bound(self) -> RankBound:

@@ -3,7 +3,7 @@
 from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse, read
 from .evaluate import Evaluation, evaluate
 from .finetune import finetuning
-from .fit import FitResult, fit
+from .fit import FitResult, fit, is_begun
 from .presets import PRESETS, Preset
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "evaluate",
     "finetuning",
     "fit",
+    "is_begun",
     "override",
     "parse",
     "read",

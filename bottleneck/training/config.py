@@ -61,7 +61,8 @@ class TrainingConfig(_Section):
     compile: bool = False
     """Whether torch compiles the training step."""
     unigram_bias: bool = True
-    """Start the output bias at the log frequencies of the training text, so that contexts need not learn them."""
+    """Start the output bias where the training text's frequencies are predicted, so that contexts need not learn them
+    (`Head.start_at`)."""
     save_every: int = Field(default=200, ge=1)
     """Steps between saved states, beside one at every epoch's end."""
     validations: int = Field(default=1, ge=1)

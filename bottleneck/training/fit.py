@@ -42,6 +42,7 @@ from .config import RunConfig, difference, parse
 from .distributed import Team, team
 from .evaluate import Evaluation, evaluate
 from .loop import Loop, write_metrics
+from .state import has_state
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,9 @@ def _fit(config: RunConfig, folder: Path, device: str, team: Team, stack: ExitSt
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
         torch.manual_seed(config.seed)
         model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
-        if config.initial is not None:
+        if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
-        description = _describe(config, corpus, model, device)
+        description = _describe(config, folder, corpus, model, device)
         if team.in_first(lambda: _prepare(folder, description, corpus, stack)):
             return result(folder)
         model.to(device)
@@ -127,6 +128,11 @@ def result(folder: str | Path) -> FitResult:
     )
 
 
+def is_begun(folder: Path) -> bool:
+    """Return whether a run has weights of its own, so that it no longer needs the one it started from."""
+    return (folder / COMPLETE).exists() or has_state(folder)
+
+
 def _rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(row) for row in file.read_text(encoding="utf-8").splitlines()]
 
@@ -142,6 +148,9 @@ def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
 def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> None:
     """Give a model the best weights of a run."""
     run = load(initial, unfinished=True)
+    (other, own) = (f"{of.backbone.name} with {of.head.name}" for of in (run.model.config, model.config))
+    if other != own:
+        raise RunError(f"the run {initial} is of another model, {other}; start from a run of {own}")
     if run.vocabulary.tokens != corpus.vocabulary.tokens:
         raise RunError(
             f"the run {initial} was trained with another vocabulary than that of {corpus.name}; start from a run on "
@@ -150,7 +159,9 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
     load_tensors_into(model, model_tensors(run.model), where=initial / MODEL)
 
 
-def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel, device: str) -> dict[str, Any]:
+def _describe(
+    config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, device: str
+) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
     own = heads.settings(config.model.head.name)
     head = {key: value for key, value in asdict(model.head.config).items() if key in own}
@@ -165,7 +176,7 @@ def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel, d
         "vocab_size": len(corpus.vocabulary),
     }
     if config.initial is not None:
-        values["initial_sha256"] = sha256_file(Path(config.initial) / MODEL)
+        values["initial_sha256"] = _initial_sha256(Path(config.initial), folder)
     versions = {
         "softmax-bottleneck": __version__,
         "torch": torch.__version__,
@@ -173,6 +184,13 @@ def _describe(config: RunConfig, corpus: corpora.Corpus, model: LanguageModel, d
     }
     parameters = model.parameter_count()
     return {"format": FORMAT, **values, "parameters": parameters, "versions": versions, "machine": machine(device)}
+
+
+def _initial_sha256(initial: Path, folder: Path) -> str:
+    """Return the hash of the weights a run starts from, as its ``config.json`` has it where they are gone since."""
+    if not (initial / MODEL).exists() and is_begun(folder):
+        return str(read_config(folder).get("initial_sha256"))
+    return sha256_file(initial / MODEL)
 
 
 def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack) -> bool:
@@ -216,7 +234,8 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
 def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a ``config.json`` that must stay the same, settings that it is too old for at their defaults.
 
-    How many columns are worked through at once may change: it is the remedy when memory does not suffice.
+    How many columns are worked through at once may change: it is the remedy when memory does not suffice. The run it
+    starts from may move: its hash tells it.
     """
     settings = configuration_of(saved).model_dump(mode="json")
     training = {**settings["training"], "micro_batch_size": None}
@@ -227,7 +246,7 @@ def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
         "backbone": _filled(backbone, backbones.find(backbone["name"]).Config),
     }
     told = {"versions": None, "machine": None}
-    return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
+    return {**saved, "initial": None, "model": model, "training": training, **told}
 
 
 def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...] | None = None) -> dict[str, Any]:

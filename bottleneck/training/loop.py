@@ -97,10 +97,9 @@ class Loop:
 
     def _begin(self, data: Tensor) -> None:
         """Set what a run starts with beside its drawn weights."""
-        if self.settings.unigram_bias and self.config.initial is None and self.model.head.bias is not None:
+        if self.settings.unigram_bias and self.config.initial is None:
             counts = _counts(data, self.model.head.vocab_size).to(self.device) + 1.0
-            with torch.no_grad():
-                self.model.head.bias.copy_(torch.log(counts / counts.sum()))
+            self.model.head.start_at(torch.log(counts / counts.sum()))
         if self.team.index:  # the first weights are the same in all processes, what is dropped is not
             torch.manual_seed((self.config.seed + self.team.index) % 2**64)
         if starts_averaging(self.settings.averaging, [], epochs=0):

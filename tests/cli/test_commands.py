@@ -262,6 +262,7 @@ def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None
         (["data", "get", "everything"], "is no corpus that can be downloaded"),
         (["rank", "demo/runs/mos", "--json", "nowhere/r.json"], "there is no folder nowhere"),
         (["rank", "demo/runs/mos", "--save-spectrum", "nowhere/s.npz"], "there is no folder nowhere"),
+        (["rank", "demo/runs/mos", "--save-spectrum", "demo"], "cannot write demo: it is a folder; name a file in it"),
         (["spectrum", "demo/runs/mos", "--out", "nowhere/f.png"], "there is no folder nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

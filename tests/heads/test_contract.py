@@ -325,6 +325,26 @@ def test_it_is_what_the_registry_says(name: str) -> None:
 
 
 @every_head
+def test_contexts_of_zero_start_at_the_distribution_given(name: str, make: Make) -> None:
+    """Also behind functions that bend and are not the identity: their logits lie where they bend, about 0."""
+    head = make(name, vocab=300, **({"interval": 20.0} if "interval" in heads.settings(name) else {})).float()
+    counts = torch.arange(1, 301).double() ** -1.2  # as rare as words are
+    expected = torch.log(counts / counts.sum())
+    head.start_at(expected)
+    with torch.no_grad():
+        head.weight.zero_()
+        found = head.log_prob(torch.randn(2, 5))
+    torch.testing.assert_close(found, expected.float().expand(2, -1), rtol=0, atol=1e-4)
+    assert head.bias is not None
+    if isinstance(head, heads.Pointwise):
+        assert head.bias.min() < 0 < head.bias.max()
+    head = make(name, bias=False)
+    before = {key: value.clone() for key, value in head.state_dict().items()}
+    head.start_at(torch.full((7,), 1 / 7).log())
+    assert all(torch.equal(value, before[key]) for key, value in head.state_dict().items())
+
+
+@every_head
 def test_tied_embeddings_are_one_parameter(name: str, make: Make) -> None:
     head, embedding = make(name), torch.nn.Embedding(7, 3, dtype=torch.float64)
     head.tie(embedding)
@@ -356,6 +376,12 @@ def test_sizes_below_one(name: str, value: int) -> None:
     for key in {"hidden_size", "vocab_size", *heads.settings(name)} & {*sizes, *COUNTS}:
         with pytest.raises(ConfigurationError, match=f"{key} must be at least 1, not {value}"):
             heads.build(name, **{**sizes, key: value})
+
+
+@every_head
+def test_settings_that_are_no_counts_may_be_zero(name: str) -> None:
+    for key in {"c", "noise", "context_dropout", "prior_penalty"} & set(heads.settings(name)):
+        heads.build(name, hidden_size=5, vocab_size=7, **{key: 0})
 
 
 @every_head

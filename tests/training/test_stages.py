@@ -24,6 +24,7 @@ from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.triggers import is_non_monotone
 
 Configure = Callable[..., RunConfig]
+Contents = Callable[[Path], dict[str, bytes]]
 SGD = {"name": "sgd", "learning_rate": 2.0, "schedule": "constant", "warmup_steps": 0}
 
 
@@ -239,6 +240,8 @@ def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: 
     config = finetuning(first.path)
     with pytest.raises(RunError, match=r"does not fit its config\.json"):
         fit(override(config, ["model.backbone.hidden_size=9"]), tmp_path / "other", device="cpu")
+    with pytest.raises(RunError, match="is of another model, lstm with mos; start from a run of lstm with gss"):
+        fit(override(config, ["model.head.name=gss"]), tmp_path / "other", device="cpu")
     for split in ("train", "valid", "test"):
         text = (corpus / f"{split}.txt").read_text(encoding="utf-8")
         (tmp_path / f"{split}.txt").write_text(text.replace("w3", "x"), encoding="utf-8")
@@ -262,6 +265,26 @@ def test_another_initial_run_is_another_configuration(tmp_path: Path, configure:
     (tmp_path / "moved").rename(first.path)
     with pytest.raises(RunError, match=r"different configuration: initial_sha256 \(was '"):
         fit(config, tmp_path / "run", device="cpu")
+
+
+def test_the_initial_run_may_move_or_go_once_a_run_has_begun(
+    tmp_path: Path, configure: Configure, contents: Contents
+) -> None:
+    first, run = fit(configure(), tmp_path / "first", device="cpu").path, tmp_path / "run"
+    config, before = finetuning(first), tmp_path / "before"
+    fit(config, run, device="cpu")
+    whole = contents(run)
+    (run / "COMPLETE").unlink()
+    first.rename(tmp_path / "moved")
+    fit(override(config, [f"initial={tmp_path / 'moved'}"]), run, device="cpu")
+    assert contents(run) == whole
+    (run / "COMPLETE").unlink()
+    fit(config, run, device="cpu")
+    assert fit(config, run, device="cpu").path == run
+    assert contents(run) == whole
+    with pytest.raises(RunError, match=r"there is no run folder .*first"):
+        fit(config, before, device="cpu")
+    assert not before.exists()
 
 
 def test_out_of_memory_names_the_remedy_and_it_helps(

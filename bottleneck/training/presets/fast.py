@@ -3,7 +3,7 @@
     bottleneck train --preset ptb-fast-mos --out runs/ptb-fast-mos
 
 It is meant to come near a perplexity in the fewest minutes of one large GPU, not to reach the published one. Hours are
-estimates as in `papers`, from published seconds of an epoch on one V100; that has neither bfloat16 nor batches of 64.
+estimates as in `papers`, from published seconds of an epoch in float32 and with the papers' batches on one V100.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _fast(head: str, **settings: Any) -> Preset:
         family="ptb-fast",
         head=head,
         summary=f"{slow.summary}, by AdamW in {EPOCHS} epochs",
-        cost=f"at most {hours:.1f} hours on one V100 (estimated), less on later ones",
-        expected=f"not measured yet; published of SGD in {recipe.epochs} epochs: {EXPECTED[head]}",
+        cost=f"about {hours:.1f} hours on one V100 in float32 (estimated)",
+        expected=f"not measured yet; published, with the papers' recipe: {EXPECTED[head]}",
         values={**slow.values, "training": training},
     )
 

@@ -152,7 +152,7 @@ def _ptb_small_nt_asgd(head: str, settings: dict[str, Any]) -> Preset:
         "optimizer": plain_sgd(5.0),
     }
     if "slope_learning_rate" in settings:
-        settings = {**settings, "slope_learning_rate": 1e-3}  # as in the papers' presets
+        settings = {**settings, "slope_learning_rate": 0.02 / 5.0}  # a rate of 0.02, as in the papers' presets
     return Preset(
         family="ptb-small-nt-asgd",
         head=head,

@@ -42,7 +42,7 @@ class Preset:
     variant: str = ""
     """What its name ends with; empty for the head's name."""
     initial: str = ""
-    """The preset whose run it starts from; empty for drawn weights."""
+    """The preset whose run it starts from, to be given as ``initial`` of its ``config``; empty for drawn weights."""
 
     @property
     def name(self) -> str:

@@ -1,0 +1,53 @@
+"""Where an increasing function takes given values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+FARTHEST = 2.0**20
+"""Beyond this a bounded function is not followed."""
+HALVINGS = 64
+
+
+@torch.no_grad()
+def unbent(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
+    """Return logits x with log softmax f(x) = ``log_probs``, those whose f has the mean f(0).
+
+    They lie about 0, where logits start out otherwise and where such functions bend; the softmax of f does not see the
+    constant.
+
+    Args:
+        function: elementwise and increasing.
+        log_probs: float, (M,).
+
+    Returns:
+        float64, (M,).
+    """
+    centered = log_probs.double() - log_probs.double().mean()
+    return inverse(function, centered + function(centered.new_zeros(1)))
+
+
+@torch.no_grad()
+def inverse(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """Return x with f(x) = ``values``, by bisection.
+
+    Args:
+        function: elementwise and increasing.
+        values: float64, any shape; those outside f's range give an end of the interval that was searched.
+
+    Returns:
+        float64, like ``values``.
+    """
+    low, high = torch.full_like(values, -1.0), torch.full_like(values, 1.0)
+    while bool((function(low) > values).any()) and float(low.min()) > -FARTHEST:
+        low *= 2
+    while bool((function(high) < values).any()) and float(high.max()) < FARTHEST:
+        high *= 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        above = function(middle) > values
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return (low + high) / 2
