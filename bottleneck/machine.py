@@ -32,7 +32,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Return how many bytes this process may still take: of the machine's memory, and of every limit set on it.
+    """Return how many bytes this process may still take, of the machine's memory and of its control groups'.
 
     A container's or a batch job's limit is that of a control group (Linux, versions 1 and 2), which the machine's own
     figures do not show. What files' contents take of it is given back on demand and does not count.
@@ -53,17 +53,19 @@ def _rooms(root: Path) -> Iterator[int]:
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
-        files = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         inside = Path(path.lstrip("/"))
         for group in (inside, *inside.parents):
             folder = root / "sys/fs/cgroup" / controllers / group
             try:
-                limit, used = ((folder / file).read_text(encoding="utf-8").strip() for file in files)
+                limit, used = ((folder / name).read_text(encoding="utf-8").strip() for name in names)
                 stat = dict(row.split() for row in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
             except OSError:  # not mounted here, or without limits
                 continue
             if limit != "max":
-                yield int(limit) - int(used) + int(stat["total_inactive_file" if controllers else "inactive_file"])
+                whole = "total_" if controllers else ""  # in version 1 the same without it is of the group alone
+                files = int(stat[f"{whole}inactive_file"]) + int(stat[f"{whole}active_file"])
+                yield int(limit) - int(used) + files
 
 
 def resolve_device(device: str) -> str:

@@ -141,6 +141,8 @@ def check_outputs(*paths: str | Path | None) -> None:
     for path in paths:
         if path is None or str(path) == "-":
             continue
+        if Path(path).is_dir():
+            raise OutputError(f"cannot write {path}: it is a folder; name a file in it")
         folder = Path(path).parent
         if not folder.is_dir():
             raise OutputError(f"cannot write {path}: there is no folder {folder}; make it, or name another file")

@@ -104,7 +104,9 @@ def command(
             device=resolve_device(device),
             hugging_face=hugging_face,
         )
-        cost = estimate_cost(opened, method=method, max_memory=max_memory, width=width, device=resolve_device(device))
+        cost = estimate_cost(
+            opened, method=method, eps=eps, max_memory=max_memory, width=width, device=resolve_device(device)
+        )
         emit(cost.to_dict(), str(cost), json_to)
         return
     with spectrum.launched() as processes:

@@ -25,12 +25,12 @@ def _place(root: Path, groups: str, files: dict[str, dict[str, str]]) -> Path:
 
 
 def _first(limit: int, used: int, files: int) -> dict[str, str]:
-    stat = f"cache 7\ninactive_file 1\ntotal_inactive_file {files}\n"
+    stat = f"cache 7\ninactive_file 1\nactive_file 1\ntotal_inactive_file {files - 5}\ntotal_active_file 5\n"
     return {"memory.limit_in_bytes": f"{limit}\n", "memory.usage_in_bytes": f"{used}\n", "memory.stat": stat}
 
 
 def _second(limit: str, used: int, files: int) -> dict[str, str]:
-    stat = f"anon 7\ninactive_file {files}\n"
+    stat = f"anon 7\ninactive_file {files - 5}\nactive_file 5\n"
     return {"memory.max": f"{limit}\n", "memory.current": f"{used}\n", "memory.stat": stat}
 
 

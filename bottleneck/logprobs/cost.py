@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..spectrum import choose
+from ..spectrum import choose, precision
 from ..spectrum.choice import size
 from .base import BLOCK_BYTES, Source
 
@@ -56,15 +56,23 @@ class CostEstimate:
 
 
 def estimate_cost(
-    source: Source, *, method: str = "auto", max_memory: int | None = None, width: int = 1024, device: str = "cpu"
+    source: Source,
+    *,
+    method: str = "auto",
+    eps: str | float | None = None,
+    max_memory: int | None = None,
+    width: int = 1024,
+    device: str = "cpu",
 ) -> CostEstimate:
     """Estimate what `rank` will take, from the operations and this machine's rate of matrix products.
 
-    Weights are not loaded and no row is made.
+    Weights are not loaded and no row of a model is made. A matrix that does not say how its numbers were made is read
+    for that, unless ``eps`` is given.
 
     Args:
         source: what `open_source` returns.
         method: as for `rank`.
+        eps: as for `rank`.
         max_memory: as for `rank`.
         width: of a sketch.
         device: where it would run.
@@ -79,9 +87,8 @@ def estimate_cost(
         name, why = "factored", f"the head's factors have {r:,} columns"
         operations, memory = (2 * 2 * M + 2 * T) * float(r) ** 2 / QR_SHARE, FACTOR_COPIES * 8 * M * r
     else:
-        choice = choose(
-            method, shape=source.shape, eps=source.precision.value, max_memory=max_memory, width=width, device=device
-        )
+        roundoff = (source.precision if eps is None else precision(eps)).value
+        choice = choose(method, shape=source.shape, eps=roundoff, max_memory=max_memory, width=width, device=device)
         name, why, memory, least = choice.method.name, choice.why, choice.memory_bytes, float(min(T, M))
         operations = {
             "gram": T * M * least + 2 * least**3,

@@ -64,7 +64,14 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float) -> HiddenSizeEstimat
     norm = float((spectrum.values**2).sum()) + spectrum.residual**2
     floor = max(tolerance(float(spectrum.centered[0]), spectrum.shape, eps, "press"), entry_roundoff(norm, eps))
     values = np.maximum(spectrum.centered[:size], floor)
+    if values[0] <= floor:
+        raise MatrixError("no row-centred singular value rises above roundoff: the rows are constant")
     ratios = values[:-1] / values[1:]
+    if values[-1] > floor and spectrum.residual:
+        raise MatrixError(
+            f"none of the {values.size:,} row-centred singular values that the sketch saw is roundoff: the hidden size "
+            f"is {values.size:,} or more, or the outputs are not log-linear; use a larger --width"
+        )
     if ratios.size < 2 or values[-1] > floor:
         raise MatrixError(
             f"none of the {size:,} row-centred singular values is roundoff, so the hidden size is {size:,} or more, or "

@@ -43,7 +43,8 @@ INF = ("refuse", "drop-columns")
 """What to do with −∞."""
 
 LONG = 10**12
-"""T · M² above which a computation takes minutes, and its state is kept on disk."""
+"""T · M², or with thin factors the model's operations, above which a computation takes minutes and its state is kept
+on disk."""
 
 
 def rank(
@@ -139,7 +140,7 @@ def rank(
         choice = choose(
             method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
         )
-    spectrum = _spectrum(opened, factors, choice.method, progress, processes)
+    spectrum = _spectrum(opened, factors, choice.method, width, progress, processes)
     judged: dict[str, Any] = {
         "shape": spectrum.shape,
         "eps": eps_used.value,
@@ -215,7 +216,12 @@ def peak_memory_bytes() -> int:
 
 
 def _spectrum(
-    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, progress: Progress, processes: Processes
+    source: Source,
+    factors: FactorRows | None,
+    chosen: SpectrumMethod,
+    width: int,
+    progress: Progress,
+    processes: Processes,
 ) -> Spectrum:
     block_rows = source.rows_at_once()
     with progress.bar("reading log-probabilities", chosen.passes * source.shape[0], "contexts") as bar:
@@ -235,23 +241,25 @@ def _spectrum(
 
             return wanted
 
-        if factors is not None:
-            return measure(lambda done: factors.left(share(done)), chosen, processes=processes)
         saved = None
+        operations = source.work().operations if factors is not None else source.shape[0] * source.shape[1] ** 2
         # A sketch's second pass begins for all processes together: one of them alone cannot go back to it.
-        if (chosen.passes == 1 or processes.count == 1) and source.shape[0] * source.shape[1] ** 2 > LONG:
+        if (chosen.passes == 1 or processes.count == 1) and operations > LONG:
             about = {
                 "identity": dict(source.identity),
                 "source": {key: value for key, value in source.description.items() if key != "path"},
                 "dtype": source.dtype,
                 "shape": source.shape,
                 "method": chosen.name,
+                "width": width if chosen.name == "sketch" else None,
                 "device": str(chosen.arithmetic.device),
                 "block_rows": block_rows,
                 "process": [processes.index, processes.count],
                 "version": __version__,
             }
             saved = SavedState(cache_folder() / "unfinished", about, warn=progress.line)
+        if factors is not None:
+            return measure(lambda done: factors.left(share(done)), chosen, saved=saved, processes=processes)
         return measure(
             lambda done: (block.log_probs for block in source.blocks(block_rows, wanted=share(done))),
             chosen,

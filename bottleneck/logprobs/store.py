@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -149,9 +149,16 @@ def read_targets(path: Path) -> NDArray[np.int64] | None:
         targets = np.asarray(_open(path)[TARGETS][:])
     except (OSError, KeyError, ValueError):
         targets = np.zeros(0, np.int64)
-    if sha256_bytes(targets.tobytes()) != read_attributes(path).get("targets_sha256"):
+    return known_targets(targets, read_attributes(path), path)
+
+
+def known_targets(
+    targets: NDArray[np.int64], attributes: Mapping[str, Any], store: str | Path
+) -> NDArray[np.int64] | None:
+    """Return what a store holds as its targets, ``None`` for unknown ones; `StoreError` where not as written."""
+    if sha256_bytes(targets.tobytes()) != attributes.get("targets_sha256"):
         raise StoreError(
-            f"the targets of {path} are missing or do not hold what was written; repeat the 'bottleneck dump' that "
+            f"the targets of {store} are missing or do not hold what was written; repeat the 'bottleneck dump' that "
             "made the store to write them anew"
         )
     return None if (targets == UNKNOWN_TARGET).all() else targets

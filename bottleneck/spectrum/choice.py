@@ -91,6 +91,8 @@ def choose(
             elif entries[method] > LARGEST_INDEX:
                 method, why = "sketch", f"{method} would need {entries[method]:,} numbers; LAPACK has no index for them"
     other, less = "--method sketch", "measure fewer contexts"
+    if method == "tsqr":
+        less = "use --method sketch"  # its triangles have M columns, however few the contexts
     if method == "sketch":
         other, less = "a smaller --width", "take a smaller --width"
     if entries[method] > LARGEST_INDEX:

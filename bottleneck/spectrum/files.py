@@ -64,7 +64,9 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
 
 def _check(spectrum: Spectrum) -> None:
     for values in (spectrum.values, spectrum.centered):
-        if values.dtype != np.float64 or values.shape != (min(spectrum.shape),):
-            raise ValueError(f"it does not hold the {min(spectrum.shape)} singular values of its matrix")
+        most = min(spectrum.shape)
+        sizes = range(1, most + 1) if spectrum.residual else (most,)  # of a sketch, those that it saw
+        if values.dtype != np.float64 or values.ndim != 1 or len(values) not in sizes:
+            raise ValueError(f"it does not hold the {most} singular values of its matrix")
         if not (np.isfinite(values).all() and (values[-1:] >= 0).all() and (np.diff(values) <= 0).all()):
             raise ValueError("its singular values are not finite and descending")

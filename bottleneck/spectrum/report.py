@@ -101,7 +101,8 @@ class RankReport:
         d = self.to_dict()
         source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
-        by_rule = ", ".join(f"{rule} {value:,}" for rule, value in d["rank_by_rule"].items())
+        least = "≥ " if self.rank.at_least else ""
+        by_rule = ", ".join(f"{rule} {least}{value:,}" for rule, value in d["rank_by_rule"].items())
         effective = ", ".join(
             f"{'unknown' if value is None else format(value, ',')} at {epsilon}"
             for epsilon, value in d["effective_rank"].items()
@@ -148,6 +149,8 @@ class RankReport:
 
 def _verdict(rank: RankEstimate) -> str:
     tail = "determinate" if rank.determinate else f"indeterminate: {rank.low:,} to {rank.high:,}"
+    if not rank.high and not rank.determinate:
+        tail = "indeterminate: the numbers are too coarse for a matrix of this size, roundoff may exceed σ_1"
     gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
     least = "≥ " if rank.at_least else ""
     return f"{least}{rank.value:,} ({tail}; tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap})"

@@ -30,7 +30,7 @@ class RankEstimate:
     high: int
     """The rank at a tenth of the tolerance."""
     determinate: bool
-    """Whether the two agree."""
+    """Whether the two agree, and a singular value of this matrix could exceed the tolerance at all."""
     tolerance: float
     """What a singular value must exceed to count."""
     sigma_1: float
@@ -38,7 +38,7 @@ class RankEstimate:
     sigma_r: float | None
     """The smallest singular value counted; ``None`` for rank 0."""
     sigma_next: float | None
-    """The largest one not counted; ``None`` at full rank."""
+    """The largest one not counted; ``None`` at full rank, or where a sketch saw none."""
     gap: float | None
     """``sigma_r / sigma_next``; ``None`` when there is no next one, or it is zero or next to zero."""
     at_least: bool
@@ -117,6 +117,7 @@ def numerical_rank(
     """
     _check_rule(rule)
     values = _descending(singular_values, size=min(shape))
+    seen = np.size(singular_values) if residual else values.size
     sigma_1 = float(values[0])
     roundoff = precision(eps).value
     at_most = np.sqrt(values**2 + residual**2) if residual else values
@@ -126,12 +127,13 @@ def numerical_rank(
     if rule == "gap" and not at_least:
         value = _before_largest_gap(values, low, high, least=limit / MARGIN)
     sigma_r = float(values[value - 1]) if value else None
-    sigma_next = float(values[value]) if value < values.size else None
+    sigma_next = float(values[value]) if value < seen else None
+    resolves = tolerance(1.0, shape, roundoff, rule) < 1 or not at_most[0]
     return RankEstimate(
         value=value,
         low=low,
         high=high,
-        determinate=low == high,
+        determinate=low == high and resolves,
         tolerance=limit,
         sigma_1=sigma_1,
         sigma_r=sigma_r,

@@ -43,3 +43,10 @@ def test_more_costs_more(log_probs: Callable[..., NDArray[np.float64]]) -> None:
     assert "about" in str(tall)
     with pytest.raises(MatrixError, match="raise --max-memory"):
         estimate_cost(of(200, 100), method="tsqr", max_memory=1000)
+
+
+def test_the_method_is_that_of_the_roundoff_given() -> None:
+    """Of float32 numbers gram is enough; taken as float64, below what it resolves."""
+    source = open_source(np.zeros((30_000, 600), np.float32), kind="matrix")
+    assert estimate_cost(source).method == "gram"
+    assert estimate_cost(source, eps="float64").method == "tsqr"

@@ -48,6 +48,21 @@ def test_too_few_contexts_or_tokens(T: int, M: int, d: int) -> None:
         estimate_hidden_size(spectrum, eps=2.0**-52)
 
 
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_constant_rows_have_none(value: float) -> None:
+    report = rank(np.full((50, 10), value), kind="matrix", estimate_hidden_size=True)
+    assert report.rank_centered.value == 0
+    assert "no row-centred singular value rises above roundoff" in str(report)
+
+
+def test_what_a_sketch_did_not_see_it_does_not_count() -> None:
+    report = rank(outputs(60, 40, 12), kind="matrix", method="sketch", width=8, estimate_hidden_size=True)
+    seen = len(report.spectrum.centered)
+    assert seen < 12
+    assert f"none of the {seen} row-centred singular values that the sketch saw is roundoff" in str(report)
+    assert "use a larger --width" in str(report)
+
+
 def test_a_rank_is_reported_without_it() -> None:
     report = rank(outputs(20, 90, 24), kind="logits", estimate_hidden_size=True)
     found = report.to_dict()["hidden_size_estimate"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,3 +91,19 @@ def test_nothing_left() -> None:
     masked[[0, 1], [0, 1]] = -np.inf
     with pytest.raises(MatrixError, match="every column of the matrix holds -inf: nothing is left"):
         rank(masked, kind="logits", inf="drop-columns")
+
+
+def test_what_makes_nan_is_found_too(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a model, which nothing has checked before."""
+    source = open_source(runs["mos"])
+    made = source.blocks
+
+    def blocks(*arguments: Any, **options: Any) -> Iterator[base.Block]:
+        for block in made(*arguments, **options):
+            rows = block.log_probs.copy()
+            rows[2, 1] = np.nan
+            yield base.Block(block.start, rows)
+
+    monkeypatch.setattr(source, "blocks", blocks)
+    with pytest.raises(MatrixError, match=r"holds nan at row 2, column 1: .*; fix what made it"):
+        rank(source, inf="drop-columns")

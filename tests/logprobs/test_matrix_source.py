@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -361,3 +361,15 @@ def test_probabilities_are_named_as_such(log_probs: Make) -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
         rank(5)
+
+
+def test_blocks_may_share_their_makers_memory() -> None:
+    rows = np.random.default_rng(0).standard_normal((30, 10))
+    room = np.empty((5, 10))
+
+    def blocks() -> Iterator[NDArray[np.float64]]:
+        for start in range(0, 30, 5):
+            room[:] = rows[start : start + 5]
+            yield room
+
+    assert rank(blocks(), kind="matrix").rank.value == rank(rows, kind="matrix").rank.value == 10

@@ -54,6 +54,30 @@ def test_a_store_behind_a_url_keeps_its_precision(log_probs: Make, tmp_path: Pat
     np.testing.assert_array_equal(next(there.blocks()).log_probs, next(here.blocks()).log_probs)
 
 
+def test_a_store_behind_a_url_keeps_what_is_known_of_it(runs: dict[str, Path], tmp_path: Path) -> None:
+    upload(dump(open_source(runs["softmax"]), tmp_path / "s.zarr"), "memory://run.zarr")
+    there, here = open_source("memory://run.zarr"), open_source(tmp_path / "s.zarr")
+    assert (there.bound, there.embedding_size) == (here.bound, here.embedding_size)
+    assert there.targets is not None
+    np.testing.assert_array_equal(there.targets, here.targets)
+    assert there.description["head"] == "softmax"
+
+
+def test_a_matrix_behind_a_url_stays_one(tmp_path: Path) -> None:
+    """Rows that are no log-probabilities were dumped as such, and are read as such."""
+    upload(dump(open_source(np.eye(5), kind="matrix"), tmp_path / "s.zarr"), "memory://matrix.zarr")
+    assert rank("memory://matrix.zarr").rank.value == 5
+
+
+def test_a_store_behind_a_url_with_a_damaged_record(log_probs: Make, tmp_path: Path) -> None:
+    store = dump(open_source(log_probs()), tmp_path / "s.zarr")
+    attributes = zarr.open_group(store, mode="r+").attrs
+    del attributes["eps"]
+    upload(store, "memory://damaged.zarr")
+    with pytest.raises(StoreError, match=r"damaged.zarr is damaged \(KeyError\('eps'\)\)"):
+        open_source("memory://damaged.zarr")
+
+
 def test_a_chunk_that_was_never_written_is_no_number(log_probs: Make, tmp_path: Path) -> None:
     store = dump(open_source(log_probs()), tmp_path / "s.zarr")
     shutil.rmtree(store / "log_probs" / "c")

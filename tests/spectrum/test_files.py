@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import MatrixError, OutputError
-from softmax_bottleneck.spectrum import Spectrum, load_spectrum, save_spectrum, singular_values
+from softmax_bottleneck.spectrum import Spectrum, load_spectrum, measure, save_spectrum, singular_values
+from softmax_bottleneck.spectrum.choice import make
 
 SOURCE = {"path": "runs/ä", "head": None}
 
@@ -37,6 +38,17 @@ def test_round_trip(tmp_path: Path) -> None:
     assert same(loaded, spectrum)
     assert source == SOURCE
     assert loaded.shape == (4, 6)
+
+
+def test_round_trip_of_a_sketch(tmp_path: Path) -> None:
+    """It holds the values that were seen, and what they leave out."""
+    matrix = np.random.default_rng(1).standard_normal((60, 40))
+    spectrum = measure([matrix], make("sketch", 40, width=8))
+    assert spectrum.residual > 0
+    save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
+    loaded, _ = load_spectrum(tmp_path / "s.npz")
+    assert same(loaded, spectrum)
+    assert loaded.residual == spectrum.residual
 
 
 def write(path: Path, *, about: Any = None, leave_out: str = "", **changes: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from softmax_bottleneck import __version__
+from softmax_bottleneck import __version__, rank
 from softmax_bottleneck.spectrum import RankReport, numerical_rank, precision, singular_values
 from softmax_bottleneck.spectrum.measures import effective_rank
 
@@ -145,3 +146,13 @@ def test_html_is_escaped() -> None:
     assert "<script>" not in html
     assert "<td>&lt;script&gt;&amp;</td>" in html
     assert html.count("<tr>") == len(report(MATRICES["full rank"]).rows())
+
+
+def test_a_sketchs_ranks_are_at_least_what_it_saw() -> None:
+    text = str(rank(np.random.default_rng(0).standard_normal((60, 40)), kind="matrix", method="sketch", width=8))
+    assert re.search(r"by rule  press ≥ \d+, numpy ≥ \d+, gap ≥ \d+", text)
+
+
+def test_numbers_too_coarse_for_any_rank() -> None:
+    text = str(rank(np.eye(30), kind="matrix", eps=0.9, rule="numpy"))
+    assert "0 (indeterminate: the numbers are too coarse for a matrix of this size" in text

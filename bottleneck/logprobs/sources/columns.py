@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...errors import MatrixError
 from ...progress import SILENT, Progress
 from ...spectrum import Precision
+from ...spectrum.compute import checked
 from ..base import Block, FactorRows, Source
 
 
@@ -73,7 +74,7 @@ def _finite(source: Source, progress: Progress) -> NDArray[np.bool_]:
     """Return which columns are finite in every row, (M,)."""
     finite = np.ones(source.shape[1], dtype=bool)
     with progress.bar("looking for columns of −inf", source.shape[0], "contexts") as bar:
-        for block in source.blocks():
-            finite &= (block.log_probs > -np.inf).all(0)
-            bar.advance(len(block.log_probs))
+        for rows in checked((block.log_probs for block in source.blocks()), minus_inf=True):
+            finite &= (rows > -np.inf).all(0)
+            bar.advance(len(rows))
     return finite

@@ -62,7 +62,7 @@ def from_function(function: Any, *, data: Any, vocab_size: int | None) -> Matrix
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
     answers = _Answers(answer, [_ids(batch, number) for number, batch in enumerate(data)], vocab_size)
     provenance = Provenance()
-    provenance.watch(answers[:1])
+    provenance.watch(answers.first())
     return MatrixSource(answers, kind="logits", path=name, made_in=provenance.precision())
 
 
@@ -87,6 +87,10 @@ class _Answers:
                 pieces.append(self._answer(number, end - begin)[max(0, start - begin) : stop - begin])
             begin = end
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def first(self) -> NDArray[Any]:
+        """Return all rows of the first batch."""
+        return self[: self._ends[0]]
 
     def _answer(self, number: int, rows: int) -> NDArray[Any]:
         if number != self._number:

@@ -36,9 +36,9 @@ class MatrixSource(Source):
         made_in: the precision of its numbers, where it is known better than from the numbers.
     """
 
-    embedding_size = None
+    embedding_size: int | None = None
     bound = UNKNOWN
-    targets = None
+    targets: NDArray[np.int64] | None = None
 
     def __init__(
         self, matrix: Any, *, kind: str = "log-probs", path: str = "array", made_in: Precision | None = None
@@ -123,7 +123,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
     pieces, provenance = [], Provenance()
     for rows in checked(blocks):
-        pieces.append(rows)
+        pieces.append(np.array(rows))  # its maker may use the memory again
         provenance.watch(rows)
     return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", made_in=provenance.precision())
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import zarr
 
 from ...errors import SourceError, StoreError
 from ...spectrum import Precision
-from ..store import FORMAT, LOG_PROBS
+from ..base import Bound
+from ..store import FORMAT, LOG_PROBS, TARGETS, known_targets
 from .matrix import MatrixSource
 
 _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
@@ -35,8 +38,8 @@ def is_plain_array(path: Path) -> bool:
 def open_zarr(name: str, *, kind: str) -> MatrixSource:
     """Open a two-dimensional array, or the rows of a dumped store; its chunks are read when they are asked for.
 
-    A store behind a URL is read as the matrix it holds, with its recorded precision; chunks that were never written
-    are NaN and refused, but their checksums are checked only on a local disk.
+    A store behind a URL is read as the matrix it holds, with its recorded precision, bound and targets; chunks that
+    were never written are NaN and refused, but their checksums are checked only on a local disk.
 
     Raises:
         SourceError: when there is none, or a file system of this kind needs a package that is not installed.
@@ -49,10 +52,22 @@ def open_zarr(name: str, *, kind: str) -> MatrixSource:
     except Exception as error:  # each file system has errors of its own
         reason = (str(error).strip().splitlines() or [repr(error)])[0]
         raise SourceError(f"{name} cannot be opened as a Zarr array: {reason}") from error
-    made_in = None
     if isinstance(node, zarr.Group):
         attributes: dict[str, Any] = dict(node.attrs)
         if attributes.get("format") != FORMAT:
             raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
-        node, made_in, kind = node[LOG_PROBS], Precision(**attributes["eps"]), "log-probs"
-    return MatrixSource(node, kind=kind, path=name, made_in=made_in)
+        try:
+            return _store(name, node, attributes)
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"the store {name} is damaged ({error!r}): dump into another one") from error
+    return MatrixSource(node, kind=kind, path=name)
+
+
+def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
+    """Return a store's matrix with what was recorded of it."""
+    kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"
+    source = MatrixSource(group[LOG_PROBS], kind=kind, path=name, made_in=Precision(**attributes["eps"]))
+    source.bound, source.embedding_size = Bound(**attributes["bound"]), attributes["embedding_size"]
+    source.description = {**attributes["source"], **{"path": name, "kind": kind}}
+    source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)
+    return source
