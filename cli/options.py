@@ -81,6 +81,13 @@ def hugging_face_options(command: Command) -> Command:
         click.option("--revision", metavar="NAME", help="Branch, tag or commit of a model of the Hugging Face hub."),
         click.option("--context-length", type=least_one, help="Tokens of a window.  [default: the model's, to 1,024]"),
         click.option("--stride", type=least_one, help="Tokens from window to window.  [default: half a window]"),
+        click.option(
+            "--bos",
+            type=click.Choice(["auto", "on", "off"]),
+            default="auto",
+            show_default=True,
+            help="Begin windows with the tokenizer's first token; auto: if it adds one itself.",
+        ),
         click.option("--batch-size", type=least_one, help="Windows at once.  [default: about 4,096 tokens]"),
         click.option(
             "--vocab",
@@ -98,7 +105,17 @@ def hugging_face_options(command: Command) -> Command:
     def with_options(**given: Any) -> Any:
         from softmax_bottleneck.logprobs import HuggingFaceOptions
 
-        names = ("revision", "context_length", "stride", "batch_size", "vocab", "precise", "dataset", "allow_pickle")
+        names = (
+            "revision",
+            "context_length",
+            "stride",
+            "bos",
+            "batch_size",
+            "vocab",
+            "precise",
+            "dataset",
+            "allow_pickle",
+        )
         settings = HuggingFaceOptions(**{name: given.pop(name) for name in names})
         return command(hugging_face=settings, **given)
 

@@ -86,7 +86,8 @@ def open_source(
     if hugging_face not in (None, HuggingFaceOptions()) and not isinstance(opened, HuggingFaceSource):
         raise ConfigurationError(
             f"{opened.description['path']} is no Hugging Face model: leave out the options for how one is read "
-            "(--revision, --context-length, --stride, --batch-size, --vocab, --precise, --hf-dataset, --allow-pickle)"
+            "(--revision, --context-length, --stride, --bos, --batch-size, --vocab, --precise, --hf-dataset, "
+            "--allow-pickle)"
         )
     return opened if contexts in (None, opened.shape[0]) else FirstContexts(opened, contexts)
 

@@ -16,6 +16,8 @@ _SAFETENSORS, _PICKLES = "*.safetensors", ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TEXT_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
 """Configuration and tokenizers."""
+_ELSEWHERE = ("*/*", "consolidated*")
+"""What transformers does not read: folders, and Mistral's second copy of the weights."""
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -55,7 +57,7 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
 
     wanted = [*_TEXT_FILES, _SAFETENSORS, *(_PICKLES if allow_pickle else ())]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, ignore_patterns=list(_ELSEWHERE)))
     except LocalEntryNotFoundError as error:
         raise SourceError(
             f"there is no {name} here, and the Hugging Face hub cannot be reached for a model of that name; SOURCE is "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,18 +13,21 @@ from torch.nn import functional as F
 from ...errors import SourceError
 from ...full_precision import full_precision
 from ..base import Bound
+from .hf_model import Sample
 
-MULTIPLIERS = ("logit_scale", "lm_head_multiplier")
-"""Configuration keys of a factor on the logits: Cohere's, Falcon-H1's."""
-DIVISORS = ("logits_scaling",)
-"""Of one they are divided by: Granite's."""
+SCALES = ("logit_scale", "lm_head_multiplier", "logits_scaling")
+"""Configuration keys of a factor on the logits (Cohere's, Falcon-H1's, HyperCLOVA X's) or of one they are divided by
+(Granite's), or of one that comes before the output layer (MiniCPM's): the model's own logits tell."""
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 """Of the largest logit c in c tanh(z / c): Gemma's, RecurrentGemma's, xLSTM's."""
 
 SAMPLE = 64
 """Contexts on which our logits must be the model's."""
 ROUNDINGS = 4
-"""How often a logit may have been rounded to the body's type: the product, bias, scale and cap."""
+"""How often a product may be rounded to the body's type: itself, the bias, and room for sums kept in it."""
+AFTERWARDS = 8
+"""How often a logit may be rounded behind the output layer: by a scale, a cap and its tanh, theirs and ours."""
+_THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
 
 
 @dataclass(frozen=True)
@@ -50,78 +53,112 @@ class OutputLayer:
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of hidden states (n, d) of any type, in the type of W: (n, M)."""
         with full_precision():
-            logits = F.linear(hidden.to(self.weight) * self.scale, self.weight, self._scaled_bias())
-            return logits if self.soft_cap is None else logits.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
+            scaled_bias = None if self.bias is None else self.bias * self.scale
+            return self._capped(F.linear(hidden.to(self.weight) * self.scale, self.weight, scaled_bias))
 
-    def _scaled_bias(self) -> Tensor | None:
-        return None if self.bias is None else self.bias * self.scale
+    def behind(self, product: Tensor) -> Tensor:
+        """Return the logits that are made of W h + b, in its type."""
+        return self._capped(product * self.scale)
 
-
-def full_precision_layer(model: nn.Module, layer: nn.Linear, *, dtype: torch.dtype) -> OutputLayer:
-    """Return the output layer as the model and its configuration have it."""
-    embeddings = model.get_input_embeddings()  # type: ignore[operator]
-    scale, soft_cap = transform(model.config)
-    return OutputLayer(
-        weight=layer.weight.detach().to(dtype),
-        bias=None if layer.bias is None else layer.bias.detach().to(dtype),
-        scale=scale,
-        soft_cap=soft_cap,
-        tied=embeddings is not None and embeddings.weight is layer.weight,
-    )
+    def _capped(self, logits: Tensor) -> Tensor:
+        return logits if self.soft_cap is None else logits.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
 
 
-def transform(config: Any) -> tuple[float, float | None]:
-    """Return what happens to the logits behind the linear layer, from the configuration: scale and soft cap."""
-    text = config.get_text_config()
-
-    def found(names: tuple[str, ...]) -> list[float]:
-        values = (getattr(text, name, None) for name in names)
-        return [float(value) for value in values if isinstance(value, int | float) and value]
-
-    scale = 1.0
-    for factor in found(MULTIPLIERS):
-        scale *= factor
-    for divisor in found(DIVISORS):
-        scale /= divisor
-    return scale, next(iter(found(SOFT_CAPS)), None)
-
-
-def check_logits(layer: OutputLayer, hidden: Tensor, logits: Tensor, *, eps: float, what: str) -> float:
-    """Return the largest difference between our logits and the model's own, when roundoff explains all of them.
-
-    A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
+def full_precision_layer(
+    model: nn.Module, layer: nn.Linear, found: Sample, *, dtype: torch.dtype, what: str
+) -> OutputLayer:
+    """Return the output layer as the model has it: what its configuration says, checked on a sample of its numbers.
 
     Args:
-        layer: ours.
-        hidden: (n, d), what the model gave its own.
-        logits: (n, M), what that made.
-        eps: of the body's type.
+        model: the body and its output layer.
+        layer: that.
+        found: what it makes of a text's first tokens.
+        dtype: of the measurement.
         what: the model's name.
 
     Raises:
-        SourceError: with the largest difference, when one is larger; when logits are not numbers.
+        SourceError: when the model's logits are not numbers, or not those of this layer.
     """
-    ours = layer.logits(hidden)
-    if not bool((ours < torch.inf).all()):
+    embeddings = model.get_input_embeddings()  # type: ignore[operator]
+    ours = OutputLayer(
+        weight=layer.weight.detach().to(dtype),
+        bias=None if layer.bias is None else layer.bias.detach().to(dtype),
+        scale=1.0,
+        soft_cap=None,
+        tied=embeddings is not None and embeddings.weight is layer.weight,
+    )
+    _check_product(ours, found, what)
+    if found.logits.shape != found.product.shape:
+        raise SourceError(
+            f"{what} keeps {found.logits.shape[-1]:,} of the {found.product.shape[-1]:,} logits of its output layer: "
+            f"it cannot be taken apart; {_THROUGH_A_FUNCTION}"
+        )
+    soft_cap = soft_cap_of(model.config)
+    candidates = [replace(ours, scale=scale, soft_cap=soft_cap) for scale in scales(model.config)]
+    differences = [_difference(candidate.behind(found.probe), found.logits) for candidate in candidates]
+    eps = max(torch.finfo(of.dtype).eps for of in (found.probe, found.logits))
+    for candidate, difference in zip(candidates, differences, strict=True):
+        if bool((difference <= AFTERWARDS * eps * candidate.behind(found.probe).abs()).all()):
+            return candidate
+    raise SourceError(
+        f"the logits of {what} are not those of its output layer as its configuration describes it: they differ by up "
+        f"to {min(float(difference.max()) for difference in differences):.3g}, more than roundoff explains; "
+        f"{_THROUGH_A_FUNCTION}"
+    )
+
+
+def scales(config: Any) -> list[float]:
+    """Return by what the logits may be multiplied behind the linear layer, from the configuration."""
+    scale = 1.0
+    for value in _values(config, SCALES):
+        scale *= value
+    return list(dict.fromkeys([scale, 1 / scale, 1.0]))
+
+
+def soft_cap_of(config: Any) -> float | None:
+    """Return the soft cap on the logits, from the configuration."""
+    return next(iter(_values(config, SOFT_CAPS)), None)
+
+
+def _values(config: Any, names: tuple[str, ...]) -> list[float]:
+    values = (getattr(config.get_text_config(), name, None) for name in names)
+    return [float(value) for value in values if isinstance(value, int | float) and value]
+
+
+def _check_product(ours: OutputLayer, found: Sample, what: str) -> None:
+    """Refuse an output layer that is not a product with its weight, plus its bias.
+
+    A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
+    """
+    exact = ours.logits(found.hidden)
+    if not bool((exact < torch.inf).all()):
         raise SourceError(
             f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
             "narrow as float16; download the model again, or use --dtype float32"
         )
     with full_precision():
-        size = F.linear(hidden.to(layer.weight).abs(), layer.weight.abs()) * abs(layer.scale)
-        if layer.bias is not None:
-            size += (layer.bias * layer.scale).abs()
-        # −∞ on both sides, a token that is masked by its bias, is no difference.
-        difference = torch.where(logits.to(ours) == ours, 0.0, (logits.to(ours) - ours).abs())
-        excess = difference - ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)
-    largest = float(difference.max())
-    if not bool((excess <= 0).all()):
+        size = F.linear(found.hidden.to(ours.weight).abs(), ours.weight.abs())
+        if ours.bias is not None:
+            size += ours.bias.abs()
+    eps = max(torch.finfo(of.dtype).eps for of in (found.hidden, found.product, exact))
+    difference = _difference(exact, found.product)
+    if not bool((difference <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
         raise SourceError(
-            f"the logits of {what} are not those of its output layer as its configuration describes it: they differ by "
-            f"up to {largest:.3g}, more than rounding with eps = {eps:.2g} explains; measure it through a function, "
-            "softmax_bottleneck.rank(f, data=…)"
+            f"the output layer of {what} is no product with its weight: what it makes differs from that by up to "
+            f"{float(difference.max()):.3g}, more than rounding with eps = {eps:.2g} explains; {_THROUGH_A_FUNCTION}"
         )
-    return largest
+
+
+def logit_difference(layer: OutputLayer, found: Sample) -> float:
+    """Return the largest difference between our logits of a sample and those the model itself would make."""
+    ours = layer.logits(found.hidden)
+    return float(_difference(ours, layer.behind(found.product.to(ours))).max())
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Return |ours − theirs|; −∞ on both sides, a token that is masked by its bias, is no difference."""
+    theirs = theirs.to(ours)
+    return torch.where(theirs == ours, 0.0, (theirs - ours).abs())
 
 
 def log_partition(logits: Tensor) -> Tensor:
@@ -178,15 +215,18 @@ def _condition(name: str, module: nn.Module, hidden: Tensor, eps: float) -> Fina
         gain, shift = getattr(module, "weight", None), getattr(module, "bias", None)
         gain = torch.ones_like(states[0]) if gain is None else gain.detach().double()
         shift = torch.zeros_like(states[0]) if shift is None else shift.detach().double()
-        if gain.shape != states[0].shape or bool((gain == 0).any()):
+        if gain.shape != states[0].shape:
             return None
-        normal = 1 / gain
-        constant = float(shift @ normal)
-        size = states.abs() @ normal.abs() + float(shift.abs() @ normal.abs())
-        # Each coordinate is rounded a few times on its way through the norm.
-        if bool(((states @ normal - constant).abs() > ROUNDINGS * eps * size).any()):
-            return None
-        return FinalNorm(name, offset=abs(constant) > ROUNDINGS * eps * float(size.mean()))
+        for gamma in (gain, gain + 1):  # Nemotron keeps γ − 1
+            if bool((gamma == 0).any()):
+                continue
+            normal = 1 / gamma
+            constant = float(shift @ normal)
+            # Each of d coordinates is rounded a few times on its way through the norm, up or down by chance.
+            size = torch.linalg.norm(states * normal, dim=1) + torch.linalg.norm(shift * normal)
+            if bool(((states @ normal - constant).abs() <= ROUNDINGS * eps * size).all()):
+                return FinalNorm(name, offset=abs(constant) > ROUNDINGS * eps * float(size.mean()))
+        return None
 
 
 def bound_of(layer: OutputLayer, norm: FinalNorm | None, *, exact_norm: bool) -> Bound:

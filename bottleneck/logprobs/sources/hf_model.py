@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ...errors import SourceError
 from ...full_precision import full_precision
@@ -23,6 +24,8 @@ BODY_DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+PROBED = 100.0
+"""The largest logit put behind the output layer: beyond any soft cap."""
 
 
 @contextmanager
@@ -109,7 +112,44 @@ def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) 
         taken.append(inputs[0])
         return (inputs[0][:, :1],)
 
-    _run(model, ids, mask, layer, take)
+    _run(model, ids, mask, layer.register_forward_pre_hook(take))
+    return _only(taken, model, ids)
+
+
+class Sample(NamedTuple):
+    """What a model makes of some tokens, the part behind its output layer told apart from that."""
+
+    hidden: Tensor
+    """(L, d), what the output layer is given."""
+    product: Tensor
+    """(L, M), what the output layer makes of it."""
+    probe: Tensor
+    """(L, M), the product in float32 or wider and stretched to ±`PROBED`, which was put into its place."""
+    logits: Tensor
+    """(L, M), what the model makes of that: its logits."""
+
+
+def sample(model: nn.Module, layer: nn.Linear, ids: Tensor) -> Sample:
+    """Return what a model makes of the ids (L,)."""
+    taken: list[Tensor] = []
+    products: list[Tensor] = []
+    probes: list[Tensor] = []
+
+    def replace(module: nn.Module, inputs: tuple[Tensor, ...], product: Tensor) -> Tensor:
+        taken.append(inputs[0])
+        products.append(product)
+        finite = product.isfinite()
+        wide = product.to(torch.promote_types(product.dtype, torch.float32))
+        largest = wide.abs().where(finite, 0.0).max().clamp_min(torch.finfo(torch.float32).tiny)
+        probes.append(wide * (PROBED / largest))
+        return probes[-1].clone()  # some models change it in place
+
+    batch = ids.unsqueeze(0)
+    logits = _run(model, batch, torch.ones_like(batch), layer.register_forward_hook(replace))
+    return Sample(_only(taken, model, batch)[0], products[0][0], probes[0][0], logits[0])
+
+
+def _only(taken: list[Tensor], model: nn.Module, ids: Tensor) -> Tensor:
     if len(taken) != 1 or taken[0].shape[:2] != ids.shape:
         raise SourceError(
             f"the output layer of {type(model).__name__} is not given one hidden state a token: it cannot be measured"
@@ -117,26 +157,16 @@ def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) 
     return taken[0]
 
 
-def hidden_and_logits(model: nn.Module, layer: nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what the output layer is given, (L, d), and the model's own logits, (L, M), for ids (L,)."""
-    taken: list[Tensor] = []
-    batch = ids.unsqueeze(0)
-    logits = _run(model, batch, torch.ones_like(batch), layer, lambda module, inputs: taken.append(inputs[0]))
-    return taken[0][0], logits[0]
-
-
-def _run(model: nn.Module, ids: Tensor, mask: Tensor, layer: nn.Linear, hook: Any) -> Tensor:
-    device = layer.weight.device
+def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle) -> Tensor:
+    """Run a model with a hook, which is removed."""
+    device = next(model.parameters()).device
     arguments: dict[str, Any] = {"input_ids": ids.to(device), "use_cache": False, "return_dict": True}
     if "attention_mask" in inspect.signature(model.forward).parameters:
         arguments["attention_mask"] = mask.to(device)
-    handle = layer.register_forward_pre_hook(hook)
-    try:
-        with full_precision(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return model(**arguments).logits
-    finally:
-        handle.remove()
+    with hook, full_precision(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logits: Tensor = model(**arguments).logits
+        return logits
 
 
 def _first_line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...errors import ConfigurationError, SourceError
 from ...spectrum import EPS
 from . import hf_folder, hf_model
-from .hf_head import ROUNDINGS, SAMPLE, FinalNorm, OutputLayer, check_logits, final_norm, full_precision_layer
+from .hf_head import ROUNDINGS, SAMPLE, FinalNorm, OutputLayer, final_norm, full_precision_layer, logit_difference
 from .hf_text import RunningText, Tokenizer
 from .hidden_states import HiddenStates
 from .windows import Windows
@@ -22,6 +22,7 @@ DEFAULT_CONTEXT_LENGTH = 1024
 TOKENS_AT_ONCE = 4096
 """Of a batch of windows, when nobody says otherwise."""
 VOCABULARIES = ("both", "model", "tokenizer")
+BOS = ("auto", "on", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,13 @@ class HuggingFaceOptions:
     revision: str | None = None
     """Branch, tag or commit on the hub."""
     context_length: int | None = None
-    """Tokens of a window; by default the model's own limit, at most `DEFAULT_CONTEXT_LENGTH`."""
+    """Tokens of a window, those before the text among them; by default the model's own limit, at most
+    `DEFAULT_CONTEXT_LENGTH`."""
     stride: int | None = None
     """Tokens between the starts of windows; by default half a window. Each context has length − stride + 1 or more."""
+    bos: str = "auto"
+    """Whether every window begins with what the tokenizer puts before a text: ``"auto"`` for whenever it puts anything,
+    ``"on"`` for its beginning-of-sequence token if it puts nothing, ``"off"`` for the text alone."""
     batch_size: int | None = None
     """Windows encoded at once; by default about `TOKENS_AT_ONCE` tokens."""
     vocab: str = "both"
@@ -49,6 +54,8 @@ class HuggingFaceOptions:
         """Refuse what is out of range."""
         if self.vocab not in VOCABULARIES:
             raise ConfigurationError(f"unknown vocabulary {self.vocab!r}; it is one of {', '.join(VOCABULARIES)}")
+        if self.bos not in BOS:
+            raise ConfigurationError(f"unknown bos {self.bos!r}; it is one of {', '.join(BOS)}")
         for name in ("context_length", "stride", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -90,7 +97,8 @@ class ModelOnText:
         self.head_dtype = "float64" if options.precise or self.body_dtype == "float64" else "float32"
         self.tokenizer = Tokenizer(path)
         self.ids = self.tokenizer.encode(text.text, vocab_size=self.vocab_size)
-        self.windows = _windows(len(self.ids), self.skeleton.config, options)
+        self.prefix = self.tokenizer.prefix(options.bos, vocab_size=self.vocab_size)
+        self.windows = _windows(len(self.ids), self.skeleton.config, options, prefix=len(self.prefix))
         self.batch_size = options.batch_size or max(1, TOKENS_AT_ONCE // self.windows.context_length)
         available = self.windows.contexts
         if contexts is not None and not 1 <= contexts <= available:
@@ -111,18 +119,18 @@ class ModelOnText:
     @cached_property
     def layer(self) -> OutputLayer:
         """The output layer, found to make the model's own logits; the body, found to be causal."""
-        layer = full_precision_layer(self.body, self.linear, dtype=hf_model.BODY_DTYPES[self.head_dtype])
-        hidden, logits = self._try(self._sample)
-        # Some models, Mamba's, give float32 logits whatever they run in.
-        eps = max(EPS[self.body_dtype], EPS[self.head_dtype], torch.finfo(logits.dtype).eps)
-        self.logit_difference = check_logits(layer, hidden, logits, eps=eps, what=str(self.path))
-        self._check_causal(hidden)
+        found = self._try(self._sample)
+        layer = full_precision_layer(
+            self.body, self.linear, found, dtype=hf_model.BODY_DTYPES[self.head_dtype], what=str(self.path)
+        )
+        self.logit_difference = logit_difference(layer, found)
+        self._check_causal(found.hidden)
         return layer
 
     @cached_property
     def norm(self) -> FinalNorm | None:
         """The LayerNorm before the output layer."""
-        hidden, _ = self._try(self._sample)
+        hidden = self._try(self._sample).hidden
         return final_norm(self.body, lambda: self._try(self._sample), hidden, eps=EPS[self.body_dtype])
 
     @cached_property
@@ -130,7 +138,7 @@ class ModelOnText:
         """H of all contexts."""
         _ = self.layer
         return HiddenStates(
-            lambda ids, mask: hf_model.final_hidden(self.body, self.linear, ids, mask),
+            self._encode,
             self.ids,
             self.windows,
             contexts=self.contexts,
@@ -139,25 +147,30 @@ class ModelOnText:
             batch_size=self.batch_size,
         )
 
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        before = self.prefix.expand(len(ids), -1)
+        ids, mask = torch.cat([before, ids], 1), torch.cat([torch.ones_like(before), mask], 1)
+        return hf_model.final_hidden(self.body, self.linear, ids, mask)[:, len(self.prefix) :]
+
     @property
     def _sample(self) -> Tensor:
-        return self.ids[: min(SAMPLE, self.windows.context_length)]
+        return torch.cat([self.prefix, self.ids[: min(SAMPLE, self.windows.context_length)]])
 
-    def _try(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return hf_model.hidden_and_logits(self.body, self.linear, ids)
+    def _try(self, ids: Tensor) -> hf_model.Sample:
+        return hf_model.sample(self.body, self.linear, ids)
 
     def _check_causal(self, hidden: Tensor) -> None:
-        """Refuse a model whose hidden states know the tokens after them."""
-        changed = self._sample.clone()
-        changed[-1] = (changed[-1] + 1) % self.vocab_size
-        others, _ = self._try(changed)
-        before, after = hidden[:-1].double(), others[:-1].double()
-        # The same products on the same numbers differ by roundoff at most: what looks ahead moves by more.
-        if float((before - after).norm()) > ROUNDINGS * EPS[self.body_dtype] * float(before.norm()):
-            raise SourceError(
-                f"{self.path} looks ahead: its hidden states change with the tokens after them, so it is an encoder; "
-                "only causal (decoder-only) language models can be measured"
-            )
+        """Refuse a model whose hidden states know the tokens after them: the last one, or half of all."""
+        for kept in {len(hidden) - 1, len(hidden) // 2} - {0}:
+            changed = self._sample.clone()
+            changed[kept:] = (changed[kept:] + 1) % self.vocab_size
+            before, after = hidden[:kept].double(), self._try(changed).hidden[:kept].double()
+            # The same products on the same numbers differ by roundoff at most: what looks ahead moves by more.
+            if float((before - after).norm()) > ROUNDINGS * EPS[self.body_dtype] * float(before.norm()):
+                raise SourceError(
+                    f"{self.path} looks ahead: its hidden states change with the tokens after them, so it is an "
+                    "encoder; only causal (decoder-only) language models can be measured"
+                )
 
 
 def _body_dtype(dtype: str, config: object) -> str:
@@ -169,9 +182,14 @@ def _body_dtype(dtype: str, config: object) -> str:
     return found
 
 
-def _windows(tokens: int, config: object, options: HuggingFaceOptions) -> Windows:
+def _windows(tokens: int, config: object, options: HuggingFaceOptions, *, prefix: int) -> Windows:
     limit = getattr(config.get_text_config(), "max_position_embeddings", None)  # type: ignore[attr-defined]
     length = options.context_length or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     if limit and length > limit:
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")
-    return Windows(tokens, length, options.stride or max(1, length // 2))
+    if length <= prefix:
+        raise ConfigurationError(
+            f"--context-length {length} leaves no room behind what the tokenizer puts before a text, {prefix} tokens: "
+            "give a larger one, or --bos off"
+        )
+    return Windows(tokens, length - prefix, options.stride or max(1, (length - prefix) // 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class RunningText:
 def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
     """Return the text of a corpus's split, of a ``.txt`` file, or of a data set of the hub.
 
-    A corpus's tokens are joined by spaces, and its lines by newlines.
+    A corpus's tokens are joined by spaces, or by nothing where they are characters, and its lines by newlines.
 
     Raises:
         ConfigurationError: for both ``data`` and ``dataset``, or a data set without the package ``datasets``.
@@ -53,8 +54,14 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
     if name.endswith(".txt"):
         return RunningText(name, None, _file(Path(name)))
     corpus = corpora.load(name)
-    words = corpus.vocabulary.decode(corpus.split(split))
-    return RunningText(corpus.name, split, " ".join(words).replace(f" {EOS} ", "\n").removesuffix(f" {EOS}"))
+    between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
+    lines: list[list[str]] = [[]]
+    for token in corpus.vocabulary.decode(corpus.split(split)):
+        if token == EOS:
+            lines.append([])
+        else:
+            lines[-1].append(token)
+    return RunningText(corpus.name, split, "\n".join(map(between.join, lines)).removesuffix("\n"))
 
 
 def _file(path: Path) -> str:
@@ -133,6 +140,39 @@ class Tokenizer:
         """
         with quiet():
             found = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return self._checked(found, vocab_size)
+
+    def prefix(self, bos: str, *, vocab_size: int) -> Tensor:
+        """Return the ids that come before every window, int64 (n,); see `HuggingFaceOptions.bos`.
+
+        Raises:
+            SourceError: when there is no token for ``"on"``, or it is outside the model's vocabulary.
+        """
+        if bos == "off":
+            return torch.empty(0, dtype=torch.int64)
+        with quiet():
+            plain, whole = (self._tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+        places = (place for place in range(len(whole)) if whole[place : place + len(plain)] == plain)
+        found = whole[: next(places, 0)]
+        settings = self._settings()
+        if not found and (bos == "on" or settings.get("add_bos_token") is True):
+            token = settings.get("bos_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            number = self._tokenizer.get_vocab().get(token or self._tokenizer.bos_token)
+            if number is None:
+                raise SourceError(f"the tokenizer of {self._path} names no token that begins a text: give --bos off")
+            found = [number]
+        return self._checked(found, vocab_size)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return ``tokenizer_config.json``, or nothing where it cannot be read: a tokenizer works without."""
+        try:
+            found = json.loads((self._path / "tokenizer_config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _checked(self, found: list[int], vocab_size: int) -> Tensor:
         ids = torch.tensor(found, dtype=torch.int64)
         if ids.numel() and int(ids.max()) >= vocab_size:
             raise SourceError(

@@ -20,7 +20,7 @@ from ...full_precision import full_precision
 from ...spectrum import EPS, Precision, precision
 from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work, sentence_around
 from . import hf_folder, hf_model
-from .hf_head import FinalNorm, OutputLayer, bound_of, log_partition, transform
+from .hf_head import FinalNorm, OutputLayer, bound_of, log_partition, soft_cap_of
 from .hf_on_text import HuggingFaceOptions, ModelOnText
 from .hf_text import RunningText, read_text
 
@@ -57,7 +57,7 @@ class HuggingFaceSource(Source):
         self.description = {
             "path": path,
             "kind": "hugging-face",
-            "head": "softmax" if transform(model.skeleton.config)[1] is None else "soft-capped softmax",
+            "head": "softmax" if soft_cap_of(model.skeleton.config) is None else "soft-capped softmax",
             "corpus": text.name,
             "split": text.split,
             "architecture": type(model.skeleton).__name__,
@@ -66,6 +66,7 @@ class HuggingFaceSource(Source):
             "context_length": model.windows.context_length,
             "stride": model.windows.stride,
             "least_context": model.windows.minimum,
+            "prefix": model.tokenizer.tokens(model.prefix.tolist()),
         }
 
     @property
@@ -89,6 +90,7 @@ class HuggingFaceSource(Source):
             "corpus": self._text.sha256,
             "tokens": sha256_bytes(model.ids.numpy().tobytes()),
             "windows": f"{model.windows.context_length} {model.windows.stride}",
+            "prefix": " ".join(map(str, model.prefix.tolist())),
             "body": model.body_dtype,
         }
 
@@ -128,7 +130,7 @@ class HuggingFaceSource(Source):
         size = parameters * body_type.itemsize + self.shape[0] * model.embedding_size * body_type.itemsize
         if head_type != body_type:
             size += layer.weight.numel() * head_type.itemsize
-        log_linear = transform(model.skeleton.config)[1] is None
+        log_linear = soft_cap_of(model.skeleton.config) is None
         columns = model.embedding_size + 1 + int(layer.bias is not None)
         return Work(2.0 * body * tokens + head, size, columns if log_linear else None)
 
@@ -142,7 +144,7 @@ class HuggingFaceSource(Source):
         model = self._model
         for number in range((model.contexts - 1) // model.windows.stride + 1):
             window = model.windows.window(number, model.contexts)
-            yield model.ids[window.start : window.start + window.length]
+            yield torch.cat([model.prefix, model.ids[window.start : window.start + window.length]])
 
     def encode(self) -> None:
         """Make the hidden states of all contexts."""
@@ -168,7 +170,7 @@ class HuggingFaceSource(Source):
         Raises:
             MatrixError: for a token that the bias masks with −∞, unless such are passed on.
         """
-        if transform(self._model.skeleton.config)[1] is not None:
+        if soft_cap_of(self._model.skeleton.config) is not None:
             return None
         layer = self.layer
         if layer.bias is not None and not self.passes_minus_inf and bool((masked := layer.bias == -torch.inf).any()):

@@ -23,6 +23,7 @@ from softmax_bottleneck.errors import BottleneckError, ConfigurationError, Corpu
 from softmax_bottleneck.logprobs import HuggingFaceOptions, open_source
 from softmax_bottleneck.logprobs.sources import HuggingFaceSource
 from softmax_bottleneck.logprobs.sources.hf_model import quiet
+from softmax_bottleneck.logprobs.sources.hf_text import read_text
 
 Save = Callable[..., Path]
 Open = Callable[..., HuggingFaceSource]
@@ -191,19 +192,30 @@ def test_allowed_pickles_run_no_code(folder: Path, open_model: Open, tmp_path: P
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_encoder_under_a_causal_name_is_found_out(open_model: Open, tmp_path: Path, folder: Path) -> None:
-    """BERT's class for causal models attends to later tokens unless it is told not to."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_encoder_under_a_causal_name_is_found_out(
+    dtype: str, open_model: Open, tmp_path: Path, folder: Path
+) -> None:
+    """BERT's class for causal models attends to later tokens unless it is told not to.
+
+    One token of many may move the others by less than bfloat16 rounds; half of them move them by more.
+    """
     with quiet() as transformers:
         config = transformers.BertConfig(
-            vocab_size=60, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+            vocab_size=60,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            initializer_range=1.0,
         )
         transformers.BertLMHeadModel(config).save_pretrained(tmp_path / "bert")
     for file in folder.glob("tokenizer*"):
         shutil.copy(file, tmp_path / "bert")
     with pytest.raises(SourceError, match="looks ahead: its hidden states change with the tokens after them"):
-        rank(open_model(tmp_path / "bert"))
+        rank(open_model(tmp_path / "bert", dtype=dtype, context_length=64, stride=32))
     change_config(tmp_path / "bert", is_decoder=True)
-    assert rank(open_model(tmp_path / "bert")).bound["raw"] == 10
+    assert rank(open_model(tmp_path / "bert", dtype=dtype, context_length=64, stride=32)).bound["raw"] == 10
 
 
 def test_texts(folder: Path, tmp_path: Path) -> None:
@@ -220,6 +232,18 @@ def test_texts(folder: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=sentence):
             open_source(folder, data=str(file))
+
+
+def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
+    """Blank lines are lines; tokens that are characters stand side by side."""
+    for name, lines, expected in (
+        ("words", ["the cat", "", "", "sat ."], "the cat\n\n\nsat ."),
+        ("letters", ["t h e", "", "c a t"], "the\n\ncat"),
+    ):
+        (tmp_path / name).mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / name / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert read_text(str(tmp_path / name), "test", dataset=None).text == expected
 
 
 def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

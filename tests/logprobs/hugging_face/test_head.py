@@ -58,9 +58,19 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
 
 
 def test_scaled_logits(save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
-    """Cohere multiplies its logits, Granite divides them: both are linear, and both are in the factors."""
-    for name, key, value, scale in (("Cohere", "logit_scale", 0.3, 0.3), ("Granite", "logits_scaling", 4.0, 0.25)):
-        architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, key: value})
+    """Cohere and HyperCLOVA X multiply their logits, Granite divides them: all are linear, and in the factors.
+
+    MiniCPM divides its hidden states, so that the output layer is given what is divided already.
+    """
+    heads = {"num_key_value_heads": 2, "kv_lora_rank": 4, "q_lora_rank": 4, "v_head_dim": 4}
+    heads |= {"qk_nope_head_dim": 4, "qk_rope_head_dim": 4}
+    for name, own, scale in (
+        ("Cohere", {"logit_scale": 0.3}, 0.3),
+        ("HyperCLOVAX", {"logits_scaling": 4.0}, 4.0),
+        ("Granite", {"logits_scaling": 4.0}, 0.25),
+        ("MiniCPM3", {"dim_model_base": 4, **heads}, 1.0),
+    ):
+        architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
         source = open_model(save(name), precise=True)
         assert source.layer.scale == pytest.approx(scale)
         factored, dense = rank(source).spectrum, rank(source, method="dense").spectrum
@@ -84,13 +94,56 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     np.testing.assert_allclose(part, renormalized, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_logits_that_the_layer_does_not_make_are_refused(
-    save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch
+    dtype: str, save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the configuration's key of the soft cap were not known: the numbers give it away."""
+    """As if the configuration's key of the soft cap were not known: the numbers give it away.
+
+    Also where the text's own logits are so small that the cap changes them less than a half-precision body rounds.
+    """
     monkeypatch.setattr(hf_head, "SOFT_CAPS", ())
+    folder = save("gemma2", final_logit_softcapping=300.0)
     with pytest.raises(SourceError, match=r"are not those of its output layer .* they differ by up to"):
-        rank(open_model(save("gemma2")))
+        rank(open_model(folder, dtype=dtype))
+
+
+def test_logits_that_are_left_out_are_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save("llama")
+    source = open_model(folder)
+    make = type(source.body).forward
+
+    def some(self: Any, **inputs: Any) -> Any:
+        made = make(self, **inputs)
+        made.logits = made.logits[..., :50]
+        return made
+
+    monkeypatch.setattr(type(source.body), "forward", some)
+    with pytest.raises(SourceError, match="keeps 50 of the 60 logits of its output layer: it cannot be taken apart"):
+        rank(source)
+
+
+def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_model(save("llama"))
+    make, own = torch.nn.Linear.forward, source.body.get_output_embeddings()  # type: ignore[operator]
+
+    def bent(self: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
+        return make(self, inputs) + (0.01 if self is own else 0)
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", bent)
+    with pytest.raises(SourceError, match=r"the output layer of .* is no product with its weight: what it makes diff"):
+        rank(source)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_final_norms(dtype: str, save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+    """Nemotron keeps its LayerNorm's γ − 1; an RMSNorm meets no condition, in however coarse a type."""
+    wide = {"hidden_size": 2048, "num_attention_heads": 2, "num_key_value_heads": 2}
+    for name, own, layer_norm in (("Nemotron", {}, True), ("Llama", wide, False)):
+        architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
+        source = open_model(save(name, spread=0.1), dtype=dtype, contexts=20)
+        assert (source.norm is not None) == layer_norm
+        del architectures[name]
 
 
 @pytest.mark.parametrize("masked", [[4], [0, 7]])

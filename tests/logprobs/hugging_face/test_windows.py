@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.logprobs.sources import HuggingFaceSource
@@ -97,3 +102,59 @@ def test_rows_are_the_models_own(save: Save, open_model: Open, text: Path, name:
             logits = model(input_ids=context.unsqueeze(0), use_cache=False).logits[0, -1]
             assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
             assert source.targets[row] == ids[11 + row]
+
+
+def begin(folder: Path, token: str = "w9", **settings: Any) -> None:
+    """Let a tokenizer begin its texts with a token, as Gemma's does; or only say so beside it."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if not settings:
+        number = tokenizer.token_to_id(token)
+        tokenizer.post_processor = TemplateProcessing(single=f"{token} $A", special_tokens=[(token, number)])
+        tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "bos", "prefix"),
+    [
+        ({}, "auto", ["w9"]),
+        ({}, "on", ["w9"]),
+        ({}, "off", []),
+        ({"bos_token": "w9"}, "auto", []),
+        ({"bos_token": {"content": "w9"}, "add_bos_token": True}, "auto", ["w9"]),
+        ({"bos_token": "w9", "add_bos_token": False}, "on", ["w9"]),
+    ],
+)
+def test_windows_begin_with_the_tokenizers_first_token(
+    settings: dict[str, Any], bos: str, prefix: list[str], save: Save, open_model: Open, text: Path, tmp_path: Path
+) -> None:
+    """Rows recomputed one context at a time, the token before each."""
+    folder = shutil.copytree(save("opt"), tmp_path / "opt")
+    begin(folder, **settings)
+    source = open_model(folder, stride=6, batch_size=3, contexts=60, bos=bos)
+    assert source.description["prefix"] == prefix
+    assert [len(window) for window in source.windows()][:2] == [16, 16]
+    ours = np.concatenate([block.log_probs for block in source.blocks(7)])
+    with quiet() as transformers:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])
+    least = 16 - len(prefix) - 6 + 1
+    for row in (0, 5, 6, 59):
+        context = torch.cat([torch.tensor([9] * len(prefix), dtype=torch.int64), ids[row // 6 * 6 : least + row]])
+        with torch.no_grad():
+            logits = model(input_ids=context.unsqueeze(0), use_cache=False).logits[0, -1]
+        assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
+        assert source.targets[row] == ids[least + row]
+    other = open_model(folder, stride=6, contexts=60, bos="off")
+    assert (source.identity == other.identity) == (not prefix)
+
+
+def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: Path) -> None:
+    folder = shutil.copytree(save("opt"), tmp_path / "opt")
+    with pytest.raises(SourceError, match="names no token that begins a text: give --bos off"):
+        open_model(folder, bos="on")
+    begin(folder)
+    with pytest.raises(ConfigurationError, match=r"--context-length 1 leaves no room .* 1 tokens: give a larger one"):
+        open_model(folder, context_length=1, stride=1)
+    with pytest.raises(ConfigurationError, match="unknown bos 'yes'; it is one of auto, on, off"):
+        open_model(folder, bos="yes")
