@@ -170,7 +170,7 @@ def _cleared(numbers: Tensor) -> Tensor:
     and a hundred times in a matrix product.
     """
     smallest = torch.finfo(numbers.dtype).tiny
-    return torch.hardshrink(numbers, smallest, out=numbers)  # type: ignore[call-overload,no-any-return]
+    return torch.hardshrink(numbers, smallest, out=numbers)
 
 
 def _through(function: nn.Module, bent: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
