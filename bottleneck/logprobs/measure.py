@@ -30,7 +30,7 @@ from ..spectrum import (
     on,
     precision,
 )
-from ..spectrum.choice import DEFAULT_WIDTH
+from ..spectrum.choice import DEFAULT_WIDTH, free_memory
 from ..spectrum.gram import check_resolution
 from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
@@ -137,6 +137,8 @@ def rank(
         choice = Choice(Factored(factors.right, arithmetic=on(device)), thin)
     else:
         seed, eps_value = (0, processes.index), eps_used.value
+        if max_memory is None:  # all processes choose alike
+            max_memory = processes.least(free_memory(device))
         choice = choose(
             method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
         )

@@ -71,7 +71,7 @@ def choose(
     """
     check_name(method)
     arithmetic = on(device)
-    allowed = _free(arithmetic) if max_memory is None else max_memory
+    allowed = free_memory(device) if max_memory is None else max_memory
     T, M = shape
     wide = T < M
     side = min(T, M)
@@ -159,8 +159,10 @@ def _preferred(T: int, M: int, eps: float) -> tuple[str, str]:
     return "tsqr", f"the tolerance for eps {eps:.3g} lies below what gram resolves"
 
 
-def _free(arithmetic: Arithmetic) -> int:
-    if arithmetic.device.type != "cuda":
+def free_memory(device: str) -> int:
+    """Return the bytes a decomposition may take where nobody says: `DEFAULT_MEMORY`, or what an accelerator has free."""
+    found = on(device).device
+    if found.type != "cuda":
         return DEFAULT_MEMORY
-    free, _ = torch.cuda.mem_get_info(arithmetic.device)
+    free, _ = torch.cuda.mem_get_info(found)
     return int(free)

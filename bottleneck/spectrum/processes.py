@@ -42,6 +42,17 @@ class Processes:
         """Return whether a block, by its number, is this process's share: they go round."""
         return block % self.count == self.index
 
+    def least(self, number: int) -> int:
+        """Return the smallest of all processes' numbers, the same in all of them."""
+        if self.count == 1:
+            return number
+        import torch.distributed as dist
+
+        smallest = torch.tensor(number)
+        with _partners():
+            dist.all_reduce(smallest, dist.ReduceOp.MIN)
+        return int(smallest)
+
     def finish(self, method: SpectrumMethod) -> Spectrum:
         """Combine the states of all processes, decompose in the first, and return the spectrum in all of them."""
         if self.count == 1:

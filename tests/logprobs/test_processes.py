@@ -42,6 +42,20 @@ def _launch(tmp_path: Path, count: int, *arguments: str, script: str = SCRIPT) -
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=120)
 
 
+def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path) -> None:
+    """The second has no room for the matrix: both sketch, where the first alone would wait for its state forever."""
+    script = SCRIPT.replace(
+        "from softmax_bottleneck.cli import main",
+        "import os\nfrom softmax_bottleneck.logprobs import measure\n"
+        "measure.free_memory = lambda device: 10**9 if os.environ['RANK'] == '0' else 6 * 8 * 40 * 12\n"
+        "from softmax_bottleneck.cli import main",
+    )
+    done = _launch(tmp_path, 2, "rank", str(logits), "--kind", "logits", "--width", "12", "--json", "-", script=script)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["method"], found["rank"]["value"]) == ("sketch", 7)
+
+
 @pytest.mark.parametrize(("method", "count"), [("gram", 2), ("tsqr", 3), ("dense", 2)])
 def test_the_report_of_one_process(tmp_path: Path, logits: Path, method: str, count: int) -> None:
     from softmax_bottleneck import rank
