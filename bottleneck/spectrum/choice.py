@@ -160,7 +160,7 @@ def _preferred(T: int, M: int, eps: float) -> tuple[str, str]:
 
 
 def free_memory(device: str) -> int:
-    """Return the bytes a decomposition may take where nobody says: `DEFAULT_MEMORY`, or what an accelerator has free."""
+    """Return the bytes a decomposition may take by default: `DEFAULT_MEMORY`, or what an accelerator has free."""
     found = on(device).device
     if found.type != "cuda":
         return DEFAULT_MEMORY
