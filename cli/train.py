@@ -49,7 +49,7 @@ def command(
         )
     from softmax_bottleneck.checkpoint import read_config
     from softmax_bottleneck.errors import ConfigurationError
-    from softmax_bottleneck.training import RunConfig, finetuning, fit, override, read
+    from softmax_bottleneck.training import RunConfig, finetuning, fit, is_begun, override, read
     from softmax_bottleneck.training.fit import configuration_of
     from softmax_bottleneck.training.presets import find
 
@@ -60,7 +60,8 @@ def command(
     elif config_file is not None:
         config = read(config_file)
     elif finetune is not None:
-        config = finetuning(finetune)
+        gone = is_begun(out) and not finetune.exists()  # it is not needed any more
+        config = configuration_of(read_config(out)) if gone else finetuning(finetune)
     else:
         config = configuration_of(saved) if resume else RunConfig()
     config = override(config, settings)

@@ -32,7 +32,8 @@ class HeadConfig:
         """Refuse sizes that are not positive: every setting that is a whole number is one."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if str(field.type).startswith("int") and isinstance(value, int) and value < 1:
+            kind = getattr(field.type, "__name__", str(field.type))
+            if kind.startswith("int") and isinstance(value, int) and value < 1:
                 raise ConfigurationError(f"{field.name} must be at least 1, not {value}")
 
 

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 FARTHEST = 2.0**20
-"""Beyond this a bounded function is not followed."""
+"""Beyond this no function is followed."""
+RANGE = 0.98
+"""Share of a bounded function's range whose values are sought: at its ends it is flat, and nothing moves from there."""
 HALVINGS = 64
 
 
 @torch.no_grad()
 def unbent(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
-    """Return logits x with log softmax f(x) = ``log_probs``, those whose f has the mean f(0).
+    """Return logits x with log softmax f(x) = ``log_probs``, those whose f has the mean f(0), as far as f's range goes.
 
     They lie about 0, where logits start out otherwise and where such functions bend; the softmax of f does not see the
     constant.
@@ -27,7 +29,10 @@ def unbent(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
         float64, (M,).
     """
     centered = log_probs.double() - log_probs.double().mean()
-    return inverse(function, centered + function(centered.new_zeros(1)))
+    least, most = function(centered.new_tensor([-FARTHEST, FARTHEST]))
+    margin = (1 - RANGE) / 2 * (most - least)
+    wanted = centered + function(centered.new_zeros(1))
+    return inverse(function, wanted.clamp(least + margin, most - margin))
 
 
 @torch.no_grad()

@@ -148,7 +148,8 @@ def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
     if first.shape != second.shape or not np.array_equal(first.targets, second.targets):
         raise SourceError(
             f"{first.description['path']} and {second.description['path']} do not predict the same tokens: compare "
-            "models with one vocabulary on the same --data, --split and --contexts"
+            "models with one vocabulary on the same --data, --split and --contexts, with --bos off where only one of "
+            "them begins its windows with a token of its own"
         )
     return first.targets
 

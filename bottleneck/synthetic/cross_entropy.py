@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..heads import Factors, Head
 from ..heads.scores import Scores, log_prob
+from .targets import cleared
 
 COMPONENT_ENTRIES = 1 << 19
 """Component probabilities of a mixture that are held at a time."""
@@ -69,7 +70,7 @@ def _softmax(factors: Factors, function: nn.Module | None, targets: Tensor) -> t
     logits = _logits(h, factors)
     bent = logits if function is None else function(logits.requires_grad_().unsqueeze(1)).squeeze(1)
     values = bent.detach()
-    Q = _cleared(torch.softmax(values, 1))
+    Q = cleared(torch.softmax(values, 1))
     # The largest probability is at least 1/M, so log Z = max z − log max Q keeps its digits.
     log_partition = values.amax(1) - Q.amax(1).log()
     loss = log_partition - torch.linalg.vecdot(targets, values)
@@ -107,7 +108,7 @@ def _mixture_rows(
     place, room = (whole[:n] for whole in rooms)
     logits = _logits(h, factors, place.view(n * K, -1)).view(n, K, -1)
     bent = logits if function is None else function(logits.requires_grad_())
-    components = _cleared(torch.softmax(bent.detach(), 2, out=place if function is None else None))
+    components = cleared(torch.softmax(bent.detach(), 2, out=place if function is None else None))
     Q = torch.bmm(prior.unsqueeze(1), components).squeeze(1)
     smallest = torch.finfo(Q.dtype).tiny
     if bool(Q.amin() < smallest):
@@ -117,7 +118,7 @@ def _mixture_rows(
     loss = -torch.linalg.vecdot(targets, Q.log())
     ratio = targets / Q
     s = torch.mul(components, ratio.unsqueeze(1), out=room).sum(2)
-    gradient = _cleared(components.mul_(torch.sub(s.unsqueeze(2), ratio.unsqueeze(1), out=room)))
+    gradient = cleared(components.mul_(torch.sub(s.unsqueeze(2), ratio.unsqueeze(1), out=room)))
     # The factor π still missing scales rows: without a function between, it may as well scale the thin matrices.
     weights: Tensor | None = prior.view(-1, 1)
     if function is not None:
@@ -163,22 +164,12 @@ def _linear(
     return own if weights is None else own * weights, (weighted.T @ gradient).T, bias
 
 
-def _cleared(numbers: Tensor) -> Tensor:
-    """Set subnormal numbers to zero, in place.
-
-    Probabilities of a confident model are full of them, and a CPU takes ten times as long to multiply them elementwise,
-    and a hundred times in a matrix product.
-    """
-    smallest = torch.finfo(numbers.dtype).tiny
-    return torch.hardshrink(numbers, smallest, out=numbers)
-
-
 def _through(function: nn.Module, bent: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
     """Carry a gradient back through a function of the logits; its parameters get their part."""
     parameters = _parameters(function)
     own, *others = torch.autograd.grad(bent, [logits, *parameters], gradient.view_as(bent))
     _add(parameters, others)
-    return _cleared(own)
+    return cleared(own)
 
 
 def _parameters(function: nn.Module | None) -> list[nn.Parameter]:

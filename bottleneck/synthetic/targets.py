@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .dirichlet import DirichletBlocks
 
@@ -44,12 +43,17 @@ class Targets:
 
 
 def _normal(log_probs: Tensor) -> Tensor:
-    """Return the probabilities, in place, with 0 for those a float32 holds in part: they would cost a CPU the most.
+    """Return the probabilities, in place, with 0 for subnormal ones: at α = 0.01 they are one in fifteen."""
+    return cleared(log_probs.exp_())
 
-    At α = 0.01 these are one in fifteen, each of which takes a hundred cycles in every operation, and no sum over a row
-    has the digits to see them.
+
+def cleared(numbers: Tensor) -> Tensor:
+    """Set subnormal numbers to zero, in place: no sum over a row has the digits to see them.
+
+    Probabilities of confident models are full of them, and a CPU takes ten times as long to multiply them elementwise,
+    and a hundred times in a matrix product.
     """
-    return F.threshold(log_probs.exp_(), torch.finfo(log_probs.dtype).tiny, 0.0, inplace=True)
+    return torch.hardshrink(numbers, torch.finfo(numbers.dtype).tiny, out=numbers)
 
 
 def entropy(log_probs: Tensor) -> Tensor:

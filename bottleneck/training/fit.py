@@ -186,10 +186,11 @@ def _describe(
     return {"format": FORMAT, **values, "parameters": parameters, "versions": versions, "machine": machine(device)}
 
 
-def _initial_sha256(initial: Path, folder: Path) -> str:
+def _initial_sha256(initial: Path, folder: Path) -> str | None:
     """Return the hash of the weights a run starts from, as its ``config.json`` has it where they are gone since."""
     if not (initial / MODEL).exists() and is_begun(folder):
-        return str(read_config(folder).get("initial_sha256"))
+        known: str | None = read_config(folder).get("initial_sha256")
+        return known
     return sha256_file(initial / MODEL)
 
 
@@ -218,7 +219,10 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, 
 def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
     """Return whether the folder holds this run, whole; `RunError` when it holds something else."""
     if (folder / CONFIG).exists():
-        if differences := difference(_decisive(read_config(folder)), _decisive(json.loads(json.dumps(description)))):
+        saved, now = read_config(folder), json.loads(json.dumps(description))
+        if saved.get("initial_sha256") == now.get("initial_sha256") is not None:
+            now["initial"] = saved["initial"]  # the same run, moved
+        if differences := difference(_decisive(saved), _decisive(now)):
             raise RunError(
                 f"{folder} holds a run with a different configuration: {'; '.join(differences[:4])}; "
                 "give the old settings to continue it, or another --out"
@@ -234,8 +238,7 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
 def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a ``config.json`` that must stay the same, settings that it is too old for at their defaults.
 
-    How many columns are worked through at once may change: it is the remedy when memory does not suffice. The run it
-    starts from may move: its hash tells it.
+    How many columns are worked through at once may change: it is the remedy when memory does not suffice.
     """
     settings = configuration_of(saved).model_dump(mode="json")
     training = {**settings["training"], "micro_batch_size": None}
@@ -246,7 +249,7 @@ def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
         "backbone": _filled(backbone, backbones.find(backbone["name"]).Config),
     }
     told = {"versions": None, "machine": None}
-    return {**saved, "initial": None, "model": model, "training": training, **told}
+    return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
 
 
 def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...] | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Head, blocked
+from softmax_bottleneck.heads.base import HeadConfig
 
 Make = Callable[..., Head]
 Naive = Callable[[Head, Tensor], Tensor]
@@ -342,6 +344,28 @@ def test_contexts_of_zero_start_at_the_distribution_given(name: str, make: Make)
     before = {key: value.clone() for key, value in head.state_dict().items()}
     head.start_at(torch.full((7,), 1 / 7).log())
     assert all(torch.equal(value, before[key]) for key, value in head.state_dict().items())
+
+
+def test_a_bounded_function_starts_where_it_still_moves(make: Make) -> None:
+    """Five sigmoids of an interval narrower than the log-probabilities are wide."""
+    head = make("lms-net", vocab=300, hidden_units=5, interval=1.5)
+    counts = torch.arange(1, 301).double() ** -1.2
+    head.start_at(torch.log(counts / counts.sum()))
+    assert head.bias is not None
+    assert head.bias.abs().max() < 10
+    head.nll(torch.randn(20, 5).double(), torch.zeros(20, dtype=torch.long)).backward()
+    assert head.bias.grad is not None
+    assert head.bias.grad.abs().min() > 0
+
+
+def test_sizes_of_a_head_whose_annotations_are_types() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Config(HeadConfig):
+        groups: int = 4
+
+    Config.__dataclass_fields__["groups"].type = int  # as without ``from __future__ import annotations``
+    with pytest.raises(ConfigurationError, match="groups must be at least 1, not 0"):
+        Config(hidden_size=5, vocab_size=7, groups=0)
 
 
 @every_head

@@ -285,6 +285,9 @@ def test_the_initial_run_may_move_or_go_once_a_run_has_begun(
     with pytest.raises(RunError, match=r"there is no run folder .*first"):
         fit(config, before, device="cpu")
     assert not before.exists()
+    plain = fit(configure(), tmp_path / "plain", device="cpu").path
+    with pytest.raises(RunError, match=r"different configuration: .*initial \(was None, now '.*first'\)"):
+        fit(override(configure(), [f"initial={first}"]), plain, device="cpu")
 
 
 def test_out_of_memory_names_the_remedy_and_it_helps(

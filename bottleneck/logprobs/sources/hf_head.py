@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ...errors import SourceError
 from ...full_precision import full_precision
+from ...spectrum import EPS
 from ..base import Bound
 from .hf_model import Sample
 
@@ -25,6 +26,8 @@ SAMPLE = 64
 """Contexts on which our logits must be the model's."""
 ROUNDINGS = 4
 """How often a product may be rounded to the body's type: itself, the bias, and room for sums kept in it."""
+NORM_ROUNDINGS = 4
+"""How often a coordinate may be rounded on its way through a LayerNorm."""
 AFTERWARDS = 8
 """How often a logit may be rounded behind the output layer: by a scale, a cap and its tanh, theirs and ours."""
 _THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
@@ -150,7 +153,7 @@ def _check_product(ours: OutputLayer, found: Sample, what: str) -> None:
 
 
 def logit_difference(layer: OutputLayer, found: Sample) -> float:
-    """Return the largest difference between our logits of a sample and those the model itself would make."""
+    """Return the largest difference between our logits of a sample and those that the model's own products make."""
     ours = layer.logits(found.hidden)
     return float(_difference(ours, layer.behind(found.product.to(ours))).max())
 
@@ -222,10 +225,13 @@ def _condition(name: str, module: nn.Module, hidden: Tensor, eps: float) -> Fina
                 continue
             normal = 1 / gamma
             constant = float(shift @ normal)
-            # Each of d coordinates is rounded a few times on its way through the norm, up or down by chance.
+            # Each of d coordinates is rounded a few times on its way through the norm, up or down by chance; the row's
+            # mean and deviation, which all share, are rounded once, in float32 or wider.
             size = torch.linalg.norm(states * normal, dim=1) + torch.linalg.norm(shift * normal)
-            if bool(((states @ normal - constant).abs() <= ROUNDINGS * eps * size).all()):
-                return FinalNorm(name, offset=abs(constant) > ROUNDINGS * eps * float(size.mean()))
+            shared = (states * normal).abs().sum(1) + (shift * normal).abs().sum()
+            limit = NORM_ROUNDINGS * (eps * size + min(eps, EPS["float32"]) * shared)
+            if bool(((states @ normal - constant).abs() <= limit).all()):
+                return FinalNorm(name, offset=abs(constant) > float(limit.mean()))
         return None
 
 

@@ -25,7 +25,9 @@ BODY_DTYPES = {
     "float16": torch.float16,
 }
 PROBED = 100.0
-"""The largest logit put behind the output layer: beyond any soft cap."""
+"""The largest logit put behind the output layer: beyond the soft caps in use, and float32 shows larger ones too."""
+LEAST_PRODUCT = 1e-30
+"""Products smaller than this, those of weights that are still zero, are not stretched any further."""
 
 
 @contextmanager
@@ -140,7 +142,7 @@ def sample(model: nn.Module, layer: nn.Linear, ids: Tensor) -> Sample:
         products.append(product)
         finite = product.isfinite()
         wide = product.to(torch.promote_types(product.dtype, torch.float32))
-        largest = wide.abs().where(finite, 0.0).max().clamp_min(torch.finfo(torch.float32).tiny)
+        largest = wide.abs().where(finite, 0.0).max().clamp_min(LEAST_PRODUCT)
         probes.append(wide * (PROBED / largest))
         return probes[-1].clone()  # some models change it in place
 

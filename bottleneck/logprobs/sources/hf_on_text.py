@@ -21,6 +21,11 @@ DEFAULT_CONTEXT_LENGTH = 1024
 """Tokens of a window when the model can take more: GPT-2's, and the cost of attention grows with it."""
 TOKENS_AT_ONCE = 4096
 """Of a batch of windows, when nobody says otherwise."""
+PROBE = 200
+"""Characters of the text that show what its tokenizer puts before one."""
+ROUTED = 1e-4
+"""Share of hidden states by which the roundoff of a deep mixture of experts may move them; an encoder with its random
+first weights moved by 2 · 10⁻³."""
 VOCABULARIES = ("both", "model", "tokenizer")
 BOS = ("auto", "on", "off")
 
@@ -37,8 +42,9 @@ class HuggingFaceOptions:
     stride: int | None = None
     """Tokens between the starts of windows; by default half a window. Each context has length − stride + 1 or more."""
     bos: str = "auto"
-    """Whether every window begins with what the tokenizer puts before a text: ``"auto"`` for whenever it puts anything,
-    ``"on"`` for its beginning-of-sequence token if it puts nothing, ``"off"`` for the text alone."""
+    """Whether every window begins with what the tokenizer puts before a text, or says it does (``add_bos_token``):
+    ``"auto"`` for whenever that is anything, ``"on"`` for its beginning-of-sequence token otherwise, ``"off"`` for the
+    text alone."""
     batch_size: int | None = None
     """Windows encoded at once; by default about `TOKENS_AT_ONCE` tokens."""
     vocab: str = "both"
@@ -97,7 +103,7 @@ class ModelOnText:
         self.head_dtype = "float64" if options.precise or self.body_dtype == "float64" else "float32"
         self.tokenizer = Tokenizer(path)
         self.ids = self.tokenizer.encode(text.text, vocab_size=self.vocab_size)
-        self.prefix = self.tokenizer.prefix(options.bos, vocab_size=self.vocab_size)
+        self.prefix = self.tokenizer.prefix(options.bos, text.text[:PROBE], vocab_size=self.vocab_size)
         self.windows = _windows(len(self.ids), self.skeleton.config, options, prefix=len(self.prefix))
         self.batch_size = options.batch_size or max(1, TOKENS_AT_ONCE // self.windows.context_length)
         available = self.windows.contexts
@@ -165,8 +171,8 @@ class ModelOnText:
             changed = self._sample.clone()
             changed[kept:] = (changed[kept:] + 1) % self.vocab_size
             before, after = hidden[:kept].double(), self._try(changed).hidden[:kept].double()
-            # The same products on the same numbers differ by roundoff at most: what looks ahead moves by more.
-            if float((before - after).norm()) > ROUNDINGS * EPS[self.body_dtype] * float(before.norm()):
+            # Experts' products, which take other rows together then, add up in another order: that is roundoff alone.
+            if float((before - after).norm()) > max(ROUNDINGS * EPS[self.body_dtype], ROUTED) * float(before.norm()):
                 raise SourceError(
                     f"{self.path} looks ahead: its hidden states change with the tokens after them, so it is an "
                     "encoder; only causal (decoder-only) language models can be measured"
@@ -192,4 +198,9 @@ def _windows(tokens: int, config: object, options: HuggingFaceOptions, *, prefix
             f"--context-length {length} leaves no room behind what the tokenizer puts before a text, {prefix} tokens: "
             "give a larger one, or --bos off"
         )
-    return Windows(tokens, length - prefix, options.stride or max(1, (length - prefix) // 2))
+    if options.stride is not None and options.stride > length:
+        raise ConfigurationError(
+            f"--stride must be between 1 and --context-length, not {options.stride:,} with {length:,}"
+        )
+    room = length - prefix
+    return Windows(tokens, room, min(options.stride or max(1, room // 2), room))

@@ -138,36 +138,51 @@ class Tokenizer:
         Raises:
             SourceError: when one is outside the model's vocabulary.
         """
-        with quiet():
-            found = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return self._checked(found, vocab_size)
+        return self._checked(self._ids(text, special=False), vocab_size)
 
-    def prefix(self, bos: str, *, vocab_size: int) -> Tensor:
+    def _ids(self, text: str, *, special: bool) -> list[int]:
+        with quiet():
+            try:
+                found: list[int] = self._tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+            except Exception as error:  # tokenizers raises bare ones
+                raise SourceError(f"the tokenizer of {self._path} cannot encode the text: {error}") from error
+        return found
+
+    def prefix(self, bos: str, text: str, *, vocab_size: int) -> Tensor:
         """Return the ids that come before every window, int64 (n,); see `HuggingFaceOptions.bos`.
+
+        Args:
+            bos: ``"auto"``, ``"on"`` or ``"off"``.
+            text: a piece of what is measured, to see what the tokenizer puts before it.
+            vocab_size: of the model.
 
         Raises:
             SourceError: when there is no token for ``"on"``, or it is outside the model's vocabulary.
         """
         if bos == "off":
             return torch.empty(0, dtype=torch.int64)
-        with quiet():
-            plain, whole = (self._tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
-        places = (place for place in range(len(whole)) if whole[place : place + len(plain)] == plain)
+        plain, whole = self._ids(text, special=False), self._ids(text, special=True)
+        places = (place for place in range(len(whole)) if plain and whole[place : place + len(plain)] == plain)
         found = whole[: next(places, 0)]
-        settings = self._settings()
-        if not found and (bos == "on" or settings.get("add_bos_token") is True):
-            token = settings.get("bos_token")
-            token = token.get("content") if isinstance(token, dict) else token
-            number = self._tokenizer.get_vocab().get(token or self._tokenizer.bos_token)
-            if number is None:
-                raise SourceError(f"the tokenizer of {self._path} names no token that begins a text: give --bos off")
-            found = [number]
+        if not found and (bos == "on" or self._settings("tokenizer_config.json").get("add_bos_token") is True):
+            found = self._first_token()
+        if not found and bos == "on":
+            raise SourceError(f"the tokenizer of {self._path} names no token that begins a text: leave out --bos on")
         return self._checked(found, vocab_size)
 
-    def _settings(self) -> dict[str, Any]:
-        """Return ``tokenizer_config.json``, or nothing where it cannot be read: a tokenizer works without."""
+    def _first_token(self) -> list[int]:
+        """Return the beginning-of-sequence token, if one is named."""
+        for file in ("tokenizer_config.json", "special_tokens_map.json"):
+            token = self._settings(file).get("bos_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            if token and (number := self._tokenizer.get_vocab().get(token)) is not None:
+                return [number]
+        return []
+
+    def _settings(self, file: str) -> dict[str, Any]:
+        """Return what stands beside the tokenizer, or nothing where it cannot be read: it works without."""
         try:
-            found = json.loads((self._path / "tokenizer_config.json").read_text(encoding="utf-8"))
+            found = json.loads((self._path / file).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}

@@ -63,7 +63,7 @@ class HuggingFaceSource(Source):
             "architecture": type(model.skeleton).__name__,
             "revision": options.revision,
             "body_dtype": model.body_dtype,
-            "context_length": model.windows.context_length,
+            "context_length": model.windows.context_length + len(model.prefix),
             "stride": model.windows.stride,
             "least_context": model.windows.minimum,
             "prefix": model.tokenizer.tokens(model.prefix.tolist()),

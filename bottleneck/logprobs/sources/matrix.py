@@ -122,8 +122,9 @@ def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
     pieces, provenance = [], Provenance()
+    passing = isinstance(blocks, Iterator)  # its maker may use their memory again
     for rows in checked(blocks):
-        pieces.append(np.array(rows))  # its maker may use the memory again
+        pieces.append(np.array(rows) if passing else rows)
         provenance.watch(rows)
     return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", made_in=provenance.precision())
 

@@ -135,11 +135,30 @@ def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, mon
         rank(source)
 
 
+def test_an_output_layer_of_zeros(save: Save, open_model: Open, tmp_path: Path) -> None:
+    """As models start out that are scaled for width."""
+    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"].zero_()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    report = rank(open_model(folder))
+    assert (report.rank.value, report.rank_centered.value) == (1, 0)
+
+
+def test_experts_are_no_look_ahead(save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+    """Tokens share experts' products with others, whose roundoff changes with what those others are."""
+    wide = {"hidden_size": 256, "intermediate_size": 128, "num_hidden_layers": 16, "num_local_experts": 16}
+    architectures["moe"] = type(architectures["llama"])("Mixtral", {**architectures["llama"].settings, **wide})
+    source = open_model(save("moe", spread=0.06), context_length=64, stride=32)
+    assert source.bound.raw == 257
+    del architectures["moe"]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_final_norms(dtype: str, save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
     """Nemotron keeps its LayerNorm's γ − 1; an RMSNorm meets no condition, in however coarse a type."""
     wide = {"hidden_size": 2048, "num_attention_heads": 2, "num_key_value_heads": 2}
-    for name, own, layer_norm in (("Nemotron", {}, True), ("Llama", wide, False)):
+    for name, own, layer_norm in (("Nemotron", {}, True), ("Olmo", wide, True), ("Llama", wide, False)):
         architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
         source = open_model(save(name, spread=0.1), dtype=dtype, contexts=20)
         assert (source.norm is not None) == layer_norm

@@ -15,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.logprobs import open_source
 from softmax_bottleneck.logprobs.sources import HuggingFaceSource
 from softmax_bottleneck.logprobs.sources import hidden_states as states
 from softmax_bottleneck.logprobs.sources.hf_model import quiet
@@ -133,6 +136,7 @@ def test_windows_begin_with_the_tokenizers_first_token(
     begin(folder, **settings)
     source = open_model(folder, stride=6, batch_size=3, contexts=60, bos=bos)
     assert source.description["prefix"] == prefix
+    assert source.description["context_length"] == 16
     assert [len(window) for window in source.windows()][:2] == [16, 16]
     ours = np.concatenate([block.log_probs for block in source.blocks(7)])
     with quiet() as transformers:
@@ -151,10 +155,32 @@ def test_windows_begin_with_the_tokenizers_first_token(
 
 def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: Path) -> None:
     folder = shutil.copytree(save("opt"), tmp_path / "opt")
-    with pytest.raises(SourceError, match="names no token that begins a text: give --bos off"):
+    with pytest.raises(SourceError, match="names no token that begins a text: leave out --bos on"):
         open_model(folder, bos="on")
+    begin(folder, add_bos_token=True, bos_token=None)
+    assert open_model(folder).description["prefix"] == []
+    (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "w9"}}')
+    assert open_model(folder).description["prefix"] == ["w9"]
     begin(folder)
     with pytest.raises(ConfigurationError, match=r"--context-length 1 leaves no room .* 1 tokens: give a larger one"):
         open_model(folder, context_length=1, stride=1)
     with pytest.raises(ConfigurationError, match="unknown bos 'yes'; it is one of auto, on, off"):
         open_model(folder, bos="yes")
+    whole = open_model(folder, context_length=16, stride=16)
+    assert (whole.description["context_length"], whole.description["stride"]) == (16, 15)  # no overlap
+    with pytest.raises(ConfigurationError, match="--stride must be between 1 and --context-length, not 17 with 16"):
+        open_model(folder, context_length=16, stride=17)
+
+
+def test_a_tokenizer_that_knows_nothing_but_the_text(save: Save, open_model: Open, tmp_path: Path) -> None:
+    """It has no token for unknown words, and begins its texts with one of its own."""
+    folder = shutil.copytree(save("opt"), tmp_path / "opt")
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(60)}))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    begin(folder)
+    assert open_model(folder).description["prefix"] == ["w9"]
+    other = tmp_path / "other.txt"
+    other.write_text("w1 w2 hello " * 20)
+    with pytest.raises(SourceError, match=r"the tokenizer of .*opt cannot encode the text: .*UNK"):
+        open_source(folder, data=str(other))
