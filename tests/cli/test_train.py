@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from softmax_bottleneck import checkpoint
@@ -12,16 +13,20 @@ from .conftest import Bottleneck
 
 def test_finetune(world: Path, bottleneck: Bottleneck) -> None:
     settings = ["--set", "training.epochs=3", "--set", "training.optimizer.learning_rate=0.001"]
-    done = bottleneck("train", "--finetune", "demo/runs/mos", "--out", "finetuned", *settings)
+    shutil.copytree("demo/runs/mos", "mos")
+    done = bottleneck("train", "--finetune", "mos", "--out", "finetuned", *settings)
     assert done.exit_code == 0, done.output
     config = checkpoint.load("finetuned").config
-    assert config["initial"] == str(Path("demo/runs/mos").resolve())
+    assert config["initial"] == str(Path("mos").resolve())
     assert config["training"]["averaging"].items() >= {"start": "epoch", "epoch": 0}.items()
     row = json.loads(Path("finetuned/metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert row["averaged_steps"] == row["step"]
-    again = bottleneck("train", "--finetune", "demo/runs/mos", "--out", "finetuned", *settings)
+    again = bottleneck("train", "--finetune", "mos", "--out", "finetuned", *settings)
     assert again.exit_code == 0
     assert again.stdout == done.stdout
+    shutil.rmtree("mos")  # it has weights of its own by now
+    later = bottleneck("train", "--finetune", "mos", "--out", "finetuned", *settings)
+    assert later.stdout == done.stdout, later.output
 
 
 def test_a_run_starts_from_one_thing(world: Path, bottleneck: Bottleneck) -> None:
