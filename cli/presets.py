@@ -11,11 +11,13 @@ from .options import emit, example, json_option
 @json_option
 def command(json_to: str | None) -> None:
     """List the named configurations: parameters, expected cost, expected result and its source."""
+    from softmax_bottleneck.corpora import catalogue
     from softmax_bottleneck.training.presets import PRESETS
 
+    vocab_size = {info.name: info.vocabulary_size for info in catalogue()}
     rows, values = [], []
     for preset in PRESETS.values():
-        parameters = preset.parameters()
+        parameters = preset.parameters(vocab_size.get(preset.config.corpus))
         values.append(
             {
                 "name": preset.name,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -297,7 +298,8 @@ def test_interrupted_training_says_so_and_continues(
     Path("c.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [sys.executable, "-m", "softmax_bottleneck", "train", "--config", "c.json", "--out", "run"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    heard = partial(signal.signal, number, signal.SIG_DFL)  # a shell has what it runs in the background ignore SIGINT
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heard) as process:
         deadline = time.monotonic() + 60
         while not list(Path("run/trainer_state").glob("step-*")) and time.monotonic() < deadline:
             assert process.poll() is None
