@@ -21,7 +21,7 @@ types: .venv/installed
 	MYPYPATH=build/types $(BIN)/mypy -p softmax_bottleneck
 
 pytest: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed") if sys.version_info < (3, 11) else None'
