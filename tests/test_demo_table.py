@@ -86,6 +86,6 @@ def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize("family", ["demo", "ptb-small", "ptb-small-awd"])
+@pytest.mark.parametrize("family", ["demo", "ptb-small", "ptb-small-nt-asgd"])
 def test_the_readmes_tables_are_those_of_the_committed_reports(family: str) -> None:
     assert table(read(ROOT / "figures" / "results" / family)) in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import ConfigurationError
-from .base import HeadConfig
+from .base import HeadConfig, ParameterSettings
 from .first_order import first_order
 from .pointwise import Pointwise
 
@@ -47,6 +47,10 @@ class LMSNet(Pointwise):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.function = MonotonicNetwork(hidden_units=self.config.hidden_units, interval=self.config.interval)
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Spare the function weight decay, which would bend it; see `Head.parameter_settings`."""
+        return [ParameterSettings(tuple(self.function.parameters()), weight_decay=False)]
 
 
 class MonotonicNetwork(nn.Module):

@@ -156,6 +156,12 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
             f"the run {initial} was trained with another vocabulary than that of {corpus.name}; start from a run on "
             "the same corpus"
         )
+    text = run.config["corpus"]
+    if text["name"] == corpus.name and text["sha256"] != corpus.sha256:
+        raise RunError(
+            f"{corpus.name} is not the text that the run {initial} was trained on (it has changed since): its held-out "
+            "splits may have been trained on; bring the old text back, or put the new one into another folder"
+        )
     load_tensors_into(model, model_tensors(run.model), where=initial / MODEL)
 
 

@@ -15,7 +15,7 @@ from .config import OptimizerConfig
 def build(
     config: OptimizerConfig, parameters: Iterable[nn.Parameter], special: Iterable[ParameterSettings] = ()
 ) -> torch.optim.Optimizer:
-    """Return the optimizer; weight decay acts on matrices, not on biases or pointwise functions.
+    """Return the optimizer; weight decay acts on matrices or on biases too, never on pointwise functions.
 
     Args:
         config: what it is.
@@ -26,11 +26,12 @@ def build(
     kinds: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
     for parameter in parameters:
         own = settings.get(id(parameter), ParameterSettings((parameter,)))
-        kind = own.learning_rate_factor, parameter.ndim >= 2 and own.weight_decay
+        decays = own.weight_decay and (config.decayed == "all" or parameter.ndim >= 2)
+        kind = own.learning_rate_factor, decays
         kinds.setdefault(kind, []).append(parameter)
     groups = [
-        {"params": members, "weight_decay": config.weight_decay * decays, "learning_rate_factor": factor}
-        for (factor, decays), members in kinds.items()
+        {"params": members, "weight_decay": config.weight_decay * decayed, "learning_rate_factor": factor}
+        for (factor, decayed), members in kinds.items()
         if members
     ]
     if config.name == "adamw":

@@ -47,14 +47,15 @@ def test_a_warm_up_longer_than_the_training_still_reaches_the_top() -> None:
 
 @pytest.mark.parametrize("head", heads.REGISTRY)
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_weight_decay_is_for_matrices_only(head: str, name: Any) -> None:
+@pytest.mark.parametrize("decayed", ["matrices", "all"])
+def test_what_weight_decay_is_of(head: str, name: Any, decayed: Any) -> None:
     model = LanguageModel(ModelConfig.model_validate({"head": {"name": head}, "tie_embeddings": False}), vocab_size=11)
-    config = OptimizerConfig(name=name, weight_decay=0.3)
+    config = OptimizerConfig(name=name, weight_decay=0.3, decayed=decayed)
     optimizer = build(config, model.parameters(), model.head.parameter_settings())
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert len(decay) == len(list(model.parameters()))
     for key, parameter in model.named_parameters():
-        spared = any(word in key for word in ("bias", "function."))
+        spared = "function." in key or ("bias" in key and decayed == "matrices")
         assert decay[id(parameter)] == (0.0 if spared else 0.3), key
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -253,6 +254,18 @@ def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: 
     (first.path / "COMPLETE").unlink()
     with pytest.raises(RunError, match="is not finished"):
         finetuning(first.path)
+
+
+def test_what_is_finetuned_has_seen_the_same_text(tmp_path: Path, configure: Configure, corpus: Path) -> None:
+    text = shutil.copytree(corpus, tmp_path / "text")
+    config = override(configure(), [f"corpus={text}"])
+    first = fit(config, tmp_path / "first", device="cpu")
+    (text / "train.txt").write_bytes((text / "train.txt").read_bytes() + (text / "test.txt").read_bytes())
+    for initial in (finetuning(first.path), override(config, [f"initial={first.path}"])):
+        with pytest.raises(RunError, match=r"text is not the text that the run .*first was trained on"):
+            fit(initial, tmp_path / "other", device="cpu")
+    assert not (tmp_path / "other").exists()
+    fit(override(config, [f"initial={first.path}", f"corpus={corpus}"]), tmp_path / "other", device="cpu")
 
 
 def test_another_initial_run_is_another_configuration(tmp_path: Path, configure: Configure) -> None:
