@@ -47,16 +47,29 @@ def perplexity_of(loss: float) -> float:
     )
 
 
-@torch.no_grad()
 def evaluate(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress = SILENT) -> Evaluation:
+    """Return how well a model predicts a text; see `mean_nll`.
+
+    Raises:
+        TrainingError: the text is too short, or the loss too large for a perplexity.
+    """
+    loss = mean_nll(model, ids, progress=progress)
+    return Evaluation(loss, perplexity_of(loss), len(ids) - 1)
+
+
+@torch.no_grad()
+def mean_nll(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress = SILENT) -> float:
     """Score every token of a text but the first, in one sequence with the state carried all the way.
 
     Args:
         model: put into eval mode while it is scored, and back afterwards.
         ids: int64, (N,), N ≥ 2.
 
+    Returns:
+        Their mean negative log-likelihood in nats, which is no finite number where training went astray.
+
     Raises:
-        TrainingError: the text is too short, or the loss too large for a perplexity.
+        TrainingError: the text is too short.
     """
     if len(ids) < 2:
         raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
@@ -74,5 +87,4 @@ def evaluate(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress
                 bar.advance(len(inputs))
     finally:
         model.train(training)
-    loss = total / (len(ids) - 1)
-    return Evaluation(loss, perplexity_of(loss), len(ids) - 1)
+    return total / (len(ids) - 1)

@@ -25,7 +25,7 @@ from .averaging import WeightAverage
 from .batches import lengths, stretches
 from .config import RunConfig
 from .distributed import Team
-from .evaluate import evaluate, perplexity_of
+from .evaluate import mean_nll, perplexity_of
 from .objective import Objective, accumulate
 from .state import TrainerState, load_state, random_states, save_state
 from .triggers import is_non_monotone, starts_averaging, validated_after
@@ -189,19 +189,25 @@ class Loop:
     def _finite(self, nll: Tensor, norm: Tensor) -> float:
         """Return the loss as a number; both of a step's numbers come over from the device at once."""
         value, length = torch.stack([nll, norm.to(nll)]).tolist()
-        most = EXPLODED * max(1.0, math.log(self.model.head.vocab_size))
-        for what, number, limit in (("loss", value, most), ("gradient's norm", length, sys.float_info.max)):
-            if not number <= limit:  # nor is NaN
-                optimizer = self.settings.optimizer
-                text = (
-                    f"the {what} became {number:g} at step {self.state.step}; the last saved state is kept in "
-                    f"{self.folder}: lower training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or "
-                    f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
-                )
-                if (self.folder / MODEL).exists():
-                    text += f"; --set initial={self.folder} starts from its best weights"
-                raise TrainingError(text)
+        self._refuse_exploded("loss", value)
+        self._refuse_exploded("gradient's norm", length, most=sys.float_info.max)
         return float(value)
+
+    def _refuse_exploded(self, what: str, number: float, most: float | None = None) -> None:
+        """Stop where a number is beyond what training can come back from; without ``most``, a loss in nats."""
+        if most is None:
+            most = EXPLODED * max(1.0, math.log(self.model.head.vocab_size))
+        if number <= most:  # NaN is not
+            return
+        optimizer = self.settings.optimizer
+        text = (
+            f"the {what} became {number:g} at step {self.state.step}; the last saved state is kept in "
+            f"{self.folder}: lower training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or "
+            f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
+        )
+        if (self.folder / MODEL).exists():
+            text += f"; --set initial={self.folder} starts from its best weights"
+        raise TrainingError(text)
 
     def _check(self, rate: float, *, epochs: int) -> None:
         """Validate, keep the weights when they are the best, and see whether averaging starts.
@@ -242,15 +248,16 @@ class Loop:
         """Return a row; the weights are kept when they are the best."""
         state = self.state
         with self.average.swapped_in():
-            valid = evaluate(self.model, self.corpus.split("valid"))
-            best = state.best_loss is None or valid.loss < state.best_loss
+            valid_loss = mean_nll(self.model, self.corpus.split("valid"))
+            self._refuse_exploded("validation loss", valid_loss)
+            best = state.best_loss is None or valid_loss < state.best_loss
             if best:
                 save_model(self.folder / MODEL, self.model)
         averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
         return {
             **trained,
-            "valid_loss": valid.loss,
-            "valid_perplexity": valid.perplexity,
+            "valid_loss": valid_loss,
+            "valid_perplexity": perplexity_of(valid_loss),
             "best": best,
             **averaged,
         }

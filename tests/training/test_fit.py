@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from softmax_bottleneck import checkpoint, corpora, heads
 from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError, TrainingError
@@ -291,6 +292,33 @@ def test_a_loss_that_explodes_to_a_number(tmp_path: Path, configure: Configure) 
     assert fit(again, tmp_path / "again", device="cpu").valid_perplexity < 30
     with pytest.raises(RunError, match="is not finished"):
         checkpoint.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("validations", [1, 50])
+def test_a_last_step_that_explodes_shows_in_the_validation(
+    validations: int, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What blew up is never kept as the best weights, nor as a state."""
+    step, calls = torch.optim.SGD.step, iter(range(10**6))
+    config = configure(epochs=2, validations=validations, optimizer={"name": "sgd", "learning_rate": 0.5, "clip": 0.25})
+    per_epoch = fit(config, tmp_path / "whole", device="cpu").steps // 2
+
+    def wild(self: torch.optim.SGD, *rest: Any) -> None:
+        if next(calls) == 2 * per_epoch - 1:
+            self.param_groups[0]["lr"] = 1e30
+        step(self, *rest)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", wild)
+    text = (
+        rf"the validation loss became \S+ at step {2 * per_epoch}; .* --set initial=.*run starts from its best weights"
+    )
+    with pytest.raises(TrainingError, match=text):
+        fit(config, tmp_path / "run", device="cpu")
+    assert all(torch.isfinite(weight).all() for weight in load_file(tmp_path / "run" / "model.safetensors").values())
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    assert fit(config, tmp_path / "run", device="cpu").valid_perplexity == pytest.approx(
+        fit(config, tmp_path / "whole", device="cpu").valid_perplexity
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
