@@ -37,6 +37,7 @@ def _one_billion(variant: str, head: str, *, embedding_size: int, expected: str,
                 "epochs": 5,
                 "batch_size": 60,
                 "bptt": 35,
+                "validations": 50,  # an epoch takes about 380,000 steps
                 "save_every": 5000,
                 "optimizer": plain_sgd(20.0, weight_decay=0.0),
             },

@@ -8,7 +8,10 @@ Hours are estimates for one V100 from published seconds an epoch (Parthiban et a
 Treebank, 72 and 600 on WikiText-2) times the epochs here; training stops earlier where validation no longer improves.
 
 The settings of mixtures are those of their authors' published code, which table 8 of the MoS paper prints with the
-columns for the input and hidden dropout exchanged. Other heads take the settings of Merity et al. 2018.
+columns for the input and hidden dropout exchanged. Other heads take the settings of Merity et al. 2018. Averaging
+starts by NT-ASGD's trigger, but for the heads whose only numbers are of a study that starts it at epoch 200 (ET-ASGD,
+Parthiban et al. 2021). Its Softmax had a test perplexity of 57.08 on Penn Treebank, where the LMS paper, which waited for
+the loss to settle, had 58.37.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class _Recipe(NamedTuple):
     """On one V100, published (see above)."""
     context_dropout: float = 0.0
     embedding_size: int = 400
+    averaging: Mapping[str, Any] = {"start": "non-monotone", "interval": 5}
 
     def preset(
         self, family: str, head: str, expected: str, *, variant: str = "", slowdown: float = 1.0, **settings: Any
@@ -61,7 +65,7 @@ class _Recipe(NamedTuple):
                     "bptt_deviation": 5.0,
                     "unigram_bias": False,
                     "stop_interval": STOP_INTERVAL,
-                    "averaging": {"start": "non-monotone", "interval": 5},
+                    "averaging": {**self.averaging},
                     "optimizer": plain_sgd(self.learning_rate),
                 },
             },
@@ -94,7 +98,7 @@ WT2 = _Recipe(
     backbone={"hidden_sizes": [1150, 1150, 400], "dropout_input": 0.65, "dropout_hidden": 0.2},
     epochs=750,
     batch_size=80,
-    learning_rate=30.0,
+    learning_rate=20.0,  # as the LMS paper ran it (§5.2); Merity et al. took 30
     seconds_an_epoch=72,
 )
 WT2_MIXTURE = _Recipe(
@@ -107,6 +111,10 @@ WT2_MIXTURE = _Recipe(
     context_dropout=0.29,
     embedding_size=300,
 )
+STUDY = {"start": "epoch", "epoch": 200}
+"""ET-ASGD, as Parthiban et al. 2021 trained all heads; of Sigsoftmax and GSS there are no numbers but theirs."""
+PTB_STUDY = PTB._replace(averaging=STUDY)
+WT2_STUDY = WT2._replace(averaging=STUDY)
 
 MOS_K = {
     1: "no published number",
@@ -137,8 +145,10 @@ PRESETS = (
         "(MoS paper, table 1); rank 9,981 (table 6)",
         components=15,
     ),
-    PTB.preset("ptb", "sigsoftmax", "published: test 57.05, rank 5,113 (Parthiban et al. 2021)", slowdown=57 / 55),
-    PTB.preset("ptb", "gss", "published: test 57.00, rank 8,904 (Parthiban et al. 2021)", slowdown=58 / 55),
+    PTB_STUDY.preset(
+        "ptb", "sigsoftmax", "published: test 57.05, rank 5,113 (Parthiban et al. 2021)", slowdown=57 / 55
+    ),
+    PTB_STUDY.preset("ptb", "gss", "published: test 57.00, rank 8,904 (Parthiban et al. 2021)", slowdown=58 / 55),
     PTB.preset(
         "ptb",
         "lms-plif",
@@ -176,15 +186,15 @@ PRESETS = (
         "(MoS paper, table 2)",
         components=15,
     ),
-    WT2.preset("wt2", "sigsoftmax", "published: rank 6,634 (Parthiban et al. 2021)"),
-    WT2.preset("wt2", "gss", "published: rank 10,122 (Parthiban et al. 2021)"),
+    WT2_STUDY.preset("wt2", "sigsoftmax", "published: rank 6,634 (Parthiban et al. 2021)"),
+    WT2_STUDY.preset("wt2", "gss", "published: rank 10,122 (Parthiban et al. 2021)"),
     WT2.preset(
         "wt2",
         "lms-plif",
         "published: valid 67.87, test 64.86 (LMS paper, table 1)",
         slowdown=150 / 120,
         knots=100_000,
-        slope_learning_rate=0.02 / 30,
+        slope_learning_rate=1e-3,
     ),
     WT2_MIXTURE.preset(
         "wt2",
