@@ -10,8 +10,8 @@ Treebank, 72 and 600 on WikiText-2) times the epochs here; training stops earlie
 The settings of mixtures are those of their authors' published code, which table 8 of the MoS paper prints with the
 columns for the input and hidden dropout exchanged. Other heads take the settings of Merity et al. 2018. Averaging
 starts by NT-ASGD's trigger, but for the heads whose only numbers are of a study that starts it at epoch 200 (ET-ASGD,
-Parthiban et al. 2021). Its Softmax had a test perplexity of 57.08 on Penn Treebank, where the LMS paper, which waited for
-the loss to settle, had 58.37.
+Parthiban et al. 2021). Its Softmax had a test perplexity of 57.08 on Penn Treebank, where the LMS paper, which waited
+for the loss to settle, had 58.37.
 """
 
 from __future__ import annotations
