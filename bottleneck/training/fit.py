@@ -218,6 +218,8 @@ def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, 
             leftover.unlink()
     if not (folder / CONFIG).exists():
         write_json(folder / CONFIG, description)
+    elif (saved := read_config(folder))["training"] != description["training"]:
+        write_json(folder / CONFIG, {**saved, "training": description["training"]})  # what memory suffices for
     write_json(folder / VOCABULARY, list(corpus.vocabulary.tokens))
     return False
 

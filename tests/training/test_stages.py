@@ -20,7 +20,6 @@ from torch import nn
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
-from softmax_bottleneck.training.evaluate import Evaluation
 from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.triggers import is_non_monotone
 
@@ -206,8 +205,8 @@ def test_waiting_for_averages_nothing_stops(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The losses of plain SGD do not end what is to be averaged from epoch 3 on; those of the averages do."""
-    rising = (Evaluation(1 + 0.1 * n, 2.0, 3) for n in range(100))
-    monkeypatch.setattr(loop, "evaluate", lambda *_, **__: next(rising))
+    rising = (1 + 0.1 * n for n in range(100))
+    monkeypatch.setattr(loop, "mean_nll", lambda *_, **__: next(rising))
     settings = {"epochs": 9, "stop_interval": 0, "averaging": {"start": "epoch", "epoch": 3}, "optimizer": SGD}
     fit(configure(**settings), tmp_path, device="cpu")
     *rows, _ = _rows(tmp_path)
@@ -319,11 +318,12 @@ def test_out_of_memory_names_the_remedy_and_it_helps(
         fit(configure(), tmp_path, device="cpu")
     assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
     fit(configure(micro_batch_size=2), tmp_path, device="cpu")
+    assert finetuning(tmp_path).training.micro_batch_size == 2  # what helped is not forgotten
     assert (tmp_path / "COMPLETE").exists()
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
-@pytest.mark.parametrize(("place", "name"), [(torch.optim.AdamW, "step"), (loop, "evaluate"), (loop, "save_state")])
+@pytest.mark.parametrize(("place", "name"), [(torch.optim.AdamW, "step"), (loop, "mean_nll"), (loop, "save_state")])
 def test_out_of_memory_anywhere_in_training(
     place: Any, name: str, error: type[Exception], tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
