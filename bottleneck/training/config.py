@@ -59,7 +59,7 @@ class TrainingConfig(_Section):
     """Columns worked through at once, their gradients added up; fewer take less memory. ``None`` takes all."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
-    recurrent layers are too."""
+    recurrent layers are too, in training by the TF32 products that torch allows cuDNN."""
     compile: bool = False
     """Whether torch compiles the training step."""
     unigram_bias: bool = True

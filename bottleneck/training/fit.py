@@ -25,6 +25,7 @@ from ..checkpoint import (
     TIMING,
     VOCABULARY,
     check_hashes,
+    is_run,
     load,
     load_tensors_into,
     model_tensors,
@@ -147,6 +148,11 @@ def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
 
 def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> None:
     """Give a model the best weights of a run."""
+    if is_run(initial) and not (initial / MODEL).exists():
+        raise RunError(
+            f"the run {initial} has no best weights yet, because it stopped before its first validation; start from "
+            "another, or train one with more training.validations an epoch"
+        )
     run = load(initial, unfinished=True)
     (other, own) = (f"{of.backbone.name} with {of.head.name}" for of in (run.model.config, model.config))
     if other != own:

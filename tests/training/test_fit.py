@@ -268,6 +268,8 @@ def test_a_loss_that_is_not_finite_or_absurd(head: str, tmp_path: Path, configur
         fit(config, tmp_path, device="cpu")
     assert state.exists()
     assert not (tmp_path / "COMPLETE").exists()
+    with pytest.raises(RunError, match="has no best weights yet, because it stopped before its first validation"):
+        fit(config.model_copy(update={"initial": str(tmp_path)}), tmp_path / "next", device="cpu")
 
 
 def test_a_loss_that_explodes_to_a_number(tmp_path: Path, configure: Configure) -> None:
