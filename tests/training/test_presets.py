@@ -11,6 +11,7 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_model import LanguageModel
 from softmax_bottleneck.training import PRESETS, RunConfig, fit
 from softmax_bottleneck.training.config import parse
+from softmax_bottleneck.training.optimizer import build
 from softmax_bottleneck.training.presets import Preset, find
 from softmax_bottleneck.training.presets.laptop import DEMO_HEADS
 
@@ -102,6 +103,24 @@ def test_what_starts_from_another_has_its_model(name: str) -> None:
         shapes.append({key: weight.shape for key, weight in model.named_parameters()})
         assert config.corpus == "ptb"
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("name", ["ptb-softmax", "ptb-mos", "wt2-lms-plif"])
+def test_the_papers_decay_is_of_all_weights_but_a_functions(name: str) -> None:
+    config = find(name).config
+    model = LanguageModel(config.model, vocab_size=20)
+    optimizer = build(config.training.optimizer, model.parameters(), model.head.parameter_settings())
+    decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
+    decays = {key: decay[id(weight)] for key, weight in model.named_parameters()}
+    assert decays["head.bias"] == 1.2e-6
+    assert {key for key, value in decays.items() if value != 1.2e-6} == {key for key in decays if "function." in key}
+
+
+def test_where_averaging_starts_at_an_epoch() -> None:
+    """With the heads whose only numbers are of a study that does so (Parthiban et al. 2021: epoch 200)."""
+    at_epoch = {name for name, preset in PRESETS.items() if preset.config.training.averaging.start == "epoch"}
+    assert at_epoch == {f"{corpus}-{head}" for corpus in ("ptb", "wt2") for head in ("sigsoftmax", "gss")}
+    assert {find(name).config.training.averaging.epoch for name in at_epoch} == {200}
 
 
 SIBLINGS = [("demo", 2650), ("ptb-small", 10_000), ("ptb-small-awd", 10_000), ("ptb-small-nt-asgd", 10_000)]

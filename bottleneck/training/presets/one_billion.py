@@ -12,14 +12,21 @@ from typing import Any
 
 from .preset import Preset, plain_sgd
 
+TOKENS = 8e8
+"""Of an epoch, about."""
+FLOPS = 1.5e13
+"""Three quarters of an A100's float32 rate; a token takes six operations a weight of the recurrence and the output."""
+
 
 def _one_billion(variant: str, head: str, *, embedding_size: int, expected: str, **settings: Any) -> Preset:
+    weights = 2 * 4 * 1024 * (1024 + 1024) + settings.get("components", 1) * embedding_size * 100_000
+    hours = 6 * weights * 5 * TOKENS / FLOPS / 3600
     return Preset(
         family="1b",
         head=head,
         variant=variant,
         summary=f"LSTM 2 × 1024 with a {head} head, d = {embedding_size}, on the 1B Word benchmark",
-        cost="several days on one A100 (estimated)",
+        cost=f"about {hours:.0f} hours on one A100 (estimated: float32 products at 15 TFLOP/s)",
         expected=f"published: {expected} (MoS paper, table 3)",
         values={
             "corpus": "one-billion",
