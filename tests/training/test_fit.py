@@ -316,11 +316,18 @@ def test_a_last_step_that_explodes_shows_in_the_validation(
     )
     with pytest.raises(TrainingError, match=text):
         fit(config, tmp_path / "run", device="cpu")
-    assert all(torch.isfinite(weight).all() for weight in load_file(tmp_path / "run" / "model.safetensors").values())
+    assert all(weight.abs().max() < 100 for weight in load_file(tmp_path / "run" / "model.safetensors").values())
     monkeypatch.setattr(torch.optim.SGD, "step", step)
     assert fit(config, tmp_path / "run", device="cpu").valid_perplexity == pytest.approx(
         fit(config, tmp_path / "whole", device="cpu").valid_perplexity
     )
+
+
+def test_a_first_validation_that_explodes_keeps_no_weights(tmp_path: Path, configure: Configure) -> None:
+    wild = {"name": "sgd", "learning_rate": 1e30, "schedule": "constant", "warmup_steps": 0}
+    with pytest.raises(TrainingError, match=r"the validation loss became .* at step 1; .* train into a new folder$"):
+        fit(configure(validations=50, optimizer=wild), tmp_path, device="cpu")
+    assert not (tmp_path / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
