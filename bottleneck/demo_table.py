@@ -37,8 +37,8 @@ def table(reports: Sequence[Report]) -> str:
     """Return reports as a Markdown table, those of one model together.
 
     Of several seeds, perplexities and divergences are shown as mean ± standard deviation, and ranks from the least to
-    the largest; where one of them is not determinate, with those of tolerances ten times larger and smaller. Adaptive
-    scores are of the seeds that have them.
+    the largest. Where one of them is not determinate, the interval of tolerances ten times larger and smaller comes
+    first, and the ranks at the tolerance itself in parentheses. Adaptive scores are of the seeds that have them.
 
     Args:
         reports: what ``bottleneck demo`` writes under ``reports/``.
@@ -92,8 +92,12 @@ def _mean(values: Sequence[float], form: str) -> str:
 
 
 def _rank(ranks: Sequence[Report]) -> str:
-    values = sorted({rank["value"] for rank in ranks})
-    text = f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
+    values = [rank["value"] for rank in ranks]
+    text = _interval(min(values), max(values))
     if all(rank["determinate"] for rank in ranks):
         return text
-    return f"{text} ({min(rank['low'] for rank in ranks):,} to {max(rank['high'] for rank in ranks):,})"
+    return f"{_interval(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
+
+
+def _interval(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

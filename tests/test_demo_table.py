@@ -43,13 +43,13 @@ def test_one_seed_shows_the_interval_of_a_rank_that_is_not_determinate() -> None
     head, rule, softmax = _cells(table([_report("softmax", 99.999, 10)]))
     assert head[:3] == ["model", "parameters", "test perplexity"]
     assert all(re.fullmatch("-+:?", cell) for cell in rule)
-    assert softmax == ["softmax", "12,345", "100.00", "8", "10, 9", "10", "1,234 (900 to 2,000)", "4.500", "10"]
+    assert softmax == ["softmax", "12,345", "100.00", "8", "10, 9", "10", "900 to 2,000 (1,234)", "4.500", "10"]
 
 
 def test_seeds_of_a_model_share_a_row_with_mean_deviation_and_range() -> None:
     reports = [_report("mos", value, rank, seed=k) for k, (value, rank) in enumerate([(90, 70), (92, 1_070), (97, 80)])]
     _, _, mos = _cells(table(reports))
-    ranks = ["70 to 1,070", "1,234 (900 to 2,000)"]
+    ranks = ["70 to 1,070", "900 to 2,000 (1,234)"]
     # (90 + 92 + 97) / 3 = 93, and √((9 + 1 + 16) / 2) = √13.
     assert mos == ["mos", "12,345", "93.00 ± 3.61", "8", "none", *ranks, "4.500 ± 0.000", "10"]
 

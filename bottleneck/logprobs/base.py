@@ -94,6 +94,16 @@ class Source(ABC):
     def precision(self) -> Precision:
         """The roundoff of the least precise step that made the numbers."""
 
+    @property
+    def exponent(self) -> int:
+        """Return e, when the matrix is measured times 2^−e because its squares would leave float64's range."""
+        return 0
+
+    @property
+    def caution(self) -> str:
+        """Return what in the numbers makes any rank doubtful, in a sentence, or nothing."""
+        return ""
+
     @abstractmethod
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows in order, ``rows`` at once (by default about `BLOCK_BYTES`), the last block shorter.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ..spectrum import RankReport, Spectrum
+from ..spectrum import Precision, RankReport, Spectrum
 from ..spectrum.report import Finding
 from .base import Source
 from .head_analysis import head_analysis
@@ -12,7 +12,7 @@ from .hidden_size import finding
 from .sources import HuggingFaceSource
 
 
-def findings_of(source: Source, spectrum: Spectrum, *, eps: float, hidden_size: bool, alone: bool) -> list[Finding]:
+def findings_of(source: Source, spectrum: Spectrum, *, eps: Precision, hidden_size: bool, alone: bool) -> list[Finding]:
     """Return what a source's kind adds to its report, and what was asked for.
 
     Args:
@@ -37,7 +37,7 @@ def of_variant(key: str, report: RankReport) -> Finding:
         "rank_centered": asdict(report.rank_centered),
     }
     text = (
-        f"{report.rank.value:,}, row-centred {report.rank_centered.value:,}, σ_1 {report.rank.sigma_1:.4g} "
+        f"{report.rank}, row-centred {report.rank_centered}, σ_1 {report.rank.sigma_1:.4g} "
         f"(the {M:,} tokens of the tokenizer alone, renormalized)"
     )
     return Finding(key, values, (("rank, no padding", text),))

@@ -55,7 +55,7 @@ class Directions:
         """Return one line for people."""
         energy = ", ".join(f"{self.energy(share):,} hold {100 * share:g} %" for share in SHARES)
         return (
-            f"rank {self.rank.value:,}, centred {self.rank_centered.value:,} of {self.shape[1]:,} directions; "
+            f"rank {self.rank}, centred {self.rank_centered} of {self.shape[1]:,} directions; "
             f"{energy} of the energy; mean cosine {self.mean_cosine:.3f}"
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigurationError, MatrixError
-from ..spectrum import Spectrum, entry_roundoff, tolerance
+from ..spectrum import Precision, Spectrum, judge, precision
 from ..spectrum.report import Finding
 
 NEIGHBOURS = 5
@@ -41,7 +41,7 @@ class HiddenSizeEstimate:
         return self.value
 
 
-def estimate_hidden_size(spectrum: Spectrum, *, eps: float) -> HiddenSizeEstimate:
+def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> HiddenSizeEstimate:
     r"""Estimate d from the largest gap of the row-centred spectrum.
 
     Row-centred log-probabilities, like row-centred logits, are :math:`H (W - 1\bar w^⊤)^⊤`: d singular values are
@@ -61,8 +61,7 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float) -> HiddenSizeEstimat
         Information* (arXiv 2403.09539).
     """
     size = min(spectrum.shape[0], spectrum.shape[1] - 1)
-    norm = float((spectrum.values**2).sum()) + spectrum.residual**2
-    floor = max(tolerance(float(spectrum.centered[0]), spectrum.shape, eps, "press"), entry_roundoff(norm, eps))
+    floor = judge(spectrum, eps if isinstance(eps, Precision) else precision(eps)).centered.tolerance
     values = np.maximum(spectrum.centered[:size], floor)
     if values[0] <= floor:
         raise MatrixError("no row-centred singular value rises above roundoff: the rows are constant")
@@ -92,7 +91,7 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float) -> HiddenSizeEstimat
     )
 
 
-def finding(spectrum: Spectrum, *, eps: float) -> Finding:
+def finding(spectrum: Spectrum, *, eps: Precision) -> Finding:
     """Return what the report says of the hidden size, or why there is no saying: the rank stands without it."""
     key = "hidden_size_estimate"
     try:

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,14 @@ from ..spectrum import (
     Spectrum,
     SpectrumMethod,
     choose,
-    entry_roundoff,
+    judge,
     measure,
-    numerical_rank,
     on,
     precision,
 )
 from ..spectrum.choice import DEFAULT_WIDTH, free_memory
 from ..spectrum.gram import check_resolution
+from ..spectrum.precision import EPS
 from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
 from ..spectrum.saved import SavedState
@@ -122,10 +122,17 @@ def rank(
     whole = opened
     if inf == "drop-columns":
         opened = FiniteColumns(whole, progress=progress)
-    eps_used = opened.precision if eps is None else precision(eps)
+    asked = None if eps is None else precision(eps)
+    if asked is not None and asked.value < EPS["float64"]:
+        raise ConfigurationError(
+            f"eps {asked.value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "
+            "computed: no rank can be told apart below it"
+        )
     if method == "gram":
         # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
-        check_resolution(tolerance(1.0, opened.shape, eps_used.value, "press") / MARGIN, 1.0)
+        check_resolution(tolerance(1.0, opened.shape, (asked or opened.precision).value, "press") / MARGIN, 1.0)
+    recorded = opened.precision
+    eps_used = recorded if asked is None else replace(asked, size=recorded.size)
     factors = opened.factors() if method in ("auto", "factored") else None
     if factors is None and method == "factored":
         raise ConfigurationError(
@@ -143,20 +150,12 @@ def rank(
             method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
         )
     spectrum = _spectrum(opened, factors, choice.method, width, progress, processes)
-    judged: dict[str, Any] = {
-        "shape": spectrum.shape,
-        "eps": eps_used.value,
-        "rule": rule,
-        "residual": spectrum.residual,
-    }
-    raw = numerical_rank(spectrum.values, **judged)
-    roundoff = entry_roundoff(float((spectrum.values**2).sum()) + spectrum.residual**2, eps_used.value)
-    centered = numerical_rank(spectrum.centered, **judged, floor=roundoff)
+    raw, centered = judge(spectrum, eps_used, rule=rule, recorded=recorded, caution=opened.caution)
     how: dict[str, Any] = {"method": method, "rule": rule, "eps": eps, "max_memory": max_memory, "width": width}
     how |= {"device": device, "progress": progress, "processes": processes}
     findings = [
         *(of_variant(key, rank(variant, **how)) for key, variant in opened.variants().items()),
-        *findings_of(whole, spectrum, eps=eps_used.value, hidden_size=estimate_hidden_size, alone=processes.count == 1),
+        *findings_of(whole, spectrum, eps=eps_used, hidden_size=estimate_hidden_size, alone=processes.count == 1),
     ]
     return RankReport(
         source=opened.description,
@@ -265,6 +264,7 @@ def _spectrum(
         return measure(
             lambda done: (block.log_probs for block in source.blocks(block_rows, wanted=share(done))),
             chosen,
+            exponent=source.exponent,
             saved=saved,
             processes=processes,
         )

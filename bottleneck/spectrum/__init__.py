@@ -13,10 +13,13 @@ from .factored import Factored
 from .files import load_spectrum, save_spectrum
 from .gram import Gram
 from .host import Host
+from .inspection import Inspection
+from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
-from .precision import EPS, Precision, Provenance, precision
+from .precision import EPS, Precision, precision
 from .processes import ALONE, Processes, launched
 from .report import RankReport
+from .rounding import Rounding, find_rounding
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
 from .tsqr import TSQR
@@ -34,11 +37,13 @@ __all__ = [
     "Factored",
     "Gram",
     "Host",
+    "Inspection",
+    "Judgement",
     "Precision",
     "Processes",
-    "Provenance",
     "RankEstimate",
     "RankReport",
+    "Rounding",
     "Sketch",
     "Spectrum",
     "SpectrumMethod",
@@ -47,6 +52,8 @@ __all__ = [
     "effective_rank",
     "entropy_rank",
     "entry_roundoff",
+    "find_rounding",
+    "judge",
     "launched",
     "load_spectrum",
     "measure",

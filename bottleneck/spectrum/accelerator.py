@@ -45,9 +45,9 @@ class Accelerator(Arithmetic):
         return Spectra(raw, np.append(self.eigenvalues(matrix[1:, 1:], careful=careful)[0], 0.0), driver)
 
     def triangle_spectra(self, triangle: Tensor, *, careful: bool) -> Spectra:
-        """Return the singular values of R and of R with each row's mean subtracted."""
+        """Return the singular values of R and of R without its first column."""
         R = triangle.to(self.device)
-        return self.pair(R, R - R.mean(1, keepdim=True), careful=careful)
+        return self.pair(R, R[:, 1:], careful=careful)
 
     def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return them by cuSOLVER's default choice, or by QR iteration (``gesvd``)."""

@@ -22,6 +22,8 @@ class Spectra(NamedTuple):
     """Of the row-centred matrix."""
     driver: str
     """The routines that computed them."""
+    scales: tuple[float, float] | None = None
+    """What their errors are relative to, raw and centred; the largest values where nothing is said."""
 
 
 class Arithmetic(ABC):
@@ -81,7 +83,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def triangle_spectra(self, triangle: Tensor, *, careful: bool) -> Spectra:
-        """Return the singular values of R and of R with each row's mean subtracted.
+        """Return the singular values of R and of R without its first column.
 
         Args:
             triangle: R, (M, M); left as it is.
@@ -110,6 +112,25 @@ def triangle_of(matrix: Tensor) -> Tensor:
     """Return R of a thin QR factorization: (n, r) → (min(n, r), r)."""
     factor: Tensor = torch.linalg.qr(matrix, mode="r")[1]
     return factor
+
+
+def turned(rows: Tensor) -> Tensor:
+    r"""Return A P for the reflection P of `toward_ones`: the row means' column −√M m, and the row-centred matrix.
+
+    The rows are centred first, so that what is left of them keeps its digits however large the means are. The
+    reflected matrix has A's singular values; without its first column, those of the row-centred A.
+
+    Args:
+        rows: (n, M).
+    """
+    columns = rows.shape[1]
+    means = rows.mean(1, keepdim=True)
+    centered = rows - means
+    means += centered.mean(1, keepdim=True)  # the roundoff of the first mean
+    reflector = toward_ones(columns).to(rows.device)
+    centered.addr_(centered @ reflector, reflector, alpha=-2.0)
+    centered[:, :1] = -(columns**0.5) * means
+    return centered
 
 
 def toward_ones(columns: int) -> Tensor:

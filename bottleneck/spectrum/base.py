@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from ..errors import MatrixError
 from .arithmetic import Arithmetic, Spectra
 from .host import Host
+from .precision import EPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,9 +28,6 @@ LARGEST_RELATIVE_ERROR = 1e-9
 
 SMALLEST_SQUARE = 1e-280
 """‖A‖²_F between this and its inverse is a sum of squares that neither underflowed nor overflowed."""
-
-SMALLEST_DRAWN = 1e-20
-"""Where zeros are drawn on a logarithmic axis: far below the roundoff of any type."""
 
 
 class _BrokenCertificateError(Exception):
@@ -62,28 +61,47 @@ class Spectrum:
     """ρ, the Frobenius norm of what ``values`` do not account for: zero unless the method is a sketch."""
     driver: str = ""
     """The LAPACK or cuSOLVER routines at the end of it."""
+    error: float = 0.0
+    """What the method's own arithmetic may add to any of ``values``: what lies below is not known."""
+    centered_error: float = 0.0
+    """The same for ``centered``."""
+
+    def scaled(self, exponent: int) -> Spectrum:
+        """Return the spectrum of the matrix times 2^exponent."""
+        if not exponent:
+            return self
+        values, centered = np.ldexp(self.values, exponent), np.ldexp(self.centered, exponent)
+        residual, error, centered_error = (
+            math.ldexp(each, exponent) for each in (self.residual, self.error, self.centered_error)
+        )
+        return replace(
+            self, values=values, centered=centered, residual=residual, error=error, centered_error=centered_error
+        )
 
     def cdf(self) -> tuple[Matrix, Matrix]:
         """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each.
 
-        Of a sketch only the values that were seen.
+        Values below the method's error are not known one by one: where there are any, the first entry is that error
+        with their percentage. Of a sketch only the values that were seen.
         """
-        ascending = self.values[::-1]
-        largest = ascending[-1] or 1.0
-        size = min(self.shape)
-        return ascending / largest, 100 * np.arange(size - ascending.size + 1, size + 1) / size
+        largest, size = float(self.values[0]) or 1.0, min(self.shape)
+        least = max(self.error, EPS["float64"] * largest)
+        known = self.values[self.values > least][::-1]
+        percent = 100 * np.arange(size - known.size + 1, size + 1) / size
+        if known.size < self.values.size:
+            return np.append(least, known) / largest, np.append(100 * (1 - known.size / size), percent)
+        return known / largest, percent
 
     def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
         """Draw the cumulative percentage of normalized singular values (MoS paper, figure 1) into ``ax``.
 
-        Values of zero lie to the left of every logarithmic axis: the curve starts at their percentage.
+        The curve begins at the least value that the method tells from zero, see `cdf`.
         """
         if ax is None:
             from matplotlib import pyplot as plt
 
             ax = plt.gca()
-        normalized, percent = self.cdf()
-        ax.step(np.maximum(normalized, SMALLEST_DRAWN), percent, where="post", label=label)
+        ax.step(*self.cdf(), where="post", label=label)
         ax.set_xscale("log")
         return ax
 
@@ -112,7 +130,13 @@ class SpectrumMethod(ABC):
         self.columns = columns
         self.arithmetic = arithmetic or Host()
         self.rows_at_once = 1
+        self._has_numbers = False
         self._totals = self.arithmetic.zeros(3)
+
+    @property
+    def resolution(self) -> float:
+        """The error of its singular values, as a share of the largest: float64's roundoff unless a method says more."""
+        return EPS["float64"]
 
     def update(self, rows: Any) -> None:
         """Take the next rows: (n, M), an array or tensor of real numbers.
@@ -122,6 +146,7 @@ class SpectrumMethod(ABC):
         Raises:
             MatrixError: when it does not even hold a single row.
         """
+        self._has_numbers = self._has_numbers or bool(rows.any())
         try:
             self._add(self.arithmetic.take(rows))
         except torch.OutOfMemoryError as error:
@@ -157,11 +182,12 @@ class SpectrumMethod(ABC):
             MatrixError: when every choice failed, or for numbers whose squares leave float64's range.
         """
         norms = self._norms()
-        check_scale(norms.squared)
+        check_scale(norms.squared, zero=not self._has_numbers)
         failures = []
         for arithmetic, careful in self.arithmetic.attempts():
             try:
-                return certified(self._decompose(arithmetic, careful=careful), norms, method=self.name)
+                spectra = self._decompose(arithmetic, careful=careful)
+                return certified(spectra, norms, method=self.name, resolution=self.resolution)
             except FAILURES as error:
                 failures.append(str(error).splitlines()[0])
         raise MatrixError(
@@ -226,16 +252,16 @@ class Norms(NamedTuple):
     """Frobenius norm of what the values do not account for."""
 
 
-def check_scale(squared_norm: float) -> None:
-    """Refuse a matrix whose squared entries leave float64's range, before anything is decomposed."""
-    if squared_norm and not SMALLEST_SQUARE < squared_norm < 1 / SMALLEST_SQUARE:
+def check_scale(squared_norm: float, *, zero: bool) -> None:
+    """Refuse a matrix that is not zero and whose squared entries leave float64's range, before it is decomposed."""
+    if not zero and not SMALLEST_SQUARE < squared_norm < 1 / SMALLEST_SQUARE:
         raise MatrixError(
             f"the matrix is too {'small' if squared_norm < 1 else 'large'} for its entries to be squared in float64: "
             "scale it; no rank depends on the scale"
         )
 
 
-def certified(found: Spectra, norms: Norms, *, method: str) -> Spectrum:
+def certified(found: Spectra, norms: Norms, *, method: str, resolution: float) -> Spectrum:
     """Return the spectrum, padded with zeros to min(T, M) values, when Σσ² + ρ² = ‖A‖²_F, raw and centred."""
     error = 0.0
     size, residual = min(norms.shape), norms.residual
@@ -253,4 +279,6 @@ def certified(found: Spectra, norms: Norms, *, method: str) -> Spectrum:
     padded[1][norms.shape[1] - 1 :] = 0.0
     if error > LARGEST_RELATIVE_ERROR:
         raise _BrokenCertificateError(f"of {found.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")
-    return Spectrum(padded[0], padded[1], norms.shape, method, error, residual, found.driver)
+    scales = found.scales or (padded[0].max(initial=0.0), padded[1].max(initial=0.0))
+    errors = [resolution * float(scale) for scale in scales]
+    return Spectrum(padded[0], padded[1], norms.shape, method, error, residual, found.driver, *errors)

@@ -13,7 +13,8 @@ from ..errors import MatrixError
 from .accelerator import on
 from .base import Spectrum, SpectrumMethod
 from .choice import check_name, choose, make
-from .precision import Provenance
+from .inspection import Inspection
+from .precision import EPS
 from .processes import ALONE, Processes
 from .saved import SavedState
 
@@ -49,15 +50,17 @@ def singular_values(
     whole = as_array(blocks) if hasattr(blocks, "shape") else None
     if whole is not None:
         check_shape(whole.shape, "the matrix")
-        provenance = Provenance()
-        provenance.watch(whole)
-        eps = provenance.precision().value
-        chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).method
         rows_at_once = max(1, (64 << 20) // (8 * whole.shape[1]))
-        return measure(
-            lambda done: (whole[start : start + rows_at_once] for start in range(done, len(whole), rows_at_once)),
-            chosen,
-        )
+
+        def pieces(done: int) -> Iterator[NDArray[Any]]:
+            return (whole[start : start + rows_at_once] for start in range(done, len(whole), rows_at_once))
+
+        inspection = Inspection(len(whole), dtypes=[native_dtype(blocks)], language=False)
+        for piece in checked(pieces(0)):
+            inspection.watch(piece)
+        eps = inspection.precision().value
+        chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).method
+        return measure(pieces, chosen, exponent=inspection.exponent)
     iterator = iter(blocks)
     first = next(iterator, None)
     if first is None:
@@ -72,6 +75,7 @@ def measure(
     blocks: Iterable[ArrayLike] | Callable[[int], Iterable[ArrayLike]],
     method: SpectrumMethod,
     *,
+    exponent: int = 0,
     saved: SavedState | None = None,
     processes: Processes = ALONE,
 ) -> Spectrum:
@@ -80,6 +84,7 @@ def measure(
     Args:
         blocks: (n, M) arrays or tensors; or a function that takes a number of rows and returns the blocks behind them.
         method: what to compute it with.
+        exponent: e, when the rows are multiplied by 2^−e before they are squared; the spectrum is the matrix's own.
         saved: where to keep the state of a long computation; needs the function.
         processes: this process's partners, each of which is given other blocks.
     """
@@ -94,14 +99,14 @@ def measure(
         remaining = blocks(done) if callable(blocks) else blocks
         finite = checked(remaining, start=done, may_be_empty=done > 0 or not processes.first)
         for rows in gathered(finite, method.rows_at_once):
-            method.update(rows)
+            method.update(np.ldexp(rows, -exponent, dtype=np.float64) if exponent else rows)
             done += len(rows)
             if saved:
                 saved.offer(method, passed, done)
     spectrum = processes.finish(method)
     if saved:
         saved.forget()
-    return spectrum
+    return spectrum.scaled(exponent)
 
 
 def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
@@ -167,17 +172,38 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
         raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
 
 
+def native_dtype(block: Any) -> str:
+    """Return the floating type that an array or tensor has, as a key of `EPS`; whole numbers count as float64."""
+    name = str(getattr(block, "dtype", "float64")).removeprefix("torch.")
+    if name not in EPS:
+        name = {"f2": "float16", "f4": "float32"}.get(name.lstrip("<>="), "float64")
+    return name
+
+
 def as_array(block: Any) -> NDArray[Any]:
-    """Return a NumPy array of float16, float32 or float64; tensors are taken off their device."""
+    """Return a NumPy array of float16, float32 or float64; tensors are taken off their device.
+
+    Types that NumPy does not have are widened to float32: `native_dtype` tells what they were.
+
+    Raises:
+        MatrixError: for numbers that are not real, or too small for float64.
+    """
+    narrow = native_dtype(block) not in ("float64", "float32", "float16")
     if hasattr(block, "detach"):
         block = block.detach().cpu()
-        block = block.float() if str(block.dtype) == "torch.bfloat16" else block
+        block = block.float() if narrow else block
     try:
         array = np.asarray(block)
-    except TypeError as error:  # torch's 8-bit floats
-        raise MatrixError(f"a matrix must hold real numbers of 16 bits or more, not {block.dtype}") from error
+        array = array.astype(np.float32) if narrow else array
+    except TypeError as error:  # torch's 4-bit floats
+        raise MatrixError(f"a matrix must hold real numbers of 8 bits or more, not {block.dtype}") from error
+    if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
+        raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
     if array.dtype.kind not in "fiub":
         raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        return array.astype(np.float64)
+        double = array.astype(np.float64)
+        if array.dtype.kind == "f" and bool(((double == 0) & (array != 0)).any()):
+            raise MatrixError("the matrix holds numbers too small for float64: multiply it by a power of two")
+        return double
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra
+from .arithmetic import Arithmetic, Spectra, turned
 from .base import SpectrumMethod, Totals
 
 
@@ -36,5 +36,5 @@ class Dense(SpectrumMethod):
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         raw, driver = arithmetic.singular_values(self._matrix, careful=careful)
-        centered, _ = arithmetic.singular_values(self._matrix - self._matrix.mean(1, keepdim=True), careful=careful)
+        centered, _ = arithmetic.singular_values(turned(self._matrix)[:, 1:], careful=careful)
         return Spectra(raw, centered, driver)

@@ -59,7 +59,10 @@ class Factored(SpectrumMethod):
         raw, driver = arithmetic.singular_values(self._triangle @ corner.T, careful=careful)
         core = self._triangle[:, varying] @ corner[1:, varying].T
         centered, _ = arithmetic.singular_values(core, careful=careful)
-        return Spectra(raw, centered, driver)
+        # A product of two triangles is exact to the product of their norms, which may cancel in it.
+        factors = ((self._triangle, corner), (self._triangle[:, varying], corner[1:, varying]))
+        scales = tuple(float(torch.linalg.norm(x) * torch.linalg.norm(y)) for x, y in factors)
+        return Spectra(raw, centered, driver, scales=(scales[0], scales[1]))
 
     def _norms(self) -> Norms:
         shape = (Totals.read(self._totals).rows, len(self._right))

@@ -14,6 +14,10 @@ import numpy as np
 from ..errors import MatrixError
 from ..files import write_bytes
 from .base import Spectrum
+from .gram import RESOLUTION
+
+RESOLUTIONS = {"gram": RESOLUTION}
+"""Of spectra saved before their error was."""
 
 FORMAT = "softmax-bottleneck spectrum 1"
 
@@ -30,6 +34,8 @@ def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any]) -> 
         "method": spectrum.method,
         "frobenius_relative_error": spectrum.frobenius_relative_error,
         "residual": spectrum.residual,
+        "error": spectrum.error,
+        "centered_error": spectrum.centered_error,
     }
     buffer = io.BytesIO()
     np.savez(buffer, values=spectrum.values, centered=spectrum.centered, about=np.array(json.dumps(about)))
@@ -55,6 +61,8 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
                 about["method"],
                 about["frobenius_relative_error"],
                 about.get("residual", 0.0),
+                error=about.get("error", RESOLUTIONS.get(about["method"], 0.0) * float(file["values"][0])),
+                centered_error=about.get("centered_error", 0.0),
             )
             _check(spectrum)
     except DAMAGE as error:

@@ -31,6 +31,7 @@ class Gram(SpectrumMethod):
 
     name = "gram"
     fields = ("_gram", "_mixed", "_totals")
+    resolution = RESOLUTION
     summed = True
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
@@ -54,9 +55,10 @@ class Gram(SpectrumMethod):
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         squared_means = Totals.read(self._totals).squared_means
-        raw, centered, driver = arithmetic.gram_spectra(self._gram, self._mixed, squared_means, careful=careful)
+        squares = arithmetic.gram_spectra(self._gram, self._mixed, squared_means, careful=careful)
         # What roundoff left of zero may be negative.
-        return Spectra(np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(centered, 0.0)), driver)
+        raw, centered = (np.sqrt(np.maximum(values, 0.0)) for values in (squares.raw, squares.centered))
+        return Spectra(raw, centered, squares.driver)
 
 
 def check_resolution(limit: float, sigma_1: float) -> None:

@@ -77,17 +77,13 @@ class Host(Arithmetic):
     def triangle_spectra(self, triangle: Tensor, *, careful: bool) -> Spectra:
         r"""Return both spectra from one bidiagonalization.
 
-        A reflection P takes all-ones to the first axis: :math:`R P = (c, R')` has the singular values of R, and R'
-        those of the centred matrix. LAPACK's ``gebrd`` transforms the first column from the left only, so
-        R P = U B Vᵀ with V keeping the first axis, and R' = U B' V'ᵀ with B' = B without its first column, which is
-        bidiagonal again.
+        LAPACK's ``gebrd`` transforms the first column from the left only, so R = U B Vᵀ with V keeping the first axis,
+        and R' = U B' V'ᵀ with B' = B without its first column, which is bidiagonal again.
         """
         R = triangle.cpu()
         if careful:
-            return self.pair(R, R - R.mean(1, keepdim=True), careful=True)
-        reflector = toward_ones(len(R))
-        turned = R.clone().addr_(R @ reflector, reflector, alpha=-2.0)
-        diagonal, above = bidiagonal(np.asfortranarray(turned.numpy()))
+            return self.pair(R, R[:, 1:], careful=True)
+        diagonal, above = bidiagonal(np.array(R.numpy(), order="F"))
         # Without its first column B is lower bidiagonal; a column of zeros makes it square.
         centered = bidiagonal_values(np.append(above, 0.0), diagonal[1:], lower=True)
         return Spectra(bidiagonal_values(diagonal, above), centered, "gebrd, bdsqr")

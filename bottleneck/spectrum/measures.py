@@ -23,10 +23,12 @@ def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: floa
     """
     if not 0 <= epsilon < 1:
         raise ConfigurationError(f"epsilon must be a share of the energy, in [0, 1), not {epsilon}")
-    energy = np.sort(_checked(singular_values))[::-1] ** 2
+    values = np.sort(_checked(singular_values))[::-1]
+    largest = values.max(initial=0.0)
+    if largest == 0:
+        return None if residual else 0
+    energy, residual = (values / largest) ** 2, residual / largest
     total = energy.sum() + residual**2
-    if total == 0:
-        return 0
     # Summed from the small end, so that what is left out is exact however small ε is.
     left_out = np.append(np.cumsum(energy[::-1])[::-1], 0.0) + residual**2
     enough = left_out <= epsilon * total

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from .base import Spectrum
+from .judge import judge
 from .measures import ENERGY_LEFT_OUT, effective_rank, entropy_rank, stable_rank
 from .precision import Precision
-from .rules import RULES, RankEstimate, numerical_rank
+from .rules import RULES, RankEstimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +63,8 @@ class RankReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, ready for JSON."""
         values = self.spectrum.values
-        shape, eps, residual = self.spectrum.shape, self.eps.value, self.spectrum.residual
-        by_rule = {rule: numerical_rank(values, shape=shape, eps=eps, rule=rule, residual=residual) for rule in RULES}
+        shape, residual = self.spectrum.shape, self.spectrum.residual
+        by_rule = {rule: judge(self.spectrum, self.eps, rule=rule).raw for rule in RULES}
         return {
             "source": dict(self.source),
             "contexts": shape[0],
@@ -124,6 +125,7 @@ class RankReport:
             ("effective rank", effective),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
+            *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),
             ("method", d["method"] + (f" ({self.why})" if self.why else "")),
             ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
             *(row for finding in self.findings for row in finding.rows),
@@ -148,12 +150,15 @@ class RankReport:
 
 
 def _verdict(rank: RankEstimate) -> str:
-    tail = "determinate" if rank.determinate else f"indeterminate: {rank.low:,} to {rank.high:,}"
-    if not rank.high and not rank.determinate:
-        tail = "indeterminate: the numbers are too coarse for a matrix of this size, roundoff may exceed σ_1"
     gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
-    least = "≥ " if rank.at_least else ""
-    return f"{least}{rank.value:,} ({tail}; tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap})"
+    evidence = f"tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap}"
+    if rank.determinate:
+        return f"{rank} (determinate; {evidence})"
+    if not rank.high:
+        return f"unknown (the numbers are too coarse for a matrix of this size: roundoff may exceed σ_1; {evidence})"
+    interval = f"between {rank.low:,} and {rank.high:,}" if rank.at_least else f"{rank.value:,} at the tolerance"
+    doubt = f"; {rank.doubt}" if rank.doubt else ""
+    return f"{rank} (indeterminate: {interval}; {evidence}{doubt})"
 
 
 def _power(epsilon: float) -> str:

@@ -18,6 +18,9 @@ RULES: tuple[str, ...] = get_args(Rule)
 MARGIN = 10.0
 """A rank is determinate when tolerances a factor of ten either way give the same one."""
 
+NOISE_FACTOR = 2.0
+"""How far the norm of rounding noise may exceed its expected value: the step is known to a factor of two."""
+
 
 @dataclass(frozen=True)
 class RankEstimate:
@@ -43,10 +46,19 @@ class RankEstimate:
     """``sigma_r / sigma_next``; ``None`` when there is no next one, or it is zero or next to zero."""
     at_least: bool
     """Whether only "rank ≥ value" is proved, because a sketch left too much unseen."""
+    doubt: str = ""
+    """What else leaves the rank open, in a sentence; empty where nothing does."""
 
     def __int__(self) -> int:
         """Return the rank."""
         return self.value
+
+    def __str__(self) -> str:
+        """Return the rank, or where it is indeterminate the interval that it lies in."""
+        least = "≥ " if self.at_least else ""
+        if self.determinate or self.at_least:
+            return f"{least}{self.value:,}"
+        return f"between {self.low:,} and {self.high:,}"
 
 
 def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> float:
@@ -77,13 +89,13 @@ def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> 
     return 0.5 * math.sqrt(T + M + 1) * sigma_1 * eps
 
 
-def entry_roundoff(squared_norm: float, eps: float) -> float:
+def entry_roundoff(norm: float, eps: float) -> float:
     r"""Return :math:`\tfrac12 ε \|A\|_F`, the most that rounding A's entries can add to any singular value.
 
     The row-centred matrix is made from A's entries as they were rounded, so however small it is, nothing below this
     is more than roundoff (Weyl: each σ_i moves by at most the norm of the perturbation).
     """
-    return 0.5 * eps * math.sqrt(squared_norm)
+    return 0.5 * eps * norm
 
 
 def numerical_rank(
@@ -93,6 +105,7 @@ def numerical_rank(
     eps: str | float,
     rule: str = "press",
     floor: float = 0.0,
+    noise: float = 0.0,
     residual: float = 0.0,
 ) -> RankEstimate:
     """Count the singular values above roundoff.
@@ -106,6 +119,9 @@ def numerical_rank(
         residual: Frobenius norm of what the values do not account for (`Spectrum.residual`): each singular value
             lies between σ and √(σ² + ρ²), and the rank is stated so that it holds for all of them.
         floor: least tolerance: for a row-centred matrix, the `entry_roundoff` of what it was made from.
+        noise: expected spectral norm of a coarser rounding (`Rounding.noise`). Where `NOISE_FACTOR` times it exceeds
+            every other tolerance, it is the tolerance; as the noise itself fills all that lies below, a rank is then
+            determinate when the margin above is empty, and otherwise anything from ``low`` to min(T, M).
 
     Raises:
         ConfigurationError: for an unknown rule or eps.
@@ -120,10 +136,15 @@ def numerical_rank(
     seen = np.size(singular_values) if residual else values.size
     sigma_1 = float(values[0])
     roundoff = precision(eps).value
-    at_most = np.sqrt(values**2 + residual**2) if residual else values
-    limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), floor)
+    at_most = np.hypot(values, residual) if residual else values
+    least = max(floor, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0)
+    limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), least)
     low, value, high = _count(values, limit * MARGIN), _count(values, limit), _count(at_most, limit / MARGIN)
-    at_least = value < _count(at_most, max(tolerance(sigma_1, shape, roundoff, rule), floor))
+    at_least = value < _count(at_most, max(tolerance(sigma_1, shape, roundoff, rule), least))
+    if math.isinf(noise):
+        low, high = 0, values.size
+    elif noise and limit == NOISE_FACTOR * noise:
+        high = value if low == value else values.size
     if rule == "gap" and not at_least:
         value = _before_largest_gap(values, low, high, least=limit / MARGIN)
     sigma_r = float(values[value - 1]) if value else None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, triangle_of
+from .arithmetic import Arithmetic, Spectra, triangle_of, turned
 from .base import Norms, SpectrumMethod, Totals
 
 COPIES = 4
@@ -20,10 +20,11 @@ COPIES = 4
 class Sketch(SpectrumMethod):
     r"""Singular values of A seen through a k-dimensional row space, with what lies outside it measured.
 
-    A first pass sums S = GC, with G Gaussian (k × T) and C the row-centred A; an orthonormal basis V of S's rows is a
-    near-optimal row space (Halko, Martinsson, Tropp 2011, algorithm 4.1). All-ones, which centring projects out, is
-    added to it exactly. A second pass projects, B = A [V, 1/√M], keeps only B's triangle, and adds up the residual
-    ρ² = ‖A − B [V, 1/√M]ᵀ‖²_F entry by entry.
+    The rows are centred first, and their means kept in a column of their own (`turned`): what is sketched is the
+    row-centred matrix C alone, of M − 1 columns, whose digits the means cannot swallow. A first pass sums S = GC, with
+    G Gaussian (k × T); an orthonormal basis V of S's rows is a near-optimal row space (Halko, Martinsson, Tropp 2011,
+    algorithm 4.1). A second pass projects, B = [−√M m, CV], keeps only B's triangle, and adds up the residual
+    ρ² = ‖C − CVVᵀ‖²_F entry by entry.
 
     However V came out, :math:`σ_i(B) ≤ σ_i(A) ≤ \sqrt{σ_i(B)^2 + ρ^2}`: values of B above the tolerance prove
     "rank ≥ r", and when ρ lies below it too, they are the rank. The certificate is ‖B‖²_F + ρ² = ‖A‖²_F.
@@ -38,9 +39,9 @@ class Sketch(SpectrumMethod):
     """
 
     name = "sketch"
-    fields = ("_sketch", "_seen", "_basis", "_triangle", "_outside", "_totals")
+    fields = ("_turned_sketch", "_seen", "_basis", "_triangle", "_outside", "_totals", "_merged", "_projecting")
     passes = 2
-    shared = ("_sketch",)
+    shared = ("_turned_sketch",)
 
     def __init__(
         self, columns: int, *, width: int, seed: int | tuple[int, ...] = 0, arithmetic: Arithmetic | None = None
@@ -49,23 +50,31 @@ class Sketch(SpectrumMethod):
         self.rows_at_once = 256
         self._width = min(width, columns - 1)
         self._seed = seed if isinstance(seed, tuple) else (seed,)
-        self._sketch = self.arithmetic.zeros(self._width, columns)
+        self._turned_sketch = self.arithmetic.zeros(self._width, columns - 1)
         self._seen = self.arithmetic.zeros(1)
         self._basis = self.arithmetic.zeros(0, 0)
         self._triangle = self.arithmetic.zeros(0, self._width + 1)
         self._outside = self.arithmetic.zeros(1)
+        self._merged = self.arithmetic.zeros(1)
+        self._projecting = self.arithmetic.zeros(1)
+
+    @property
+    def resolution(self) -> float:
+        """Roundoff of the merged blocks, whose errors add up like those of a random walk."""
+        return super().resolution * (1 + float(self._merged)) ** 0.5
 
     def _add(self, rows: Tensor) -> None:
-        if not len(self._basis):
-            centered = rows - rows.mean(1, keepdim=True)
-            self._sketch.addmm_(self._gaussian(len(rows)), centered)
+        means, centered = turned(rows).split([1, self.columns - 1], 1)
+        if not self._projecting:
+            self._turned_sketch.addmm_(self._gaussian(len(rows)), centered)
             self._seen = self._seen + len(rows)
             return
-        projected = rows @ self._basis
-        rest = (rows - projected @ self._basis.T).reshape(-1)
-        outside, triangle = rest @ rest, triangle_of(torch.cat([self._triangle, projected]))
+        projected = centered @ self._basis
+        rest = (centered - projected @ self._basis.T).reshape(-1)
+        outside = rest @ rest
+        triangle = triangle_of(torch.cat([self._triangle, torch.cat([means, projected], 1)]))
         self._totals = self._totals + Totals.of(rows)
-        self._outside, self._triangle = self._outside + outside, triangle
+        self._outside, self._triangle, self._merged = self._outside + outside, triangle, self._merged + 1
 
     def _gaussian(self, rows: int) -> Tensor:
         """Return the columns of G for the next rows; they depend on the seed and on how many came before."""
@@ -74,21 +83,20 @@ class Sketch(SpectrumMethod):
         return torch.randn(self._width, rows, dtype=torch.float64, device=self.arithmetic.device, generator=random)
 
     def end_pass(self) -> None:
-        """Turn the sketch into an orthonormal basis, all-ones last."""
-        ones = self.arithmetic.zeros(self.columns, 1) + self.columns**-0.5
-        # All-ones goes first, so that QR takes what roundoff left of it out of the others.
-        basis = torch.linalg.qr(torch.cat([ones, self._sketch.T], 1))[0]
-        self._basis = torch.cat([basis[:, 1:], ones], 1)
-        self._sketch = self.arithmetic.zeros(0, self.columns)
+        """Turn the sketch into an orthonormal basis."""
+        self._basis = torch.linalg.qr(self._turned_sketch.T)[0]
+        self._projecting = self._projecting + 1
+        self._turned_sketch = self.arithmetic.zeros(0, self.columns - 1)
 
     def merge(self, state: Mapping[str, Tensor]) -> None:
         """Take in the triangle and the residual of other rows."""
         self._outside = self._outside + state["_outside"]
         self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
+        self._merged = self._merged + state["_merged"] + 1
         self._totals = self._totals + state["_totals"]
 
     def _norms(self) -> Norms:
         return super()._norms()._replace(residual=float(self._outside) ** 0.5)
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
-        return arithmetic.pair(self._triangle, self._triangle[:, :-1], careful=careful)
+        return arithmetic.pair(self._triangle, self._triangle[:, 1:], careful=careful)

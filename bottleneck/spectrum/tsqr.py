@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 
 from ..errors import MatrixError
-from .arithmetic import Arithmetic, Spectra
+from .arithmetic import Arithmetic, Spectra, turned
 from .base import SpectrumMethod, Totals
 
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
+
+LEAST_BLOCK = 4096
+"""Rows of a block of few columns: every block merged adds roundoff, and is a call."""
 
 PANEL = 64
 """Columns that are moved at once."""
@@ -25,30 +28,37 @@ class TSQR(SpectrumMethod):
 
     Each block B of 2M rows is eliminated against the triangle, :math:`\binom{R}{B} = Q \binom{R'}{0}`: on the CPU by
     its own QR and LAPACK's triangular-pentagonal ``tpqrt`` of triangle against triangle, which spend nothing on known
-    zeros. Centring the rows of A acts on R alone, :math:`A (I - 11^⊤/M) = Q (R - \bar r 1^⊤)` with r̄ the rows' means
-    of R, so one pass serves both spectra.
+    zeros. The rows are centred before, and their means kept in a column of their own (`turned`): R has the singular
+    values of A, and without its first column those of the row-centred A. A QR's error in a column is relative to that
+    column, so the means cost the centred spectrum no digits, however large they are.
 
     Costs 2 T·M² operations for the stream, 8/3 M³ for both spectra, and four M × M matrices of float64, of which the
-    block is two; resolves σ down to eps · σ_1.
+    block is two; resolves σ down to √(blocks) · eps · σ_1.
     """
 
     name = "tsqr"
-    fields = ("_triangle", "_waiting", "_totals")
+    fields = ("_turned_triangle", "_waiting", "_totals", "_merged")
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)
         self.rows_at_once = 256
-        self._triangle = self.arithmetic.zeros(columns, columns)
+        self._turned_triangle = self.arithmetic.zeros(columns, columns)
         self._block = self._new_block()
         self._filled = 0
+        self._merged = self.arithmetic.zeros(1)
 
     def _new_block(self) -> Tensor:
         # Column by column in memory, as LAPACK works in place on it.
-        return self.arithmetic.zeros(self.columns, BLOCK * self.columns).T
+        return self.arithmetic.zeros(self.columns, max(LEAST_BLOCK, BLOCK * self.columns)).T
+
+    @property
+    def resolution(self) -> float:
+        """Roundoff of the merged blocks, whose errors add up like those of a random walk."""
+        return super().resolution * (1 + float(self._merged)) ** 0.5
 
     @property
     def _waiting(self) -> Tensor:
-        """Rows that wait for the block to be full."""
+        """Turned rows that wait for the block to be full."""
         return self._block[: self._filled]
 
     @_waiting.setter
@@ -58,7 +68,7 @@ class TSQR(SpectrumMethod):
 
     def _add(self, rows: Tensor) -> None:
         totals = self._totals + Totals.of(rows)
-        for piece in rows.split(len(self._block)):
+        for piece in turned(rows).split(len(self._block)):
             fitting = min(len(piece), len(self._block) - self._filled)
             self._append(piece[:fitting])
             self._append(piece[fitting:])
@@ -77,7 +87,8 @@ class TSQR(SpectrumMethod):
 
     def _eliminate(self, rows: Tensor) -> None:
         try:
-            self._triangle = self.arithmetic.eliminate(self._triangle, rows)
+            self._turned_triangle = self.arithmetic.eliminate(self._turned_triangle, rows)
+            self._merged = self._merged + 1
         except torch.OutOfMemoryError as error:
             if len(rows) < 2:
                 raise MatrixError(
@@ -91,7 +102,9 @@ class TSQR(SpectrumMethod):
     def merge(self, state: Mapping[str, Tensor]) -> None:
         """Eliminate the triangle of other rows."""
         self._totals = self._totals + state["_totals"]
-        self._triangle = self.arithmetic.eliminate(self._triangle, state["_triangle"], triangular=True)
+        self._merged = self._merged + state["_merged"] + 1
+        theirs = state["_turned_triangle"]
+        self._turned_triangle = self.arithmetic.eliminate(self._turned_triangle, theirs, triangular=True)
         for piece in state["_waiting"].split(len(self._block)):
             self._flush()
             self._append(piece)
@@ -99,7 +112,7 @@ class TSQR(SpectrumMethod):
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         self._flush()
         self._block = self.arithmetic.zeros(0, self.columns)
-        return arithmetic.triangle_spectra(self._triangle, careful=careful)
+        return arithmetic.triangle_spectra(self._turned_triangle, careful=careful)
 
 
 def _compacted(block: Tensor, rows: int) -> Tensor:

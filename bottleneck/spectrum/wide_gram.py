@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra
 from .base import SpectrumMethod, Totals
+from .gram import RESOLUTION
 
 COLUMNS = 8192
 """Tokens at once while the products are formed: a block in float64 beside the rows."""
@@ -28,6 +29,7 @@ class WideGram(SpectrumMethod):
     """
 
     name = "gram"
+    resolution = RESOLUTION
     fields = ("_rows", "_totals")
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:

@@ -160,7 +160,8 @@ def test_the_careful_routines_agree_with_the_usual_ones(method: str, arithmetic:
     whole.update(shifted)
     usual, careful = (whole._decompose(arithmetic, careful=careful) for careful in (False, True))
     for name in ("raw", "centered"):
-        ours, theirs = (np.sort(getattr(spectra, name))[-8:] for spectra in (usual, careful))
+        largest = slice(-8 if name == "raw" else -7, None)  # centring leaves one zero, which routines may leave out
+        ours, theirs = (np.sort(getattr(spectra, name))[largest] for spectra in (usual, careful))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-6 if "gram" in method else 1e-13)
     np.testing.assert_allclose(np.sort(usual.raw)[-8:], np.linalg.svd(shifted, compute_uv=False)[::-1], rtol=1e-12)
 

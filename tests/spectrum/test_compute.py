@@ -157,7 +157,8 @@ def test_rows_before_the_first_block_are_counted() -> None:
         (np.ones((2, 2), complex), "real numbers, not complex128"),
         (np.array([["a"]]), "real numbers, not <U1"),
         (np.array([[None]]), "real numbers, not object"),
-        (torch.ones(2, 2).to(torch.float8_e4m3fn), "16 bits or more, not torch.float8_e4m3fn"),
+        (np.ma.masked_equal(np.eye(2), 0), "a masked array has no rank"),
+        (np.full((2, 2), np.longdouble("1e-400")), "too small for float64"),
     ],
 )
 def test_what_is_no_matrix(blocks: Any, sentence: str) -> None:

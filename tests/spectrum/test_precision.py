@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from softmax_bottleneck.spectrum import EPS, Precision, Provenance, numerical_rank, precision, singular_values
-from softmax_bottleneck.spectrum.compute import as_array
+from softmax_bottleneck.spectrum import EPS, Inspection, Precision, numerical_rank, precision, singular_values
+from softmax_bottleneck.spectrum.compute import as_array, native_dtype
 
 NOISE = np.random.default_rng(0).standard_normal((40, 9))
 
 
-def found(*blocks: NDArray[np.floating]) -> Precision:
-    provenance = Provenance()
+def found(*blocks: NDArray[np.floating], language: bool = False) -> Precision:
+    inspection = Inspection(sum(map(len, blocks)), dtypes=map(native_dtype, blocks), language=language)
     for block in blocks:
-        provenance.watch(block)
-    return provenance.precision()
+        inspection.watch(block)
+    return inspection.precision()
 
 
 def through(name: str) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ def test_names_and_numbers() -> None:
     assert precision("bfloat16", assumed=True).assumed
 
 
-@pytest.mark.parametrize("name", EPS)
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16"])
 def test_upcast_numbers_are_judged_by_the_type_they_came_from(name: str) -> None:
     assert found(through(name)) == Precision(EPS[name], name, assumed=True)
     assert found(*np.array_split(through(name), 7)).dtype == name
@@ -59,13 +59,12 @@ def test_half_precision_in_float32() -> None:
     assert found(through("bfloat16").astype(np.float32)).dtype == "bfloat16"
 
 
-def test_one_genuine_number_is_enough() -> None:
-    block = through("float32")
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_neither_one_genuine_number_nor_half_of_the_rows_hides_a_rounding(name: str) -> None:
+    block = through(name)
     block[-1, -1] += 1e-12
-    assert found(block).dtype == "float64"
-    assert found(through("bfloat16"), through("float32")).dtype == "float32"
-    assert found(through("float32"), NOISE).dtype == "float64"
-    assert found(NOISE, through("float32")).dtype == "float64"
+    assert found(block).dtype == name
+    assert found(through(name), NOISE).dtype == found(NOISE, through(name)).dtype == name
 
 
 def test_of_blocks_of_several_dtypes_the_narrowest_counts() -> None:

@@ -19,9 +19,9 @@ KEYS = {  # the contract, and at the end of a part what extends it
     "": "source contexts vocab embedding_size bound eps method method_why rule rank rank_centered rank_by_rule "
     "effective_rank entropy_rank stable_rank certificate seconds peak_memory_bytes version",
     "bound": "raw centered why",
-    "eps": "value dtype assumed",
-    "rank": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least",
-    "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least",
+    "eps": "value dtype assumed rounding size",
+    "rank": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
+    "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
     "rank_by_rule": "press numpy gap",
     "effective_rank": "1e-3 1e-4 1e-5",
     "certificate": "frobenius_relative_error finite driver precision_found residual",
@@ -79,7 +79,13 @@ def test_the_numbers_in_it() -> None:
     assert found["rank_by_rule"] == {"press": 5, "numpy": 5, "gap": 5}
     assert found["effective_rank"]["1e-4"] == effective_rank(values, epsilon=1e-4)
     assert found["stable_rank"] == pytest.approx(np.linalg.norm(matrix) ** 2 / values[0] ** 2)
-    assert found["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
+    assert found["eps"] == {
+        "value": 2.0**-23,
+        "dtype": "float32",
+        "assumed": False,
+        "rounding": None,
+        "size": None,
+    }
     error = of.spectrum.frobenius_relative_error
     expected = {
         "frobenius_relative_error": error,
@@ -138,7 +144,10 @@ def test_text_without_what_is_not_known() -> None:
 def test_an_indeterminate_rank_says_so() -> None:
     hilbert = 1 / (np.add.outer(np.arange(12), np.arange(12)) + 1.0)
     of = report(hilbert)
-    assert f"(indeterminate: {of.rank.low} to {of.rank.high}; " in str(of)
+    lines = dict(line.strip().split("  ", 1) for line in str(of).splitlines())
+    interval = f"between {of.rank.low} and {of.rank.high} (indeterminate: {of.rank.value} at the tolerance; "
+    assert lines["rank"].startswith(interval)
+    assert str(of.rank) == f"between {of.rank.low} and {of.rank.high}"
 
 
 def test_html_is_escaped() -> None:
@@ -155,4 +164,4 @@ def test_a_sketchs_ranks_are_at_least_what_it_saw() -> None:
 
 def test_numbers_too_coarse_for_any_rank() -> None:
     text = str(rank(np.eye(30), kind="matrix", eps=0.9, rule="numpy"))
-    assert "0 (indeterminate: the numbers are too coarse for a matrix of this size" in text
+    assert "unknown (the numbers are too coarse for a matrix of this size" in text

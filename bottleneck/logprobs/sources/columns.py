@@ -52,6 +52,11 @@ class FiniteColumns(Source):
         """That of the whole."""
         return self._source.precision
 
+    @property
+    def exponent(self) -> int:
+        """That of the whole."""
+        return self._source.exponent
+
     def factors(self) -> FactorRows | None:
         """Return those of the whole: a column of A is a row of Y."""
         return self._factors and self._factors._replace(right=self._factors.right[self._kept])

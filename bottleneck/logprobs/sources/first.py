@@ -39,6 +39,16 @@ class FirstContexts(Source):
         self._source.passes_minus_inf = passes
 
     @property
+    def exponent(self) -> int:
+        """That of the whole."""
+        return self._source.exponent
+
+    @property
+    def caution(self) -> str:
+        """That of the whole."""
+        return self._source.caution
+
+    @property
     def precision(self) -> Precision:
         """That of the whole."""
         return self._source.precision

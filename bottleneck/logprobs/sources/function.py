@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigurationError, MatrixError, SourceError
-from ...spectrum import Provenance
-from ...spectrum.compute import as_array
+from ...spectrum import Inspection
+from ...spectrum.compute import as_array, native_dtype
 from .matrix import MatrixSource
 
 
@@ -61,9 +61,10 @@ def from_function(function: Any, *, data: Any, vocab_size: int | None) -> Matrix
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
     answers = _Answers(answer, [_ids(batch, number) for number, batch in enumerate(data)], vocab_size)
-    provenance = Provenance()
-    provenance.watch(answers.first())
-    return MatrixSource(answers, kind="logits", path=name, made_in=provenance.precision())
+    first = answers.first()
+    inspection = Inspection(len(first), dtypes=[answers.dtype], language=True)
+    inspection.watch(first)
+    return MatrixSource(answers, kind="logits", path=name, inspection=inspection)
 
 
 class _Answers:
@@ -73,6 +74,7 @@ class _Answers:
         if not batches:
             raise SourceError("data is empty: a function needs at least one batch of token ids")
         self._function, self._batches, self._vocab_size = function, batches, vocab_size
+        self.dtype = "float64"
         self._number, self._kept = 0, self._ask(0)
         last_only = len(self._kept) == len(batches[0]) and batches[0].shape[1] > 1
         sizes = [len(batch) if last_only else batch.size for batch in batches]
@@ -102,6 +104,7 @@ class _Answers:
     def _ask(self, number: int) -> NDArray[Any]:
         batch = self._batches[number]
         answer = self._function(batch)
+        self.dtype = native_dtype(answer)
         logits = as_array(answer)
         if logits.shape not in ((*batch.shape, self._vocab_size), (len(batch), self._vocab_size)):
             raise MatrixError(

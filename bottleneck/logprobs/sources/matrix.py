@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ...errors import MatrixError, SourceError
-from ...spectrum import Precision, Provenance
-from ...spectrum.compute import as_array, check_shape, checked
+from ...spectrum import Inspection, Precision
+from ...spectrum.compute import as_array, check_shape, checked, native_dtype
+from ...spectrum.inspection import MASK
 from ..base import UNKNOWN, Block, Source
 
 KINDS = ("log-probs", "logits", "matrix")
@@ -34,6 +36,7 @@ class MatrixSource(Source):
             ``"matrix"`` (taken as it is).
         path: what to call it.
         made_in: the precision of its numbers, where it is known better than from the numbers.
+        inspection: of its numbers, where it is made already; else it takes a pass of its own.
     """
 
     embedding_size: int | None = None
@@ -41,15 +44,24 @@ class MatrixSource(Source):
     targets: NDArray[np.int64] | None = None
 
     def __init__(
-        self, matrix: Any, *, kind: str = "log-probs", path: str = "array", made_in: Precision | None = None
+        self,
+        matrix: Any,
+        *,
+        kind: str = "log-probs",
+        path: str = "array",
+        made_in: Precision | None = None,
+        inspection: Inspection | None = None,
     ) -> None:
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
         check_shape(tuple(matrix.shape), path)
         self._matrix, self._kind, self._path = matrix, kind, path
         self._made_in = made_in
+        if inspection is not None:
+            self._inspection = inspection
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        self.dtype = "float32" if as_array(matrix[:1]).dtype.itemsize <= 4 else "float64"
+        first = matrix[:1]
+        self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
         self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
 
     @cached_property
@@ -62,17 +74,35 @@ class MatrixSource(Source):
 
     @cached_property
     def precision(self) -> Precision:
-        """Inferred from the numbers, in a pass of its own, when it was not given."""
+        """Inferred from the numbers when it was not given."""
         if self._made_in is not None:
             return self._made_in
-        provenance = Provenance()
+        found = self._inspection.precision()
+        if self._kind != "logits":
+            return found
+        return replace(found, size=self._inspection.root_mean_square())
+
+    @cached_property
+    def _inspection(self) -> Inspection:
+        inspection = Inspection(self.shape[0], dtypes=[self._native], language=self._kind != "matrix")
         for rows in self._raw(self.rows_at_once()):
-            provenance.watch(rows)
-        return provenance.precision()
+            inspection.watch(rows)
+        return inspection
+
+    @property
+    def exponent(self) -> int:
+        """Of a matrix taken as it is: what keeps its squares within float64's range."""
+        return self._inspection.exponent if self._kind == "matrix" else 0
+
+    @property
+    def caution(self) -> str:
+        """Where the energy sits, when it is in a few rows or columns."""
+        return "" if self._made_in is not None else self._inspection.caution(self.precision.value)
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows, normalized or checked as their kind asks."""
         at_once = rows or self.rows_at_once()
+        masked = self._masked()
         for start, block in zip(range(0, self.shape[0], at_once), self._raw(at_once), strict=True):
             if not wanted(start):
                 continue
@@ -81,7 +111,21 @@ class MatrixSource(Source):
                 block = _log_softmax(block)
             elif self._kind == "log-probs":
                 self._check_log_probs(start, block)
+            if masked is not None:
+                block[:, masked] = -np.inf
             yield Block(start, block)
+
+    def _masked(self) -> NDArray[np.bool_] | None:
+        """Return the columns to be passed on as −∞, if there are any."""
+        if self._made_in is not None or not (masked := self._inspection.masked).any():
+            return None
+        if not self.passes_minus_inf:
+            raise MatrixError(
+                f"{self._path} holds a masked token: column {int(masked.argmax())} lies {-MASK:,.0f} nats or more "
+                "below the likeliest token in every row, and would hide all other columns; 'rank --inf drop-columns' "
+                "leaves such tokens out"
+            )
+        return masked
 
     def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
         pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
@@ -121,12 +165,19 @@ def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
-    pieces, provenance = [], Provenance()
+    dtypes: set[str] = set()
+
+    def noted() -> Iterator[Any]:
+        for rows in blocks:
+            dtypes.add(native_dtype(rows))
+            yield rows
+
     passing = isinstance(blocks, Iterator)  # its maker may use their memory again
-    for rows in checked(blocks):
-        pieces.append(np.array(rows) if passing else rows)
-        provenance.watch(rows)
-    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", made_in=provenance.precision())
+    pieces = [np.array(rows) if passing else rows for rows in checked(noted())]
+    inspection = Inspection(sum(map(len, pieces)), dtypes=dtypes, language=kind != "matrix")
+    for rows in pieces:
+        inspection.watch(rows)
+    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", inspection=inspection)
 
 
 class _SafetensorsMatrix:

@@ -37,7 +37,7 @@ class StoreSource(Source):
         self.dtype = self._attributes["dtype"]
         self.targets = store.read_targets(self._path)
         self.identity = {**self._attributes["identity"], "manifest": store.manifest_sha256(self._path)}
-        self._precision = Precision(**self._attributes["eps"])
+        self._precision = Precision.read(self._attributes["eps"])
 
     @property
     def precision(self) -> Precision:

@@ -66,7 +66,7 @@ def open_zarr(name: str, *, kind: str) -> MatrixSource:
 def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
     """Return a store's matrix with what was recorded of it."""
     kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"
-    source = MatrixSource(group[LOG_PROBS], kind=kind, path=name, made_in=Precision(**attributes["eps"]))
+    source = MatrixSource(group[LOG_PROBS], kind=kind, path=name, made_in=Precision.read(attributes["eps"]))
     source.bound, source.embedding_size = Bound(**attributes["bound"]), attributes["embedding_size"]
     source.description = {**attributes["source"], **{"path": name, "kind": kind}}
     source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)

@@ -1,0 +1,157 @@
+"""What one pass over a matrix of unknown origin tells of its numbers, before anything is decomposed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MatrixError
+from .precision import EPS, Precision, precision
+from .rounding import COLUMNS, FEWEST, ROWS, find_rounding
+from .rules import MARGIN, tolerance
+
+MASK = -1e4
+"""A token this many nats below the likeliest one in every context has been masked: no model's roundoff allows less
+than e^-104 in float32, and float64 ends at -745."""
+FITTING = 0.9
+"""Share of a row's entries that fit a narrower type when the row was rounded to it: single ones prove nothing."""
+COUNTING = 128
+"""Whole numbers below are exact in every type, and say nothing of one."""
+FEW = 100
+"""One row or column in so many is few."""
+LARGEST_EXPONENT = 300
+"""Entries up to 2^±300 have squares that float64 holds, and sums of them."""
+TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
+"""Smallest number of full precision of each type."""
+
+
+class Inspection:
+    """Watches the blocks of a matrix and tells the precision of its numbers, their size, and what stands out.
+
+    The precision is that of the matrix's own type; of a wider one, when nearly all entries of any sampled row fit in
+    it exactly, that of the narrower type. Small whole numbers say nothing of a type. Of blocks of several types the
+    narrowest counts.
+
+    Args:
+        rows: T, as many as will be watched.
+        dtypes: the types that the numbers came in.
+        language: whether rows are logits or log-probabilities, which may have been rounded before normalization, hold
+            masked tokens, and are never whole numbers of 128 or more but for a rounding.
+    """
+
+    def __init__(self, rows: int, *, dtypes: Iterable[str], language: bool) -> None:
+        self._dtypes, self._language = set(dtypes), language
+        self._share = min(1.0, ROWS / rows)
+        self._random = np.random.default_rng(0)
+        self._sample: list[NDArray[np.float64]] = []
+        self._row_energies: list[NDArray[np.float64]] = []
+        self._column_energies: NDArray[np.float64] | float = 0.0
+        self._below_likeliest: NDArray[np.float64] | float = -np.inf
+        self.largest = 0.0
+        """The largest absolute value."""
+
+    def watch(self, block: NDArray[Any]) -> None:
+        """Take note of (n, M) rows: numbers, or −∞."""
+        rows = block.astype(np.float64)
+        if self._language:
+            likeliest = rows.max(1, keepdims=True)
+            with np.errstate(invalid="ignore"):  # a row of −∞ alone
+                self._below_likeliest = np.maximum(self._below_likeliest, (rows - likeliest).max(0))
+        rows[np.isneginf(rows)] = 0.0
+        self.largest = max(self.largest, float(np.abs(rows).max()))
+        with np.errstate(over="ignore"):
+            self._row_energies.append(np.einsum("ij,ij->i", rows, rows))
+            self._column_energies = self._column_energies + np.einsum("ij,ij->j", rows, rows)
+        taken = self._random.random(len(rows)) < self._share
+        columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
+        self._sample.append(rows[np.ix_(taken, columns)])
+
+    @property
+    def exponent(self) -> int:
+        """Return e such that the matrix is measured times 2^−e, because its squares would leave float64's range."""
+        if self.largest == 0:
+            return 0
+        exponent = math.frexp(self.largest)[1]
+        return exponent if abs(exponent) > LARGEST_EXPONENT else 0
+
+    @property
+    def masked(self) -> NDArray[np.bool_]:
+        """Columns of tokens that are masked in every row by a large negative number, (M,)."""
+        below = np.asarray(self._below_likeliest)
+        return np.isfinite(below) & (below < MASK)
+
+    def precision(self) -> Precision:
+        """Return the roundoff of the numbers, assumed.
+
+        Raises:
+            MatrixError: when the largest number is so small that its type holds it with fewer digits.
+        """
+        sample = np.concatenate(self._sample)
+        sample = sample[:, (sample > MASK).all(0)] if self._language else sample
+        own = max({"float64", *self._dtypes}, key=EPS.__getitem__)
+        narrow = max({own, *self._fitting(sample)}, key=EPS.__getitem__)
+        if 0 < self.largest < TINY.get(own, 0.0):
+            raise MatrixError(
+                f"the largest number, {self.largest:.3g}, is subnormal in {own}: its digits were lost; multiply the "
+                "matrix by a power of two before it is stored, no rank depends on the scale"
+            )
+        found = precision(narrow, assumed=True)
+        if self._language and sample.size and not _counting(sample).all():
+            found = replace(found, rounding=find_rounding(sample, eps=found.value))
+        return found
+
+    def root_mean_square(self) -> float:
+        """Return the root mean square of the entries, those of masked tokens apart."""
+        rows = sum(map(len, self._row_energies))
+        energies = np.asarray(self._column_energies)[~self.masked]
+        return float(np.sqrt(energies.mean() / rows)) if energies.size else 0.0
+
+    def caution(self, eps: float) -> str:
+        """Return what makes any rank doubtful, in a sentence, or nothing: energy that sits in a few rows or columns."""
+        rows, columns = np.concatenate(self._row_energies), np.asarray(self._column_energies)
+        limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps, "press")
+        for name, energies in (("row", rows), ("column", columns)):
+            few = max(1, len(energies) // FEW)
+            order = np.argsort(energies)
+            rest, total = float(energies[order[:-few]].sum()), float(energies.sum())
+            if 0 < rest < limit**2 * total:
+                return (
+                    f"all but {rest / total:.1e} of the matrix's energy sits in {few:,} of {len(energies):,} {name}s, "
+                    f"the largest in {name} {order[-1]:,}: the tolerance hides all others; scale or leave out such "
+                    f"{name}s"
+                )
+        return ""
+
+    def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
+        rows = np.sort(sample, 1)
+        telling = ~_counting(rows) if self._language else rows != np.rint(rows)
+        if not telling.any():
+            return set()
+        telling[:, 1:] &= rows[:, 1:] != rows[:, :-1]  # a constant row is one number
+        counts = telling.sum(1)
+        enough = counts >= FEWEST
+        found = set()
+        for name in ("float32", "bfloat16", "float16"):
+            fits = _fits(rows, name)
+            if fits.all() or ((fits & telling).sum(1)[enough] >= FITTING * counts[enough]).any():
+                found.add(name)
+        return found
+
+
+def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return (values == np.rint(values)) & (np.abs(values) < COUNTING)
+
+
+def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:
+    """Return which float64 values a narrower type holds exactly."""
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype(np.float32)
+        if name == "float16":
+            return np.asarray(values.astype(np.float16).astype(np.float64) == values)
+    exact = single.astype(np.float64) == values
+    return exact & (single.view(np.uint32) & 0xFFFF == 0) if name == "bfloat16" else exact

@@ -1,0 +1,125 @@
+"""From a spectrum and the roundoff of its numbers to two ranks, with every reason to doubt them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Spectrum
+from .precision import EPS, Precision
+from .rules import MARGIN, RankEstimate, entry_roundoff, numerical_rank
+
+TELLING = 100.0
+"""A drop outside the margin says more than the tolerance when it is so many times any drop inside."""
+LEAST_DROP = 10.0
+"""Neighbours closer than this are no drop."""
+
+
+class Judgement(NamedTuple):
+    """The numerical ranks of one matrix."""
+
+    raw: RankEstimate
+    centered: RankEstimate
+    """Of the matrix with each row's mean subtracted."""
+
+
+def judge(
+    spectrum: Spectrum, eps: Precision, *, rule: str = "press", recorded: Precision | None = None, caution: str = ""
+) -> Judgement:
+    r"""Return the ranks that a spectrum shows.
+
+    No tolerance lies below the method's own error, nor below :math:`\tfrac12 ε \|Z\|_F`, the most that rounding the
+    entries of Z can add to a singular value: Z is the raw matrix for the row-centred rank, and the logits for both
+    ranks of what was normalized.
+
+    Args:
+        spectrum: what was computed.
+        eps: roundoff to judge by.
+        rule: as for `numerical_rank`.
+        recorded: roundoff that the numbers have been found or recorded to have, where ``eps`` was asked for: a finer
+            one does not make them more exact, and the ranks are stated for both.
+        caution: what in the matrix makes any rank doubtful, in a sentence.
+    """
+    norm = _norm(spectrum.values, spectrum.residual)
+    found = Judgement(
+        _rank(spectrum, spectrum.values, eps, rule, norm=None, error=spectrum.error),
+        _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),
+    )
+    if recorded is not None and recorded.value > eps.value:
+        coarser = judge(spectrum, recorded, rule=rule)
+        why = f"eps {eps.value:.2g} is finer than the roundoff of the numbers ({recorded.dtype or recorded.value})"
+        found = Judgement(*(_for_both(*pair, why) for pair in zip(found, coarser, strict=True)))
+    if caution:
+        size = min(spectrum.shape)
+        found = Judgement(*(replace(each, high=size, determinate=False, doubt=caution) for each in found))
+    return found
+
+
+def _rank(
+    spectrum: Spectrum,
+    values: NDArray[np.float64],
+    eps: Precision,
+    rule: str,
+    *,
+    norm: float | None,
+    error: float,
+) -> RankEstimate:
+    """Return the rank of one of the two matrices; ``norm`` is that of the one its entries were made from."""
+    T, M = spectrum.shape
+    sources = [*([] if norm is None else [norm]), *([] if eps.size is None else [eps.size * math.sqrt(T * M)])]
+    floor = max([error, *(entry_roundoff(source, eps.value) for source in sources)])
+    rounding, residual = eps.rounding, spectrum.residual
+    noise = 0.0 if rounding is None else rounding.noise((T, M))
+    rank = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=noise, residual=residual)
+    if rounding is not None and not rank.determinate:
+        rank = replace(rank, doubt=str(rounding))
+    if sources and 10 * EPS["float64"] * max(sources) < values[0] <= rank.tolerance:
+        drowned = "the entries' roundoff may be larger than every singular value"
+        rank = replace(rank, high=values.size, determinate=False, doubt=drowned)
+    if not eps.assumed or residual:
+        return rank
+    stored = eps.value / math.sqrt(12) * max([_norm(values), *sources]) * (1 / math.sqrt(T) + 1 / math.sqrt(M))
+    return _with_drops(rank, values[values > max(error, EPS["float64"] * float(values[0]))], stored)
+
+
+def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float) -> RankEstimate:
+    """Return a rank of assumed precision with what a far larger drop outside its margin says.
+
+    Args:
+        rank: by the tolerance.
+        values: singular values that stand above the method's error.
+        stored: expected norm of what rounding the entries to their type adds; drops below it are of noise.
+    """
+    if values.size < 2:
+        return rank
+    drops = values[:-1] / values[1:]
+    inside = drops[max(rank.low - 1, 0) : rank.high]  # those that cross the margin, or lie within it
+    outside = drops.copy()
+    outside[max(rank.low - 1, 0) : rank.high] = 0.0
+    outside[values[:-1] <= 2 * stored] = 0.0
+    place = int(np.argmax(outside))
+    if outside[place] < LEAST_DROP or outside[place] < TELLING * float(inside.max(initial=1.0)):
+        return rank
+    doubt = (
+        f"the largest drop, σ_{place + 1}/σ_{place + 2} = {outside[place]:.3g}, stands outside the margin of a factor "
+        f"{MARGIN:g} around the tolerance, whose eps is assumed"
+    )
+    low, high = min(rank.low, place + 1), max(rank.high, place + 1)
+    return replace(rank, low=low, high=high, determinate=False, doubt=rank.doubt or doubt)
+
+
+def _for_both(asked: RankEstimate, recorded: RankEstimate, why: str) -> RankEstimate:
+    low, high = min(asked.low, recorded.low), max(asked.high, recorded.high)
+    if low == high:
+        return asked
+    return replace(asked, low=low, high=high, determinate=False, doubt=why)
+
+
+def _norm(values: NDArray[np.float64], residual: float = 0.0) -> float:
+    """Return the Frobenius norm, without squares that leave float64's range."""
+    largest = float(values[0])
+    return math.hypot(largest * float(np.linalg.norm(values / largest)), residual) if largest else residual

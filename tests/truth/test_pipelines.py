@@ -1,0 +1,199 @@
+"""The pipelines people have: logits of known rank, rounded by a model, normalized and stored by whoever comes after.
+
+No determinate rank may be wrong, and every interval holds the true rank.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.spectrum import RankEstimate, RankReport, find_rounding
+
+TYPES = {
+    "float8": torch.float8_e4m3fn,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+def logits(rows: int, columns: int, d: int, *, offset: float = 0.0, seed: int = 0) -> Tensor:
+    """Logits of rank d, and of row-centred rank d, whose log-probabilities have rank d + 1."""
+    random = torch.Generator().manual_seed(seed)
+    left = torch.randn(rows, d, dtype=torch.float64, generator=random)
+    return left @ torch.randn(d, columns, dtype=torch.float64, generator=random) + offset
+
+
+def assert_true(found: RankEstimate, expected: int) -> None:
+    assert found.low <= expected <= found.high, str(found)
+    assert not found.determinate or found.value == expected, str(found)
+
+
+def assert_ranks(report: RankReport, d: int) -> None:
+    assert_true(report.rank, d + 1)
+    assert_true(report.rank_centered, d)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 0.7], ids=["as they are", "temperature 0.7"])
+@pytest.mark.parametrize("offset", [0.0, -150.0, 3000.0, 1e4])
+@pytest.mark.parametrize("after", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("before", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize(("rows", "columns", "d"), [(400, 300, 10), (300, 400, 64)])
+def test_logits_rounded_before_log_softmax(
+    rows: int, columns: int, d: int, before: str, after: torch.dtype, offset: float, scale: float
+) -> None:
+    rounded = logits(rows, columns, d, offset=offset).to(TYPES[before]).to(after)
+    assert_ranks(rank((rounded * scale).log_softmax(-1)), d)
+    assert_ranks(rank(rounded * scale, kind="logits"), d)
+
+
+@pytest.mark.parametrize("after", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_logits_rounded_to_eight_bits(after: torch.dtype) -> None:
+    rounded = logits(400, 300, 10).to(torch.float8_e4m3fn)
+    assert_ranks(rank(rounded.to(after).log_softmax(-1)), 10)
+    assert_ranks(rank(rounded.to(after), kind="logits"), 10)
+    report = rank(rounded, kind="logits")
+    assert report.eps.dtype == "float8_e4m3fn"
+    assert_ranks(report, 10)
+
+
+def test_the_fields_commonest_pipeline() -> None:
+    """``logits.float().log_softmax(-1)`` of a bfloat16 model: the rounding is seen, named, and judged by."""
+    report = rank(logits(1000, 1000, 64).bfloat16().float().log_softmax(-1))
+    assert report.eps.rounding is not None
+    assert report.eps.rounding.dtype == "bfloat16"
+    assert report.eps.rounding.share > 0.99
+    assert "rounded to bfloat16" in str(report)
+    assert "before normalization" in str(report)
+    assert (report.rank_centered.value, report.rank_centered.determinate) == (64, True)
+    # What the tolerance is made of: the norm of the rounding errors themselves, measured.
+    exact = logits(1000, 1000, 64)
+    noise = float(torch.linalg.matrix_norm(exact.bfloat16().double() - exact, 2))
+    assert 0.5 < report.eps.rounding.noise((1000, 1000)) / noise < 2.0
+
+
+def test_eps_overrides_what_is_seen() -> None:
+    matrix = logits(400, 300, 10).bfloat16().float().log_softmax(-1)
+    report = rank(matrix, eps="float32")
+    assert (report.eps.rounding, report.eps.assumed) == (None, False)
+    assert report.rank.value == 300
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8"])
+@pytest.mark.parametrize("offset", [0.0, -150.0])
+def test_a_tensors_own_type_decides(dtype: str, offset: float, tmp_path: Any) -> None:
+    """Rounded to bfloat16, logits beyond 128 are whole numbers: those say nothing only where they are small."""
+    if dtype == "float8" and offset:
+        return  # nothing but two numbers would be left
+    narrow = logits(400, 300, 10, offset=offset).to(TYPES[dtype])
+    report = rank(narrow, kind="logits")
+    assert report.eps.value == torch.finfo(TYPES[dtype]).eps
+    assert_ranks(report, 10)
+    from safetensors.torch import save_file
+
+    save_file({"logits": narrow}, tmp_path / "logits.safetensors")
+    stored = rank(tmp_path / "logits.safetensors", kind="logits")
+    assert stored.eps == report.eps
+    assert_ranks(stored, 10)
+    blocks = rank((block for block in narrow.split(128)), kind="logits")
+    assert blocks.eps == report.eps
+    function = rank(lambda ids: narrow[ids], data=[np.arange(400)[None]], vocab_size=300)
+    assert function.eps.value == report.eps.value
+    assert_ranks(function, 10)
+    widened = rank(narrow.float(), kind="logits")
+    assert widened.eps.value >= min(report.eps.value, 2.0**-7)
+    assert_ranks(widened, 10)
+
+
+@pytest.mark.parametrize("kind", ["log-probs", "logits"])
+def test_full_precision_in_a_few_places_hides_no_rounding(kind: str) -> None:
+    exact = logits(400, 300, 10)
+    rounded = exact.bfloat16().float()
+    half = torch.where(torch.arange(400)[:, None] % 2 == 0, rounded, exact.float())
+    one_number = rounded.clone()
+    one_number[7, 5] += 1e-4
+    a_batch = exact.float()
+    a_batch[100:140] = rounded[100:140]
+    for mixed in (half, one_number, a_batch):
+        given = mixed.log_softmax(-1) if kind == "log-probs" else mixed
+        report = rank(given, kind=kind)
+        assert report.eps.rounding is not None or report.eps.dtype == "bfloat16"
+        assert_ranks(report, 10)
+
+
+@pytest.mark.parametrize("cap", [30.0, 5.0])
+def test_a_soft_cap_after_rounding(cap: float) -> None:
+    """tanh leaves no low rank, and no lattice; equal logits stay equal, and are counted."""
+    capped = cap * torch.tanh(logits(400, 300, 10).bfloat16().float() / cap)
+    report = rank(capped.log_softmax(-1))
+    assert report.eps.rounding is not None
+    assert not report.rank.determinate
+
+
+def test_a_mixture_of_rounded_softmaxes_has_full_rank() -> None:
+    parts = [logits(300, 200, 4, seed=seed).bfloat16().float().log_softmax(-1) for seed in range(3)]
+    report = rank(torch.stack(parts).logsumexp(0) - math.log(3))
+    assert_true(report.rank_centered, 199)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [9, 30, 300, 2000])
+def test_what_was_not_rounded_shows_no_rounding(dtype: torch.dtype, columns: int) -> None:
+    matrix = logits(500, columns, 8).to(dtype).log_softmax(-1).double().numpy()
+    if dtype == torch.float64:
+        assert find_rounding(matrix, eps=2.0**-52) is None
+    else:  # of float32 logits the lattice is as fine as float32 log-probabilities are
+        found = find_rounding(matrix, eps=2.0**-23)
+        assert found is None or found.step < 1e-5
+    found = rank(logits(500, columns, 8).to(dtype).log_softmax(-1)).rank
+    # Tolerances a factor of ten below float64's own roundoff may count some of it.
+    assert (found.value, found.low, found.determinate or dtype == torch.float64) == (9, 9, True)
+
+
+def test_tokens_that_are_copies_of_each_other_show_no_rounding() -> None:
+    """A padded vocabulary: its unused rows of W are all the same."""
+    padded = torch.cat([logits(200, 100, 6), torch.zeros(200, 40, dtype=torch.float64)], 1)
+    report = rank(padded.float().log_softmax(-1))
+    assert report.eps.rounding is None
+    assert (report.rank_centered.value, report.rank_centered.determinate) == (6, True)
+
+
+def test_clipped_probabilities_are_not_determinate() -> None:
+    """log(p + 1e-8) and its like make full rank out of any."""
+    p = logits(400, 300, 10).softmax(-1).clamp_min(1e-4)
+    report = rank((p / p.sum(1, keepdim=True)).log())
+    assert report.eps.rounding is not None
+    assert "clipping" in str(report)
+    assert not report.rank.determinate
+
+
+def test_a_gap_outside_the_margin_is_told() -> None:
+    """Where nothing but the spectrum shows that eps is too small: noise of 1e-6 of the values, in float64."""
+    noise = 1e-6 * torch.randn(400, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    report = rank((logits(400, 300, 10) + noise).log_softmax(-1))
+    for found, expected in ((report.rank, 11), (report.rank_centered, 10)):
+        assert_true(found, expected)
+        assert not found.determinate
+        assert f"the largest drop, σ_{expected}/σ_{expected + 1}" in found.doubt
+    assert "stands outside the margin" in str(report)
+    given = rank((logits(400, 300, 10) + noise).log_softmax(-1), eps="float64")
+    assert given.rank.determinate  # said to be exact, the noise is part of the matrix
+
+
+def test_a_store_keeps_what_was_seen(tmp_path: Any) -> None:
+    from softmax_bottleneck.logprobs import dump, open_source
+
+    matrix = logits(200, 100, 5).bfloat16().float()
+    for kind, given in (("log-probs", matrix.log_softmax(-1)), ("logits", matrix)):
+        direct = rank(given, kind=kind)
+        stored = rank(dump(open_source(given, kind=kind), tmp_path / f"{kind}.zarr"))
+        assert stored.eps == direct.eps
+        assert (stored.rank, stored.rank_centered) == (direct.rank, direct.rank_centered)
