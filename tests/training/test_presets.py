@@ -153,6 +153,13 @@ def test_the_studys_settings_and_numbers(corpus: str, head: str) -> None:
     assert ("33,320 contexts" in preset.expected) == (corpus == "wt2")
 
 
+def test_wikitexts_mixtures_work_in_parts_of_five_columns() -> None:
+    """As ``small_batch_size`` of the MoS authors' command for WikiText-2 has it; theirs for Penn Treebank has none."""
+    parts = {name: preset.config.training.micro_batch_size for name, preset in PRESETS.items()}
+    mixtures = {"wt2-moc", "wt2-mos", "wt2-mos-plif", "wt2-softmax-mos-settings"}
+    assert {name: size for name, size in parts.items() if size is not None} == dict.fromkeys(mixtures, 5)
+
+
 def test_all_of_a_family_have_one_trigger() -> None:
     for family in ("ptb", "wt2"):
         averaging = [preset.config.training.averaging for preset in PRESETS.values() if preset.family == family]

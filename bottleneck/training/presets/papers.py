@@ -38,6 +38,7 @@ class _Recipe(NamedTuple):
     """On one V100, published (see above)."""
     context_dropout: float = 0.0
     embedding_size: int = 400
+    micro_batch_size: int | None = None
 
     def preset(
         self, family: str, head: str, expected: str, *, variant: str = "", slowdown: float = 1.0, **settings: Any
@@ -64,6 +65,7 @@ class _Recipe(NamedTuple):
                 "training": {
                     "epochs": self.epochs,
                     "batch_size": self.batch_size,
+                    "micro_batch_size": self.micro_batch_size,
                     "bptt": 70,
                     "bptt_deviation": 5.0,
                     "unigram_bias": False,
@@ -115,6 +117,7 @@ WT2_MIXTURE = _Recipe(
     seconds_an_epoch=600,
     context_dropout=0.29,
     embedding_size=300,
+    micro_batch_size=5,  # small_batch_size of the authors' command: three parts, each with its own masks
 )
 
 
