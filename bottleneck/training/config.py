@@ -26,7 +26,7 @@ class OptimizerConfig(_Section):
     """``cosine`` falls towards zero, which a step after the last would have; both rise linearly over the warm-up."""
     warmup_steps: int = Field(default=100, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    """Pointwise functions are left alone."""
+    """Pointwise functions have none, other than in the code of Parthiban et al. 2021 (`PLIFConfig.slope_settings`)."""
     decayed: Literal["matrices", "all"] = "matrices"
     """What the decay is of; ``all`` takes biases in, as the code of AWD-LSTM and of the MoS paper does."""
     clip: float = Field(default=1.0, gt=0)

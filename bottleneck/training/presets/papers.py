@@ -16,6 +16,9 @@ on (ET-ASGD): all four are better so, and LMS-PLIF is the best of them instead o
 ET-ASGD when given
 
     --set training.averaging.start=epoch
+
+Two things differ from the study's code: weight decay does not act on PLIF's slopes (`PLIFConfig.slope_settings`), and
+embeddings of d = 400 start in ±0.087 instead of ±0.1 (`init_embeddings_`).
 """
 
 from __future__ import annotations
