@@ -1,13 +1,13 @@
 """Ways of scoring a text beside a run's plain perplexity: learning on the way, and by any source's rows."""
 
 from .cache import Cache, cache_evaluate, tune_cache
-from .dynamic import DYNAMIC_DEFAULTS, Dynamic, dynamic_evaluate
+from .dynamic import Dynamic, dynamic_evaluate
 from .of_run import cached_scores, dynamic_scores
+from .published import published_dynamic, published_window
 from .source import evaluate_source
 from .statistics import GradientStatistics, gradient_statistics
 
 __all__ = [
-    "DYNAMIC_DEFAULTS",
     "Cache",
     "Dynamic",
     "GradientStatistics",
@@ -17,5 +17,7 @@ __all__ = [
     "dynamic_scores",
     "evaluate_source",
     "gradient_statistics",
+    "published_dynamic",
+    "published_window",
     "tune_cache",
 ]

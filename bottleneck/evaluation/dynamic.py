@@ -50,13 +50,6 @@ class Dynamic:
             raise ConfigurationError(f"unknown scaling {self.scaling!r}; known scalings are sum and mean")
 
 
-DYNAMIC_DEFAULTS = {
-    "sum": Dynamic(),
-    "mean": Dynamic(learning_rate=5e-5, decay=0.002, epsilon=2e-5, scaling="mean"),
-}
-"""Settings in the units of each scaling: the MoS paper's, and those of the code of Krause et al."""
-
-
 def dynamic_evaluate(
     model: LanguageModel,
     ids: NDArray[np.integer[Any]],

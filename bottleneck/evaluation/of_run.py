@@ -9,6 +9,7 @@ from ..progress import SILENT, Progress
 from ..training.evaluate import Evaluation
 from .cache import Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate
+from .published import published_dynamic, published_window
 from .statistics import FILE, gradient_statistics
 
 
@@ -21,7 +22,7 @@ def dynamic_scores(
         run: its model on the device where it is to be scored.
         corpus: of the split; the statistics are always of the text that the run was trained on.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        settings: rates; by default the MoS paper's.
+        settings: rates; by default `published_dynamic`'s for the head and the corpus.
         progress: where to report.
 
     Returns:
@@ -40,11 +41,12 @@ def dynamic_scores(
         identity=f"{sha256_file(run.path / MODEL)} {own.sha256}",
         progress=progress,
     )
+    settings = settings or published_dynamic(run.model.config.head.name, corpus.name)
     return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress)
 
 
 def cached_scores(
-    run: Run, corpus: Corpus, *, split: str = "test", window: int = Cache.window, progress: Progress = SILENT
+    run: Run, corpus: Corpus, *, split: str = "test", window: int | None = None, progress: Progress = SILENT
 ) -> tuple[Evaluation, Cache]:
     """Score a split with a continuous cache; return the scores and the settings, chosen on the validation split.
 
@@ -52,7 +54,7 @@ def cached_scores(
         run: its model on the device where it is to be scored.
         corpus: of both splits.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        window: contexts the cache holds.
+        window: contexts the cache holds; by default `published_window`'s for the corpus.
         progress: where to report.
 
     Returns:
@@ -61,5 +63,6 @@ def cached_scores(
     Raises:
         TrainingError: a split is too short.
     """
+    window = window or published_window(corpus.name)
     settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
     return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings

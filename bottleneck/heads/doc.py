@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from ..backbones.dropout import locked_dropout
 from ..errors import ConfigurationError
 from .base import RankBound
 from .context import ContextConfig, ContextVectors, MixtureWeights
@@ -68,6 +69,9 @@ class DOC(Mixture):
     where :math:`g^n` is the hidden state of layer n and the weights π come from the last layer's. Hidden states are
     those of all layers side by side, the first layer first: ``hidden_size`` is the sum of ``layer_sizes``.
 
+    Dropout and `penalty` follow the authors' code, which made the published numbers. Dropout takes the same entries out
+    of the context vectors of all components, at all steps of a text. The penalty differs from the printed one.
+
     References:
         Takase, Suzuki and Nagata 2018, "Direct Output Connection for a High-Rank Language Model" (EMNLP).
 
@@ -94,12 +98,19 @@ class DOC(Mixture):
         self.function = None
 
     def penalty(self, hidden: Tensor) -> Tensor:
-        r"""Return :math:`λ (\mathrm{std}_j B_j / \mathrm{mean}_j B_j)^2` with :math:`B_j = \sum_c π_{c,j}`, a scalar.
+        r"""Return :math:`λ (K - 1) \mathrm{var}_{b,j}(S_{b,j}) / \mathrm{mean}_{b,j}(S_{b,j})^2`, a scalar.
 
-        The squared coefficient of variation of the batch's use of the components (Takase et al. 2018).
+        :math:`S_{b,j} = \sum_t π_{t,b,j}` is how much text b of the batch uses component j; the variance of these sums
+        has their number less one in its denominator. This is the penalty of the authors' code. The paper prints
+        another, :math:`λ (\mathrm{std}_j B_j / \mathrm{mean}_j B_j)^2` with :math:`B_j = \sum_b S_{b,j}`. That is far
+        smaller: it has no factor K − 1, and differences between the texts of a batch cancel in it.
+
+        Args:
+            hidden: (L, …, hidden_size), L steps of each text.
         """
-        use = self.mixture(hidden).exp().flatten(0, -2).sum(0)
-        return self.config.prior_penalty * use.var(correction=0) / use.mean().square()
+        use = self.mixture(hidden).exp().sum(0)
+        variance = (use - use.mean()).square().sum() / max(1, use.numel() - 1)
+        return self.config.prior_penalty * (use.shape[-1] - 1) * variance / use.mean().square()
 
     @property
     def rank_bound(self) -> RankBound:
@@ -111,14 +122,17 @@ class DOC(Mixture):
 
 
 class _LayerContexts(nn.Module):
-    """Context vectors of all layers that have components, the last layer's first: (…, Σ sizes) → (…, K, d)."""
+    """Context vectors of all layers that have components, the last layer's first: (…, Σ sizes) → (…, K, d).
+
+    In training they have one dropout mask for all components.
+    """
 
     def __init__(self, sizes: tuple[int, ...], embedding_size: int, *, counts: tuple[int, ...], dropout: float) -> None:
         super().__init__()
-        self.sizes = list(sizes)
+        self.sizes, self.dropout = list(sizes), dropout
         self.layers = nn.ModuleDict(
             {
-                str(len(sizes) - place): ContextVectors(size, embedding_size, components=count, dropout=dropout)
+                str(len(sizes) - place): ContextVectors(size, embedding_size, components=count)
                 for place, (size, count) in enumerate(zip(reversed(sizes), counts, strict=False), start=1)
                 if count
             }
@@ -126,7 +140,8 @@ class _LayerContexts(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         states = hidden.split(self.sizes, -1)
-        return torch.cat([vectors(states[int(layer)]) for layer, vectors in self.layers.items()], -2)
+        contexts = torch.cat([vectors(states[int(layer)]) for layer, vectors in self.layers.items()], -2)
+        return contexts * locked_dropout(torch.ones_like(contexts[..., :1, :]), self.dropout, training=self.training)
 
 
 class _LastLayerWeights(nn.Module):

@@ -14,7 +14,10 @@ from .sigsoftmax import LogSigmoidProduct
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralizedSigsoftmaxConfig(HeadConfig):
-    """Settings of `GeneralizedSigsoftmax`; the defaults are those of Parthiban et al. for Penn Treebank."""
+    """Settings of `GeneralizedSigsoftmax`; the defaults are those of Parthiban et al. 2021 for Penn Treebank.
+
+    On WikiText-2 they have k = 3.
+    """
 
     c: float = -1.5
     """The logit about which the function bends."""

@@ -47,7 +47,11 @@ class PLIFConfig(HeadConfig):
         return PLIF(knots=self.knots, interval=self.interval, noise=self.noise).requires_grad_(self.learn_slopes)
 
     def slope_settings(self, plif: PLIF) -> list[ParameterSettings]:
-        """Return how an optimizer should treat the slopes: at their own rate, without weight decay."""
+        """Return how an optimizer should treat the slopes: at their own rate, without weight decay.
+
+        The code of Parthiban et al. 2021 decays v like all other weights, by 1.2e-6. At its rate of 0.02 that takes
+        less than 1 % off v in 500 epochs of Penn Treebank.
+        """
         return [ParameterSettings((plif.v,), self.slope_learning_rate, weight_decay=False)]
 
 

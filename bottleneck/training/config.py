@@ -26,7 +26,7 @@ class OptimizerConfig(_Section):
     """``cosine`` falls towards zero, which a step after the last would have; both rise linearly over the warm-up."""
     warmup_steps: int = Field(default=100, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    """Pointwise functions are left alone."""
+    """Pointwise functions have none, other than in the code of Parthiban et al. 2021 (`PLIFConfig.slope_settings`)."""
     decayed: Literal["matrices", "all"] = "matrices"
     """What the decay is of; ``all`` takes biases in, as the code of AWD-LSTM and of the MoS paper does."""
     clip: float = Field(default=1.0, gt=0)
@@ -56,7 +56,10 @@ class TrainingConfig(_Section):
     bptt_deviation: float = Field(default=0.0, ge=0)
     """Standard deviation of random stretch lengths around ``bptt``, the learning rate in proportion; 0 for none."""
     micro_batch_size: int | None = Field(default=None, ge=1)
-    """Columns worked through at once, their gradients added up; fewer take less memory. ``None`` takes all."""
+    """Columns worked through at once, their gradients added up; fewer take less memory. ``None`` takes all.
+
+    Each such part of a batch draws its own dropout masks, among them those that its columns share: of hidden-to-hidden
+    weights and of words. With dropout it therefore stays as it is when a run is continued."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
     recurrent layers are too, in training by the TF32 products that torch allows cuDNN."""

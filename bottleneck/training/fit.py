@@ -43,6 +43,7 @@ from .config import RunConfig, difference, parse
 from .distributed import Team, team
 from .evaluate import Evaluation, evaluate
 from .loop import Loop, write_metrics
+from .objective import is_dropping
 from .state import has_state
 
 
@@ -236,7 +237,8 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
         saved, now = read_config(folder), json.loads(json.dumps(description))
         if saved.get("initial_sha256") == now.get("initial_sha256") is not None:
             now["initial"] = saved["initial"]  # the same run, moved
-        if differences := difference(_decisive(saved), _decisive(now)):
+        begun = is_begun(folder)
+        if differences := difference(_decisive(saved, begun=begun), _decisive(now, begun=begun)):
             raise RunError(
                 f"{folder} holds a run with a different configuration: {'; '.join(differences[:4])}; "
                 "give the old settings to continue it, or another --out"
@@ -249,19 +251,23 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
     return False
 
 
-def _decisive(saved: dict[str, Any]) -> dict[str, Any]:
+def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     """Return the part of a ``config.json`` that must stay the same, settings that it is too old for at their defaults.
 
-    How many columns are worked through at once may change: it is the remedy when memory does not suffice.
+    How many columns are worked through at once may change, the remedy when memory does not suffice, unless training has
+    ``begun`` with dropout masks that are drawn for so many.
     """
     settings = configuration_of(saved).model_dump(mode="json")
-    training = {**settings["training"], "micro_batch_size": None}
+    training = settings["training"]
     head, backbone = saved["model"]["head"], saved["model"]["backbone"]
     model = {
         **saved["model"],
         "head": _filled(head, heads.find(head["name"]).Config, heads.settings(head["name"])),
         "backbone": _filled(backbone, backbones.find(backbone["name"]).Config),
     }
+    columns, batch_size = training["micro_batch_size"], training["batch_size"]
+    fixed = begun and is_dropping(model["backbone"], model["head"])
+    training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
     told = {"versions": None, "machine": None}
     return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
 

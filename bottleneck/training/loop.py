@@ -26,8 +26,8 @@ from .batches import lengths, stretches
 from .config import RunConfig
 from .distributed import Team
 from .evaluate import mean_nll, perplexity_of
-from .objective import Objective, accumulate
-from .state import TrainerState, load_state, random_states, save_state
+from .objective import Objective, accumulate, is_dropping
+from .state import TrainerState, has_state, load_state, random_states, save_state
 from .triggers import is_non_monotone, starts_averaging, validated_after
 
 EXPLODED = 20
@@ -182,6 +182,9 @@ class Loop:
             if columns > 1
             else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         )
+        dropping = is_dropping(vars(self.model.backbone.config), vars(self.model.head.config))
+        if columns > 1 and dropping and has_state(self.folder):
+            remedy += ", and another --out, because each part of a batch draws dropout masks of its own"
         raise TrainingError(
             f"out of memory at step {self.state.step}; what was saved is kept in {self.folder}: {remedy}"
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,15 @@ class Objective(nn.Module):
             loss = loss if penalty is None else loss + penalty
         dtype = self.model.head.weight.dtype
         return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in encoding.state)
+
+
+def is_dropping(*settings: Mapping[str, Any]) -> bool:
+    """Return whether a backbone or a head drops anything in training: each part of a batch draws its own masks then.
+
+    Args:
+        settings: of the backbone and of the head.
+    """
+    return any("drop" in name and value for part in settings for name, value in part.items())
 
 
 class Step(NamedTuple):

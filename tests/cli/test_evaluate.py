@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from click.testing import Result
 
 from softmax_bottleneck import checkpoint, corpora
-from softmax_bottleneck.evaluation import Cache, Dynamic, cache_evaluate, dynamic_evaluate, gradient_statistics
+from softmax_bottleneck.evaluation import (
+    Cache,
+    Dynamic,
+    cache_evaluate,
+    cached_scores,
+    dynamic_evaluate,
+    dynamic_scores,
+    gradient_statistics,
+)
 from softmax_bottleneck.ngram import KneserNey, histories
 
 from .conftest import Bottleneck
@@ -52,6 +61,35 @@ def test_dynamic_on_another_corpus(world: Path, bottleneck: Bottleneck, folder_c
     values = _json(bottleneck("eval", RUN, "--dynamic", "--data", "other", "--json", "-"))
     assert values["loss"] == own["loss"]
     assert Path(RUN, "gradient_statistics.safetensors").read_bytes() == statistics
+
+
+PUBLISHED = {
+    ("mos", "ptb"): (0.075, 0.001),
+    ("mos", "wikitext-2"): (0.02, 0.002),
+    ("softmax", "ptb"): (0.02, 0.001),
+    ("softmax", "wikitext-2"): (0.02, 0.001),
+}
+"""λ and ε: MoS paper, table 9; the commands in the code of Krause et al. 2018. η is 0.002."""
+
+
+@pytest.mark.parametrize(("head", "corpus"), PUBLISHED)
+def test_defaults_are_those_of_the_published_numbers(
+    head: str, corpus: str, world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the run's head and the name of the corpus; from Python as from the command line."""
+    decay, epsilon = PUBLISHED[head, corpus]
+    settings = Dynamic(learning_rate=0.002, decay=decay, epsilon=epsilon)
+    run = checkpoint.load(f"demo/runs/{head}")
+    text = replace(checkpoint.corpus_of(run), name=corpus)
+    monkeypatch.setattr(checkpoint, "corpus_of", lambda *_: text)
+    values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
+    assert values["settings"] == asdict(settings)
+    assert values["loss"] == dynamic_scores(run, text).loss == dynamic_scores(run, text, settings=settings).loss
+    values = _json(bottleneck("eval", run.path, "--dynamic", "--scaling", "mean", "--decay", "0.5", "--json", "-"))
+    mean = Dynamic(learning_rate=5e-5, decay=0.5, epsilon=2e-5, scaling="mean")
+    assert values["settings"] == asdict(mean)
+    window = _json(bottleneck("eval", run.path, "--cache", "--json", "-"))["settings"]["window"]
+    assert window == cached_scores(run, text)[1].window == {"ptb": 500, "wikitext-2": 3785}[corpus]
 
 
 def test_cache(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:

@@ -23,13 +23,50 @@ def _model(layers: int = 3, **head: Any) -> LanguageModel:
     return LanguageModel(config, vocab_size=11)
 
 
-def test_penalty_is_the_squared_coefficient_of_variation(make: Make) -> None:
-    head: Any = make("doc", prior_penalty=0.25)
-    hidden = torch.randn(3, 4, 5, dtype=torch.float64)
-    logits = hidden[..., 2:].numpy() @ head.mixture.weights.projection.weight.detach().numpy().T
+def _penalty_by_hand(head: Any, hidden: torch.Tensor) -> float:
+    """As the authors' code has it: (K − 1) · var(S) / mean(S)² of the priors' sums S over time, with Bessel's n − 1."""
+    logits = hidden[..., -head.config.sizes[-1] :].numpy() @ head.mixture.weights.projection.weight.detach().numpy().T
     weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    use = weights.reshape(12, 3).sum(0)
-    assert head.penalty(hidden).item() == pytest.approx(0.25 * (use.std() / use.mean()) ** 2, rel=1e-13)
+    sums = weights.sum(0)
+    return float((sums.shape[-1] - 1) * sums.var(ddof=1) / sums.mean() ** 2)
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 5), (6, 1, 5), (6, 5)])
+def test_penalty_is_that_of_the_authors_code(shape: tuple[int, ...], make: Make) -> None:
+    """Each text has its own sums over time; the spread is that of all texts' components."""
+    head: Any = make("doc", prior_penalty=0.25)
+    hidden = torch.randn(shape, dtype=torch.float64)
+    assert head.penalty(hidden).item() == pytest.approx(0.25 * _penalty_by_hand(head, hidden), rel=1e-13)
+
+
+def test_penalty_at_the_authors_sizes() -> None:
+    """It is far above λ times the squared coefficient of variation over the whole batch, which the paper prints."""
+    torch.manual_seed(0)
+    head: Any = DOC(hidden_size=20, vocab_size=7, embedding_size=3, components=20, prior_penalty=1.0).double()
+    hidden = 0.5 * torch.randn(70, 12, 20, dtype=torch.float64)
+    use = head.mixture(hidden).exp().flatten(0, 1).sum(0)
+    assert head.penalty(hidden).item() > 19 * (use.var(correction=0) / use.mean() ** 2).item()
+
+
+def test_one_component_has_no_penalty() -> None:
+    head = DOC(hidden_size=4, vocab_size=7, components=1)
+    assert head.penalty(torch.randn(6, 4)) == 0
+    assert head.penalty(torch.randn(6, 3, 4)) == 0
+
+
+def test_a_text_has_one_mask_for_all_components_of_all_layers() -> None:
+    """The same entries of all context vectors are dropped, at all steps."""
+    torch.manual_seed(0)
+    settings = {"hidden_size": 9, "layer_sizes": (4, 5), "vocab_size": 7, "embedding_size": 40, "components": (3, 2)}
+    head, plain = (DOC(**settings, context_dropout=rate) for rate in (0.6, 0.0))
+    plain.load_state_dict(head.state_dict())
+    hidden = torch.randn(6, 3, 9)
+    contexts, whole = (each.scores(hidden).factors[0].contexts for each in (head, plain))
+    dropped = contexts == 0
+    assert torch.equal(dropped, dropped[:1, :, :1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+    torch.testing.assert_close(contexts, torch.where(dropped, 0.0, whole / 0.4))
+    assert torch.equal(head.eval().scores(hidden).factors[0].contexts, whole)
 
 
 def test_penalty_has_gradients_and_vanishes_for_even_use(make: Make) -> None:

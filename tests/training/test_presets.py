@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from softmax_bottleneck import checkpoint, heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_model import LanguageModel
-from softmax_bottleneck.training import PRESETS, RunConfig, fit
+from softmax_bottleneck.training import PRESETS, RunConfig, fit, override
 from softmax_bottleneck.training.config import parse
 from softmax_bottleneck.training.optimizer import build
 from softmax_bottleneck.training.presets import Preset, find
@@ -50,6 +51,7 @@ PUBLISHED = {
 }  # fmt: skip
 """Millions of parameters, to the digits that are printed: MoS paper, tables 1 to 3 and 12; Parthiban et al. 2021."""
 
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 SIZES = {"ptb": 10_000, "wikitext-2": 33_278, "text8": 27, "one-billion": 100_000}
 
 
@@ -116,11 +118,72 @@ def test_the_papers_decay_is_of_all_weights_but_a_functions(name: str) -> None:
     assert {key for key, value in decays.items() if value != 1.2e-6} == {key for key in decays if "function." in key}
 
 
-def test_where_averaging_starts_at_an_epoch() -> None:
-    """With the heads whose only numbers are of a study that does so (Parthiban et al. 2021: epoch 200)."""
-    at_epoch = {name for name, preset in PRESETS.items() if preset.config.training.averaging.start == "epoch"}
-    assert at_epoch == {f"{corpus}-{head}" for corpus in ("ptb", "wt2") for head in ("sigsoftmax", "gss")}
-    assert {find(name).config.training.averaging.epoch for name in at_epoch} == {200}
+STUDY = {
+    ("ptb", "softmax"): ("58.07", "57.08, rank 402"),
+    ("ptb", "sigsoftmax"): ("57.75, rank 4,906", "57.05, rank 5,113"),
+    ("ptb", "gss"): ("57.60, rank 8,276", "57.00, rank 8,904"),
+    ("ptb", "lms-plif"): ("58.45", "56.80, rank 496"),
+    ("wt2", "softmax"): ("65.28", "64.63, rank 402"),
+    ("wt2", "sigsoftmax"): ("65.08, rank 5,879", "64.35, rank 6,634"),
+    ("wt2", "gss"): ("65.07, rank 9,130", "64.50, rank 10,122"),
+    ("wt2", "lms-plif"): ("65.59", "64.16, rank 524"),
+}
+"""Test perplexity and rank under NT-ASGD and under ET-ASGD: Parthiban et al. 2021, their supplement's tables 10, 11."""
+
+
+@pytest.mark.parametrize(("corpus", "head"), STUDY)
+def test_the_studys_settings_and_numbers(corpus: str, head: str) -> None:
+    """Table 6 of the supplement; the number that comes first is that of the trigger that the preset trains with."""
+    preset = find(f"{corpus}-{head}")
+    backbone, training = preset.config.model.backbone.settings, preset.config.training
+    rate, dropout, k = {"ptb": (20.0, 0.3, 2.5), "wt2": (30.0, 0.2, 3.0)}[corpus]
+    assert (training.optimizer.learning_rate, backbone["dropout_hidden"]) == (rate, dropout)
+    assert (training.averaging.start, training.averaging.interval) == ("non-monotone", 5)
+    by_epoch = override(preset.config, ["training.averaging.start=epoch"]).training.averaging
+    assert (by_epoch.start, by_epoch.epoch) == ("epoch", 200)
+    model = LanguageModel(preset.config.model, vocab_size=20)
+    if head == "gss":
+        assert (model.head.config.c, model.head.config.k) == (-1.5, k)
+    if head == "lms-plif":
+        (slopes,) = model.head.parameter_settings()
+        assert rate * slopes.learning_rate_factor == pytest.approx(0.02)
+    by_trigger, by_epoch_200 = STUDY[corpus, head]
+    assert preset.expected.startswith(f"published: test {by_trigger}; with ET-ASGD (--set training.averaging.start=")
+    assert f"start=epoch) {by_epoch_200}" in preset.expected
+    assert ("33,320 contexts" in preset.expected) == (corpus == "wt2")
+
+
+def test_wikitexts_mixtures_work_in_parts_of_five_columns() -> None:
+    """As ``small_batch_size`` of the MoS authors' command for WikiText-2 has it; theirs for Penn Treebank has none."""
+    parts = {name: preset.config.training.micro_batch_size for name, preset in PRESETS.items()}
+    mixtures = {"wt2-moc", "wt2-mos", "wt2-mos-plif", "wt2-softmax-mos-settings"}
+    assert {name: size for name, size in parts.items() if size is not None} == dict.fromkeys(mixtures, 5)
+
+
+def test_all_of_a_family_have_one_trigger() -> None:
+    for family in ("ptb", "wt2"):
+        averaging = [preset.config.training.averaging for preset in PRESETS.values() if preset.family == family]
+        assert len(set(averaging)) == 1
+
+
+ROWS = re.findall(r"^\| `((?:ptb|wt2)-\S+)` \| .*", README, re.MULTILINE)
+
+
+def test_the_readme_has_a_row_for_every_head() -> None:
+    published = [preset for preset in PRESETS.values() if preset.family in ("ptb", "wt2")]
+    assert {preset.name for preset in published if "no published number" not in preset.expected} == {
+        *ROWS,
+        *(f"ptb-mos-k{k}" for k in (3, 5, 10, 15, 20)),
+    }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_readme_has_what_a_preset_expects(name: str) -> None:
+    """Every published number, and what the ranks of WikiText-2 are of."""
+    (row,) = re.findall(rf"^\| `{name}` \| .*", README, re.MULTILINE)
+    numbers = re.findall(r"\d+\.\d\d|\d+,\d\d\d|rank \d+", find(name).expected)
+    assert [number for number in numbers if number not in row] == []
+    assert ("33,320 contexts" in row) == (name.startswith("wt2") and "Parthiban" in row)
 
 
 SIBLINGS = [("demo", 2650), ("ptb-small", 10_000), ("ptb-small-awd", 10_000), ("ptb-small-nt-asgd", 10_000)]

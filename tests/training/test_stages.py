@@ -302,24 +302,59 @@ def test_the_initial_run_may_move_or_go_once_a_run_has_begun(
         fit(override(configure(), [f"initial={first}"]), plain, device="cpu")
 
 
-def test_out_of_memory_names_the_remedy_and_it_helps(
-    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accumulate, steps = loop.accumulate, iter(range(100))
+def _limit_memory(monkeypatch: pytest.MonkeyPatch, *, step: int) -> None:
+    """Let only two columns fit from a step on."""
+    accumulate, steps = loop.accumulate, iter(range(1000))
 
     def limited(objective: Any, inputs: torch.Tensor, *rest: Any, columns: int | None) -> Any:
-        if next(steps) >= 7 and (columns is None or columns > 2):
+        if next(steps) >= step and (columns is None or columns > 2):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
         return accumulate(objective, inputs, *rest, columns=columns)
 
     monkeypatch.setattr(loop, "accumulate", limited)
-    text = r"out of memory at step 7; what was saved is kept in .*--set training\.micro_batch_size=2"
+
+
+def test_out_of_memory_names_the_remedy_and_it_helps(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _limit_memory(monkeypatch, step=7)
+    text = r"out of memory at step 7; what was saved is kept in .*--set training\.micro_batch_size=2.* many columns$"
     with pytest.raises(TrainingError, match=text):
-        fit(configure(), tmp_path, device="cpu")
+        fit(configure(dropout=0.0), tmp_path, device="cpu")
     assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
-    fit(configure(micro_batch_size=2), tmp_path, device="cpu")
+    fit(configure(dropout=0.0, micro_batch_size=2), tmp_path, device="cpu")
     assert finetuning(tmp_path).training.micro_batch_size == 2  # what helped is not forgotten
     assert (tmp_path / "COMPLETE").exists()
+
+
+NO_MASKS = {"dropout_embedding": 0.0, "dropout_input": 0.0, "dropout_hidden": 0.0, "dropout_output": 0.0}
+DROPPING: dict[str, dict[str, Any]] = {
+    "lstm": {"dropout": 0.2},
+    "contexts": {"dropout": 0.0, "head": {"name": "mos", "components": 2, "context_dropout": 0.3}},
+    "weights": {"backbone": {"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6], **NO_MASKS}},
+}
+
+
+@pytest.mark.parametrize("settings", DROPPING.values(), ids=DROPPING)
+def test_parts_of_a_batch_stay_under_dropout(
+    settings: dict[str, Any], tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part draws its own masks, so that other parts are another training; before the first steps they may change.
+
+    The whole batch by its number is the whole batch.
+    """
+    with monkeypatch.context() as patch:
+        _limit_memory(patch, step=7)
+        with pytest.raises(
+            TrainingError, match=r"micro_batch_size=2, .* and another --out, because .* masks of its own"
+        ):
+            fit(configure(**settings), tmp_path / "run", device="cpu")
+        with pytest.raises(RunError, match=r"configuration: training\.micro_batch_size \(was 4, now 2\); give the old"):
+            fit(configure(**settings, micro_batch_size=2), tmp_path / "run", device="cpu")
+        with pytest.raises(TrainingError, match=r"at step 0; .*micro_batch_size=2, which adds .* many columns$"):
+            fit(configure(**settings), tmp_path / "other", device="cpu")
+        fit(configure(**settings, micro_batch_size=2), tmp_path / "other", device="cpu")
+    fit(configure(**settings, micro_batch_size=4), tmp_path / "run", device="cpu")
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])

@@ -15,7 +15,7 @@ from .preset import Preset
 
 EPOCHS, BATCH_SIZE = 60, 64
 EXPECTED = {
-    "softmax": "test 58.37 (LMS paper, table 1), rank 400 (MoS paper, table 6)",
+    "softmax": "test 58.07 (Parthiban et al. 2021), rank 400 (MoS paper, table 6)",
     "moc": "test 57.55 (MoS paper, table 5), rank 280 (table 6)",
     "mos": "test 55.97 (MoS paper, table 1), rank 9,981 (table 6)",
 }
