@@ -275,7 +275,8 @@ class Numbers(Rows):
 def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def load_dataset(name: str, configuration: str | None, *, split: str) -> Rows:
+    def load_dataset(name: str, configuration: str | None, *, split: str, trust_remote_code: bool) -> Rows:
+        assert not trust_remote_code
         asked.append((name, configuration, split))
         if name == "absent":
             raise FileNotFoundError("Couldn't reach 'absent' on the Hub\nand more")
