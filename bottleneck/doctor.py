@@ -14,7 +14,7 @@ import zarr
 
 from . import corpora
 from ._version import __version__
-from .checkpoint import is_run, load
+from .checkpoint import check_tensors, is_run, load
 from .errors import SourceError
 from .logprobs.sources import StoreSource
 from .logprobs.store import is_store
@@ -49,6 +49,7 @@ def check(path: Path) -> str:
         SourceError: something else.
     """
     if is_run(path):
+        check_tensors(path)
         run = load(path)
         return f"a whole run: {run.model.config.head.name} head on {run.corpus}, every file as it was sealed"
     if is_store(path):
