@@ -42,6 +42,11 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def sha256_json(value: Any) -> str:
+    """Return the SHA-256 of ``value`` as JSON, whatever the order of its keys."""
+    return sha256_bytes(json.dumps(value, sort_keys=True, allow_nan=False).encode())
+
+
 @contextmanager
 def explain_output_errors(path: Path) -> Iterator[None]:
     """Turn an ``OSError`` while writing ``path`` into an `OutputError` that says what to do."""
