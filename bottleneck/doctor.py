@@ -15,6 +15,7 @@ import zarr
 from . import corpora
 from ._version import __version__
 from .checkpoint import check_tensors, is_run, load
+from .corpora.ids import is_ids, read_ids
 from .errors import SourceError
 from .logprobs.sources import StoreSource
 from .logprobs.store import is_store
@@ -41,11 +42,12 @@ def environment() -> list[tuple[str, str]]:
 
 
 def check(path: Path) -> str:
-    """Read every byte of a run or store and check it against what was recorded; say what it is.
+    """Read every byte of a run, a store or a prepared corpus and check it against what was recorded; say what it is.
 
     Raises:
         RunError: a run that is not whole.
         StoreError: a store that is not whole.
+        CorpusError: a corpus that is not whole.
         SourceError: something else.
     """
     if is_run(path):
@@ -56,4 +58,8 @@ def check(path: Path) -> str:
         source = StoreSource(path)
         chunks = sum(1 for _ in source.blocks())
         return f"a whole store: {source.shape[0]:,} × {source.shape[1]:,}, {chunks} chunks as they were written"
-    raise SourceError(f"{path} is neither a run folder nor a log-probability store")
+    if is_ids(path):
+        corpus = read_ids(path.name, path)
+        tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
+        return f"a whole corpus: {tokens} tokens, every file as it was written"
+    raise SourceError(f"{path} is neither a run folder, a log-probability store nor a prepared corpus")
