@@ -1,7 +1,8 @@
 """A run on disk: what is in its folder, and how it is read back with every byte checked.
 
 The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``,
-``trainer_state/`` and, last of all, ``COMPLETE`` with the SHA-256 of the others. Wall-clock times stand apart
+``trainer_state/`` and, last of all, ``COMPLETE`` with the SHA-256 of the others. Weights and states hold a checksum
+of their own (`tensor_file`), so that no change before the end is sealed as true. Wall-clock times stand apart
 in ``timing.jsonl``, which no hash covers: everything else is the same, byte for byte, for one seed.
 """
 
@@ -15,21 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from . import corpora
+from . import corpora, tensor_file
 from .corpora import Corpus, Vocabulary
 from .errors import BottleneckError, RunError
-from .files import explain_output_errors, make_folder, sha256_file, write_bytes, write_json
+from .files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes, write_json
 from .language_model import LanguageModel, ModelConfig
 
 FORMAT = "softmax-bottleneck run 1"
 CONFIG, VOCABULARY, MODEL, COMPLETE = "config.json", "vocabulary.json", "model.safetensors", "COMPLETE"
 METRICS, TIMING, STATE = "metrics.jsonl", "timing.jsonl", "trainer_state"
 _TIED = "head.weight"
+_MODEL, _STATE = "model", "state"
+"""Keys of the metadata of a run's two kinds of tensor file."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def is_run(path: Path) -> bool:
 
 def save_model(path: Path, model: LanguageModel) -> None:
     """Write the weights as safetensors; tied embeddings once."""
-    write_bytes(path, save_tensors({name: tensor.contiguous() for name, tensor in model_tensors(model).items()}))
+    write_bytes(path, tensor_file.pack(model_tensors(model), key=_MODEL))
 
 
 def model_tensors(model: LanguageModel) -> dict[str, Tensor]:
@@ -88,13 +88,42 @@ def model_tensors(model: LanguageModel) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by name; `RunError` when there is no such file."""
+    """Return the weights in a file by name; `RunError` when it is absent or damaged."""
     try:
-        return load_tensors(path.read_bytes())
+        return tensor_file.read(path, key=_MODEL)[0]
     except OSError as error:
-        raise RunError(f"cannot read the weights {path}: {error.strerror}; train the run again") from error
-    except SafetensorError as error:
+        raise RunError(f"cannot read the weights {path}: {error.strerror or error}; train the run again") from error
+    except tensor_file.DAMAGE as error:
         raise RunError(f"the weights {path} are damaged ({error}); train the run again") from error
+
+
+def write_state(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Write the state of a training run."""
+    write_bytes(path, tensor_file.pack(tensors, key=_STATE, about=numbers))
+
+
+def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and numbers of a training run's state; `RunError` when it is damaged."""
+    try:
+        tensors, numbers = tensor_file.read(path, key=_STATE)
+        if numbers is None:
+            raise KeyError(_STATE)
+    except tensor_file.DAMAGE as error:
+        raise RunError(f"the saved state {path} is damaged ({error}); delete it to start the run anew") from error
+    return tensors, numbers
+
+
+def state_files(folder: Path) -> list[Path]:
+    """Return the saved states of a run, the latest last."""
+    return sorted((folder / STATE).glob("step-*.safetensors"))
+
+
+def check_tensors(folder: Path) -> None:
+    """Check weights and states of a run, finished or not, by the checksums inside; `RunError` for a damaged file."""
+    if (folder / MODEL).exists():
+        read_tensors(folder / MODEL)
+    for file in state_files(folder):
+        read_state(file)
 
 
 def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
@@ -190,19 +219,31 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
         if part.exists():
             shutil.rmtree(part)
         make_folder(part)
-        for name in (CONFIG, VOCABULARY, METRICS, TIMING):
-            if (loaded.path / name).exists():
-                write_bytes(part / name, (loaded.path / name).read_bytes())
-        tensors = {name: tensor.to(dtype).contiguous() for name, tensor in model_tensors(loaded.model).items()}
-        write_bytes(part / MODEL, save_tensors(tensors))
-        write_complete(part)
+        there = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
+        contents = {name: (loaded.path / name).read_bytes() for name in there}
+        tensors = {name: tensor.to(dtype) for name, tensor in model_tensors(loaded.model).items()}
+        contents[MODEL] = tensor_file.pack(tensors, key=_MODEL)
+        for name, data in contents.items():
+            write_bytes(part / name, data)
+        write_complete(part, contents)
         part.rename(out)
     return out
 
 
-def write_complete(path: Path) -> None:
-    """Seal a run: write the hashes of all its files, last of all."""
-    write_json(path / COMPLETE, {"sha256": {name: sha256_file(path / name) for name in sealed_files(path)}})
+def write_complete(path: Path, contents: Mapping[str, bytes] | None = None) -> None:
+    """Seal a run: write the hashes of all its files, last of all.
+
+    Args:
+        path: the run's folder.
+        contents: what files were written with: their hashes are of that, whatever the disk has made of it.
+
+    Raises:
+        RunError: weights or a state are not as they were written.
+    """
+    check_tensors(path)
+    known = {name: sha256_bytes(data) for name, data in (contents or {}).items()}
+    hashes = {name: known.get(name) or sha256_file(path / name) for name in sealed_files(path)}
+    write_json(path / COMPLETE, {"sha256": hashes})
 
 
 def sealed_files(path: Path) -> list[str]:

@@ -14,7 +14,8 @@ import zarr
 
 from . import corpora
 from ._version import __version__
-from .checkpoint import is_run, load
+from .checkpoint import check_tensors, is_run, load
+from .corpora.ids import is_ids, read_ids
 from .errors import SourceError
 from .logprobs.sources import StoreSource
 from .logprobs.store import is_store
@@ -41,18 +42,24 @@ def environment() -> list[tuple[str, str]]:
 
 
 def check(path: Path) -> str:
-    """Read every byte of a run or store and check it against what was recorded; say what it is.
+    """Read every byte of a run, a store or a prepared corpus and check it against what was recorded; say what it is.
 
     Raises:
         RunError: a run that is not whole.
         StoreError: a store that is not whole.
+        CorpusError: a corpus that is not whole.
         SourceError: something else.
     """
     if is_run(path):
+        check_tensors(path)
         run = load(path)
         return f"a whole run: {run.model.config.head.name} head on {run.corpus}, every file as it was sealed"
     if is_store(path):
         source = StoreSource(path)
         chunks = sum(1 for _ in source.blocks())
         return f"a whole store: {source.shape[0]:,} × {source.shape[1]:,}, {chunks} chunks as they were written"
-    raise SourceError(f"{path} is neither a run folder nor a log-probability store")
+    if is_ids(path):
+        corpus = read_ids(path.name, path)
+        tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
+        return f"a whole corpus: {tokens} tokens, every file as it was written"
+    raise SourceError(f"{path} is neither a run folder, a log-probability store nor a prepared corpus")

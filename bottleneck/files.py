@@ -7,9 +7,11 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from platformdirs import user_cache_path
@@ -38,6 +40,11 @@ def sha256_file(path: Path) -> str:
         while block := file.read(_READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Return the SHA-256 of ``value`` as JSON, whatever the order of its keys."""
+    return sha256_bytes(json.dumps(value, sort_keys=True, allow_nan=False).encode())
 
 
 @contextmanager
@@ -89,20 +96,39 @@ def only_process(folder: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def is_special(path: Path) -> bool:
+    """Return whether ``path`` is, or links to, a device, a pipe or a socket: nothing that can be replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def followed(path: Path) -> Path:
+    """Return what a link leads to, there or not; of anything else the path itself."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; flush it and rename it to ``path`` when the block succeeds.
 
-    A failure, a full disk or a kill leaves whatever ``path`` was before.
+    A failure, a full disk or a kill leaves whatever ``path`` was before. A link stays, and its target is replaced. A
+    device or a pipe is written to, when the block succeeds.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if is_special(path):
+        with explain_output_errors(path), TemporaryDirectory() as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            with temporary.open("rb") as data, path.open("wb") as special:
+                shutil.copyfileobj(data, special)
+        return
+    target = followed(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with explain_output_errors(path):
             yield temporary
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.replace(path)
-            _flush_folder(path.parent)
+            temporary.replace(target)
+            _flush_folder(target.parent)
     finally:
         with suppress(OSError):  # the error under way says more
             temporary.unlink(missing_ok=True)

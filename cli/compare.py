@@ -53,7 +53,7 @@ def command(
     from softmax_bottleneck.logprobs import compare, open_source
     from softmax_bottleneck.machine import resolve_device
 
-    check_outputs(json_to)
+    check_outputs(json_to, sources=(first, second), data=data)
     opened = [
         open_source(
             source,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import example
+from .options import example, keep_inputs
 
 
 @click.command("copy", epilog=example("bottleneck copy demo/runs/mos --out small"))
@@ -25,6 +25,7 @@ def command(run: Path, out: Path, dtype: str) -> None:
 
     from softmax_bottleneck.checkpoint import copy_weights
 
+    keep_inputs(out, [run])
     copied = copy_weights(run, out, dtype=getattr(torch, dtype))
     size = sum(file.stat().st_size for file in copied.iterdir())
     click.echo(f"{copied}: {size:,} bytes")

@@ -12,7 +12,7 @@ from .options import example
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def command(path: Path | None) -> None:
-    """Show the environment, devices and threads; with PATH, check a run or store byte by byte."""
+    """Show the environment, devices and threads; with PATH, check a run, store or prepared corpus by its bytes."""
     from softmax_bottleneck.doctor import check, environment
 
     for label, value in environment():

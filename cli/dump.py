@@ -12,6 +12,7 @@ from .options import (
     dtype_option,
     example,
     hugging_face_options,
+    keep_inputs,
     kind_option,
     progress,
     text_options,
@@ -44,6 +45,7 @@ def command(
     from softmax_bottleneck.logprobs import dump, open_source
     from softmax_bottleneck.machine import resolve_device
 
+    keep_inputs(out, [source], data)
     opened = open_source(
         source,
         data=data,

@@ -79,7 +79,7 @@ def command(
     from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.training import evaluate
 
-    check_outputs(json_to)
+    check_outputs(json_to, sources=[run], data=data)
     settings: dict[str, Any] = {}
     how = "dynamic" if dynamic else "cache" if cache else "static"
     if is_ngram(str(run)):

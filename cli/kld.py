@@ -58,7 +58,7 @@ def command(
     from softmax_bottleneck.logprobs import kld, open_source
     from softmax_bottleneck.machine import resolve_device
 
-    check_outputs(json_to)
+    check_outputs(json_to, sources=[source], data=data)
     started = time.monotonic()
     opened = open_source(
         source,

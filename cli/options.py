@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -151,20 +151,49 @@ def emit(values: Any, text: str, json_to: str | None) -> None:
         write_json(Path(json_to), values)
 
 
-def check_outputs(*paths: str | Path | None) -> None:
-    """Refuse, before any work is done, files whose folder is not there or cannot be written."""
+def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:
+    """Refuse, before any work is done, files that cannot be written, that are read, or that two results go to."""
     from softmax_bottleneck.errors import OutputError
+    from softmax_bottleneck.files import followed, is_special
 
-    for path in paths:
-        if path is None or str(path) == "-":
-            continue
-        if Path(path).is_dir():
+    files = [Path(path) for path in paths if path is not None and str(path) != "-"]
+    for path in files:
+        if path.is_dir():
             raise OutputError(f"cannot write {path}: it is a folder; name a file in it")
-        folder = Path(path).parent
+        if is_special(path):
+            continue
+        folder = followed(path).parent
         if not folder.is_dir():
             raise OutputError(f"cannot write {path}: there is no folder {folder}; make it, or name another file")
         if not os.access(folder, os.W_OK):
             raise OutputError(f"cannot write {path}: the folder {folder} is not writable; name another file")
+        if sum(os.path.realpath(path) == os.path.realpath(other) for other in files) > 1:
+            raise OutputError(f"cannot write {path}: another result goes there; name another file")
+        keep_inputs(path, sources, data)
+
+
+def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = None) -> None:
+    """Refuse an output that is a SOURCE, lies in one that is a folder, or is a text that a model is evaluated on."""
+    from softmax_bottleneck.corpora import SPLITS
+    from softmax_bottleneck.errors import OutputError
+
+    # What follows the colon is a tensor's name.
+    places = [Path(re.sub(r"(\.safetensors):[^/]+$", r"\1", str(source))) for source in sources]
+    texts = [Path(name) for name in (data, *map(_corpus_of, places)) if name is not None]
+    read = [*places, *(file for place in places if place.is_dir() for file in place.iterdir())]
+    read += [*texts, *(text / f"{split}.txt" for text in texts for split in SPLITS)]
+    above = [place for place in places if Path(os.path.realpath(output)).is_relative_to(os.path.realpath(place))]
+    same = [file for file in read if output.exists() and file.exists() and file.samefile(output)]
+    if found := above + same:
+        raise OutputError(f"cannot write {output}: it is part of what is read, {found[0]}; name another place")
+
+
+def _corpus_of(place: Path) -> str | None:
+    """Return the corpus of a run."""
+    from softmax_bottleneck.checkpoint import is_run, read_config
+
+    corpus = read_config(place).get("corpus") if is_run(place) else None
+    return corpus.get("name") if isinstance(corpus, dict) else None
 
 
 def progress() -> Progress:

@@ -92,7 +92,7 @@ def command(
     from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.progress import SILENT
 
-    check_outputs(json_to, save_spectrum)
+    check_outputs(json_to, save_spectrum, sources=[source], data=data)
     if dry_run:
         opened = open_source(
             source,

@@ -55,7 +55,7 @@ def command(
     from softmax_bottleneck.spectrum import load_spectrum
 
     check_format(out)
-    check_outputs(out)
+    check_outputs(out, out.with_suffix(".csv"), sources=sources, data=data)
     spectra = {}
     for source in sources:
         if source.endswith(".npz"):

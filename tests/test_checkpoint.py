@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from softmax_bottleneck import checkpoint
+from softmax_bottleneck.doctor import check
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import fit
@@ -43,7 +44,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def _seal(run: Path) -> None:
     """Make ``COMPLETE`` agree with what is there now."""
-    checkpoint.write_complete(run)
+    hashes = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in checkpoint.sealed_files(run)}
+    (run / "COMPLETE").write_text(json.dumps({"sha256": hashes}))
 
 
 def test_it_is_read_back(run: Path) -> None:
@@ -206,6 +208,22 @@ def test_contents_that_make_no_model(file: str, old: str, new: str, run: Path) -
     _seal(run)
     with pytest.raises(RunError, match=f"the run {run} cannot be read: "):
         checkpoint.load(run)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.999])
+def test_a_changed_weight_is_seen_though_it_is_sealed(share: float, run: Path) -> None:
+    """The checksum inside was made of the weights in memory."""
+    file = run / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    data[start + int(share * (len(data) - start))] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(RunError, match=r"the weights .* are damaged \(its checksum does not hold\)"):
+        checkpoint.write_complete(run)
+    _seal(run)
+    for read in (checkpoint.load, check):
+        with pytest.raises(RunError, match=r"the weights .* are damaged \(its checksum does not hold\); train the run"):
+            read(run)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -43,7 +43,7 @@ def test_its_weights(dtype: torch.dtype, run: Path, tmp_path: Path) -> None:
 
 
 def test_after_a_kill_the_same_call_makes_it(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(_: Path) -> None:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

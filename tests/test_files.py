@@ -11,6 +11,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,59 @@ def test_a_folder_below_a_file(tmp_path: Path) -> None:
             files.make_folder(path)
     with pytest.raises(OutputError, match="a file stands where a folder is needed"):
         files.write_bytes(tmp_path / "file" / "name", b"new")
+
+
+def _device(path: Path) -> Path:
+    """Make a node that swallows what is written to it, as ``/dev/null`` is one."""
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.open("wb").close()
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    return path
+
+
+def test_a_device_is_written_through(tmp_path: Path) -> None:
+    node = _device(tmp_path / "null")
+    link = tmp_path / "link"
+    link.symlink_to(node)
+    for path in (node, link):
+        files.write_bytes(path, b"data")
+    assert stat.S_ISCHR(node.lstat().st_mode)
+    assert link.is_symlink()
+    assert {*tmp_path.iterdir()} == {node, link}
+
+
+def _read(path: Path) -> tuple[threading.Thread, list[bytes]]:
+    """Read a pipe in a thread, which never outlives the tests."""
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
+    thread.start()
+    return thread, found
+
+
+def test_a_pipe_is_written_through(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread, found = _read(pipe)
+    files.write_bytes(pipe, b"data" * 100_000)
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    thread.join(60)
+    assert found == [b"data" * 100_000]
+    assert [*tmp_path.iterdir()] == [pipe]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_replaced(there: bool, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    target, link = tmp_path / "folder" / "target", tmp_path / "link"
+    if there:
+        target.write_bytes(b"old")
+    link.symlink_to("folder/target")
+    files.write_bytes(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert [*target.parent.iterdir()] == [target]
 
 
 def test_an_error_inside_the_block_is_passed_on(tmp_path: Path) -> None:

@@ -26,6 +26,15 @@ _PACKINGS: Final[dict[bytes, Callable[[io.BytesIO], io.BufferedIOBase]]] = {
 }
 _USTAR_AT: Final = 257  # where POSIX 1003.1 puts the magic word of a tar header
 
+_EXTENSIONS: Final = (  # headers that say more about the next member, which tarfile reads whole
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_LONGEST_EXTENSION: Final = 1 << 13  # bytes of names and dates; tarfile's time grows with their square
+
 _DAMAGE: Final = (  # what Python's readers raise for broken archives, each its own
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -35,6 +44,8 @@ _DAMAGE: Final = (  # what Python's readers raise for broken archives, each its 
     EOFError,
     OSError,
     ValueError,
+    OverflowError,  # sizes that no file has
+    RecursionError,  # headers that extend each other
 )
 _JUNK: Final = re.compile(r"(.*/)?(__MACOSX/.*|\.DS_Store|(README|LICENSE)(\.txt|\.md)?)", re.IGNORECASE | re.DOTALL)
 
@@ -74,10 +85,26 @@ def _read_zip(data: bytes, where: str, largest: int) -> Iterator[tuple[str, byte
                 yield info.filename, file.read(largest + 1)
 
 
+class _Header(tarfile.TarInfo):
+    """A header that is refused before `tarfile` goes where it points, which may be back to itself (CVE-2025-8194)."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        """Return the header in a block."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0:
+            raise tarfile.ReadError(f"the member {header.name!r} has a negative size")
+        if header.type in _EXTENSIONS and header.size > _LONGEST_EXTENSION:
+            raise tarfile.ReadError(f"the member {header.name!r} has a header of {header.size:,} bytes")
+        return header
+
+
 def _read_tar(data: bytes, where: str, largest: int) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
         for info in archive:
-            _check(where, info.name, regular=info.isreg() or info.isdir())
+            if info.size < 0:  # as an extended header has it
+                raise tarfile.ReadError(f"the member {info.name!r} has a negative size")
+            _check(where, info.name, regular=(info.isreg() and not info.issparse()) or info.isdir())
             if info.isdir() or _JUNK.fullmatch(info.name):
                 continue
             _check_size(where, info.name, info.size, largest)
@@ -108,7 +135,7 @@ def _check(where: str, name: str, *, regular: bool) -> None:
     if ".." in re.split(r"[/\\]", name):
         raise CorpusError(f"{where}: the member {name!r} points outside with '..'; do not trust this archive")
     if not regular:
-        raise CorpusError(f"{where}: the member {name!r} is a link or a device; only plain files are taken")
+        raise CorpusError(f"{where}: the member {name!r} is a link or a device, or sparse; only plain files are taken")
 
 
 def _check_size(where: str, name: str, size: int, largest: int) -> None:

@@ -46,7 +46,7 @@ class PreparedCorpus:
         self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: Progress | None
     ) -> Path:
         """Make its files where they are not whole; return their folder."""
-        if not self.is_present(cache):
+        if not is_whole(self.folder(cache), ids=True):
             if len(sources) + len(urls) > 1:
                 raise CorpusError(f"{self.name} comes from one place: give one --from PATH or one --url")
             source, url = next(iter(sources), None), next(iter(urls), None)

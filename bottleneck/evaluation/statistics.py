@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
+from .. import tensor_file
 from ..files import write_bytes
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
@@ -98,18 +96,16 @@ def gradient_statistics(
     means = {name: total / len(pieces) for name, total in zip(names, sums, strict=True)}
     found = GradientStatistics(means, len(pieces))
     if file is not None:
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in means.items()}
-        write_bytes(file, save(tensors, metadata={"statistics": json.dumps({**description, "batches": len(pieces)})}))
+        about = {**description, "batches": len(pieces)}
+        write_bytes(file, tensor_file.pack(means, key="statistics", about=about))
     return found
 
 
 def _read(file: Path, description: Mapping[str, Any]) -> GradientStatistics | None:
     """Return what the file holds; ``None`` when it is not there, damaged, or of something else."""
     try:
-        with safe_open(file, framework="pt") as opened:
-            found = json.loads(opened.metadata()["statistics"])
-            batches = found.pop("batches")
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        tensors, found = tensor_file.read(file, key="statistics")
+    except tensor_file.DAMAGE:
         return None
+    batches = (found or {}).pop("batches", None)
     return GradientStatistics(tensors, batches) if found == description else None

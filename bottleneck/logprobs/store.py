@@ -2,7 +2,8 @@
 
 ``log_probs`` is (T, M) in chunks of whole rows, uncompressed, with NaN as fill value so that a missing chunk can
 never pass for zeros; ``targets`` is (T,). The group's attributes hold the provenance, and ``manifest.jsonl`` one
-line for each finished chunk with the SHA-256 of its rows.
+line for each finished chunk with the SHA-256 of its rows. The attributes have a SHA-256 as well, among them: the
+arrays' shapes and types are checked against them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.storage import MemoryStore
 
 from .._version import __version__
 from ..errors import OutputError, StoreError
-from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes
+from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, sha256_json, write_bytes
 from ..progress import SILENT, Progress
 from .base import Source
 
 FORMAT = "softmax-bottleneck log-probability store 1"
 LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
+
+_SHA256 = "sha256"
+_UNREADABLE = (OSError, LookupError, ValueError, TypeError, AttributeError)
+"""What Zarr raises for metadata or chunks that are lost or damaged."""
 
 UNKNOWN_TARGET = np.int64(-1)
 """Stands in ``targets`` where the next token is not known."""
@@ -91,13 +97,28 @@ def read_attributes(path: Path) -> dict[str, Any]:
         raise StoreError(f"there is no store {path}; 'bottleneck dump RUN --out {path}' makes one")
     try:
         attributes = dict(_open(path).attrs)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except _UNREADABLE as error:
         raise StoreError(f"{path} is not a Zarr group of 'bottleneck dump': {error}") from error
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r})")
+    attributes = checked_attributes(attributes, path)
     if not (path / MANIFEST).exists():
         raise StoreError(f"the store {path} was only begun; run the same 'bottleneck dump' again to finish it")
     return attributes
+
+
+def checked_attributes(attributes: dict[str, Any], store: str | Path) -> dict[str, Any]:
+    """Return a store's attributes but for their checksum, which older ones lack; `StoreError` when it does not hold."""
+    kept = {key: value for key, value in attributes.items() if key != _SHA256}
+    if attributes.get(_SHA256) not in (None, sha256_json(kept)):
+        raise StoreError(f"the attributes of {store} are not those that were written: dump into another one")
+    return kept
+
+
+def is_as_written(array: Any, attributes: Mapping[str, Any]) -> bool:
+    """Return whether the array of a store's rows has the shape and the type that were recorded."""
+    shape = (attributes["contexts"], attributes["vocab"])
+    return bool(array.shape == shape and array.dtype == np.dtype(attributes["dtype"]))
 
 
 def read_blocks(
@@ -119,7 +140,7 @@ def read_blocks(
             )
         if not wanted(start):
             continue
-        values = _read(path, chunks[start])
+        values = _read(path, chunks[start], attributes)
         if values is None:
             raise StoreError(
                 f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to "
@@ -129,11 +150,14 @@ def read_blocks(
         yield start, values
 
 
-def _read(path: Path, chunk: Chunk) -> NDArray[Any] | None:
+def _read(path: Path, chunk: Chunk, attributes: Mapping[str, Any]) -> NDArray[Any] | None:
     """Return a chunk's rows, or ``None`` when they are not there as they were written."""
     try:
-        values = np.ascontiguousarray(_open(path)[LOG_PROBS][chunk.start : chunk.start + chunk.rows])
-    except (OSError, KeyError, ValueError):
+        array = _open(path)[LOG_PROBS]
+        if not is_as_written(array, attributes):
+            return None
+        values = np.ascontiguousarray(array[chunk.start : chunk.start + chunk.rows])
+    except _UNREADABLE:
         return None
     return values if sha256_bytes(values.data.cast("B")) == chunk.sha256 else None
 
@@ -147,7 +171,7 @@ def read_targets(path: Path) -> NDArray[np.int64] | None:
     """Return the token that came after each context, (T,), or ``None`` when the source did not know it."""
     try:
         targets = np.asarray(_open(path)[TARGETS][:])
-    except (OSError, KeyError, ValueError):
+    except _UNREADABLE:
         targets = np.zeros(0, np.int64)
     return known_targets(targets, read_attributes(path), path)
 
@@ -156,7 +180,7 @@ def known_targets(
     targets: NDArray[np.int64], attributes: Mapping[str, Any], store: str | Path
 ) -> NDArray[np.int64] | None:
     """Return what a store holds as its targets, ``None`` for unknown ones; `StoreError` where not as written."""
-    if sha256_bytes(targets.tobytes()) != attributes.get("targets_sha256"):
+    if targets.dtype != np.int64 or sha256_bytes(targets.tobytes()) != attributes.get("targets_sha256"):
         raise StoreError(
             f"the targets of {store} are missing or do not hold what was written; repeat the 'bottleneck dump' that "
             "made the store to write them anew"
@@ -196,8 +220,8 @@ def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk
     if different := _differences(old, attributes):
         raise StoreError(f"{path} holds another dump: {different[0]}; give another --out")
     _sweep(path)
-    whole = [chunk for chunk in _manifest(path) if _read(path, chunk) is not None]
-    if not _has_arrays(path):
+    whole = [chunk for chunk in _manifest(path) if _read(path, chunk, attributes) is not None]
+    if not _has_arrays(path, source, attributes):
         with explain_output_errors(path):
             _create(path, source, attributes)
         whole = []
@@ -219,12 +243,16 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     ]
 
 
-def _has_arrays(path: Path) -> bool:
-    """Return whether both arrays can be opened and the targets are whole."""
+def _has_arrays(path: Path, source: Source, attributes: dict[str, Any]) -> bool:
+    """Return whether both arrays are laid out as `_create` does it, and the targets are whole."""
+    laid_out = _create(MemoryStore(), source, attributes)
     try:
-        _ = _open(path)[LOG_PROBS].shape
+        found = _open(path)
+        for name in (LOG_PROBS, TARGETS):
+            if sha256_json(found[name].metadata.to_dict()) != sha256_json(laid_out[name].metadata.to_dict()):
+                return False
         read_targets(path)
-    except (OSError, KeyError, ValueError, StoreError):
+    except (*_UNREADABLE, StoreError):
         return False
     return True
 
@@ -255,9 +283,10 @@ def _sweep(path: Path) -> None:
             file.unlink()
 
 
-def _create(path: Path, source: Source, attributes: dict[str, Any]) -> None:
+def _create(place: Path | MemoryStore, source: Source, attributes: dict[str, Any]) -> zarr.Group:
     """Lay out an empty store; what an earlier try left is overwritten."""
-    group = zarr.create_group(store=path, overwrite=True, attributes=attributes, zarr_format=3)
+    sealed = {**attributes, _SHA256: sha256_json(attributes)}
+    group = zarr.create_group(store=place, overwrite=True, attributes=sealed, zarr_format=3)
     group.create_array(
         LOG_PROBS,
         shape=source.shape,
@@ -269,6 +298,7 @@ def _create(path: Path, source: Source, attributes: dict[str, Any]) -> None:
     group.create_array(
         TARGETS, data=_targets(source), chunks=(source.shape[0],), fill_value=UNKNOWN_TARGET, compressors=None
     )
+    return group
 
 
 def _targets(source: Source) -> NDArray[np.int64]:

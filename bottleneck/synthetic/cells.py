@@ -11,7 +11,7 @@ from typing import Any
 
 from .._version import __version__
 from ..errors import ConfigurationError, OutputError
-from ..files import sha256_bytes, write_json
+from ..files import sha256_json, write_json
 from .dirichlet import DirichletBlocks
 from .fit import FitConfig, fit
 from .metrics import evaluate, matrices, reachable
@@ -65,7 +65,7 @@ class Cell:
     def name(self) -> str:
         """Its file's name without the suffix."""
         readable = f"{self.model}-alpha{self.alpha:g}-M{self.vocab}-D{self.dim}-T{self.contexts}-seed{self.seed}"
-        return f"{readable}-{_digest(self.key())[:8]}"
+        return f"{readable}-{sha256_json(self.key())[:8]}"
 
 
 def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) -> Result:
@@ -113,7 +113,7 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
 def write(cell: Cell, result: Result, folder: Path) -> None:
     """Keep a cell's result; `OutputError` when the disk is full or not writable."""
     content = {"cell": cell.key(), "result": result, "version": __version__}
-    write_json(folder / f"{cell.name}.json", {**content, "sha256": _digest(content)})
+    write_json(folder / f"{cell.name}.json", {**content, "sha256": sha256_json(content)})
 
 
 def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None:
@@ -126,7 +126,7 @@ def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None
     try:
         content = json.loads(path.read_bytes())
         digest = content.pop("sha256")
-        if digest == _digest(content) and content["cell"] == json.loads(json.dumps(cell.key())):
+        if digest == sha256_json(content) and content["cell"] == json.loads(json.dumps(cell.key())):
             result: Result = content["result"]
             return result
     except FileNotFoundError:
@@ -137,7 +137,3 @@ def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None
         pass
     warn(f"{path} is damaged or was changed: its cell is computed again")
     return None
-
-
-def _digest(content: Any) -> str:
-    return sha256_bytes(json.dumps(content, sort_keys=True, allow_nan=False).encode())

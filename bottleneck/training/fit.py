@@ -34,7 +34,15 @@ from ..checkpoint import (
     write_complete,
 )
 from ..errors import RunError
-from ..files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
+from ..files import (
+    explain_output_errors,
+    json_bytes,
+    make_folder,
+    only_process,
+    sha256_file,
+    unfinished,
+    write_json,
+)
 from ..language_model import LanguageModel
 from ..machine import machine, resolve_device
 from ..progress import SILENT, Progress
@@ -109,7 +117,7 @@ def _fit(config: RunConfig, folder: Path, device: str, team: Team, stack: ExitSt
             return result(folder)
         model.to(device)
         Loop(config, folder, corpus, data, model, team=team, progress=progress).run()
-        team.in_first(lambda: _finish(folder, corpus, model, progress))
+        team.in_first(lambda: _finish(folder, description, corpus, model, progress))
     return result(folder)
 
 
@@ -280,11 +288,14 @@ def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...] |
     return filled
 
 
-def _finish(folder: Path, corpus: corpora.Corpus, model: LanguageModel, progress: Progress) -> None:
-    """Score the test split with the best weights and seal the run."""
+def _finish(
+    folder: Path, description: dict[str, Any], corpus: corpora.Corpus, model: LanguageModel, progress: Progress
+) -> None:
+    """Score the test split with the best weights and seal the run, unless it is no longer the one that was trained."""
     load_tensors_into(model, read_tensors(folder / MODEL), where=folder / MODEL)
     test = evaluate(model, corpus.split("test"), progress=progress)
     rows = _rows(folder / METRICS)
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
-    write_metrics(folder, rows)
-    write_complete(folder)
+    _is_finished(folder, description)
+    contents = {CONFIG: json_bytes(read_config(folder)), VOCABULARY: json_bytes(list(corpus.vocabulary.tokens))}
+    write_complete(folder, {**contents, METRICS: write_metrics(folder, rows)})

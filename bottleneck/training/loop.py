@@ -276,9 +276,11 @@ class Loop:
             self.clock.tick(self.state.step)
 
 
-def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> None:
-    """Write ``metrics.jsonl``, a row a validation."""
-    write_bytes(folder / METRICS, "".join(json.dumps(row) + "\n" for row in rows).encode())
+def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> bytes:
+    """Write ``metrics.jsonl``, a row a validation; return what was written."""
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    write_bytes(folder / METRICS, data)
+    return data
 
 
 def _counts(data: Tensor, vocab_size: int) -> Tensor:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from ..checkpoint import STATE, load_tensors_into, model_tensors
+from ..checkpoint import STATE, load_tensors_into, model_tensors, read_state, state_files, write_state
 from ..errors import RunError
-from ..files import explain_output_errors, make_folder, write_bytes
+from ..files import explain_output_errors, make_folder
 from ..language_model import LanguageModel
 from .averaging import WeightAverage
 
@@ -82,10 +79,9 @@ def save_state(
         tensors |= {f"average.{name}": tensor for name, tensor in average.tensors().items()}
     for process, states in enumerate(random or [random_states(next(model.parameters()).device)]):
         tensors |= {f"random.{process}.{kind}": tensor for kind, tensor in states.items()}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     make_folder(folder / STATE)
     file = folder / STATE / f"step-{state.step:09d}.safetensors"
-    write_bytes(file, save(tensors, metadata={"state": json.dumps(vars(state))}))
+    write_state(file, tensors, vars(state))
     _keep_only(folder, file)
 
 
@@ -103,18 +99,17 @@ def load_state(
     Raises:
         RunError: the state is damaged, or was saved by another number of ``processes``: each draws for itself.
     """
-    files = _files(folder)
+    files = state_files(folder)
     if not files:
         return None
+    tensors, numbers = read_state(files[-1])
     try:
-        with safe_open(files[-1], framework="pt") as file:
-            state = TrainerState(**json.loads(file.metadata()["state"]))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        state = TrainerState(**numbers)
         generators = _part(tensors, f"random.{process}.")
         saved_by = sum(name.endswith(".cpu") for name in _part(tensors, "random."))
         if not saved_by:
             raise KeyError("random.0.cpu")
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError) as error:
         raise RunError(f"the saved state {files[-1]} is damaged ({error}); delete it to start the run anew") from error
     if saved_by != processes:
         raise RunError(
@@ -144,7 +139,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, T
 
 def has_state(folder: Path) -> bool:
     """Return whether a state was saved in a run's folder."""
-    return bool(_files(folder))
+    return bool(state_files(folder))
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -153,10 +148,6 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _keep_only(folder: Path, file: Path) -> None:
     with explain_output_errors(file.parent):
-        for old in _files(folder):
+        for old in state_files(folder):
             if old != file:
                 old.unlink()
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted((folder / STATE).glob("step-*.safetensors")) if (folder / STATE).is_dir() else []

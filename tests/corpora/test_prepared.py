@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.corpora import PREPARED, SPLITS, Vocabulary, catalogue, get, load, one_billion, path, text8
+from softmax_bottleneck.doctor import check
 from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.training.batches import columns
 
@@ -102,6 +104,55 @@ def test_a_damaged_copy_is_said_to_be_so_and_made_again(name: str, small: Path, 
         load("text8", cache=tmp_path)
     get("text8", sources=[small], cache=tmp_path)
     assert (folder / name).read_bytes() == data
+
+
+@pytest.mark.parametrize("name", ["train.ids", "valid.ids", "test.ids", "vocabulary.json", "corpus.json"])
+def test_a_flipped_bit_is_seen_and_made_again(name: str, small: Path, tmp_path: Path) -> None:
+    """It leaves another token, a word that is spelled otherwise, or a corpus that says it is another."""
+    folder = get("text8", sources=[small], cache=tmp_path)
+    data = (folder / name).read_bytes()
+    changed = bytearray(data)
+    changed[data.index(text8.SHA256.encode()) if name == "corpus.json" else 8] ^= 1
+    (folder / name).write_bytes(changed)
+
+    def read_all() -> None:
+        corpus = load("text8", cache=tmp_path)
+        for split in SPLITS:
+            corpus.split(split)
+
+    for read in (read_all, lambda: check(folder)):
+        with pytest.raises(
+            CorpusError, match=rf"text8 is not whole .*{name} .*: run `bottleneck data get text8` again"
+        ):
+            read()
+    get("text8", sources=[small], cache=tmp_path)
+    assert (folder / name).read_bytes() == data
+    assert check(folder).startswith("a whole corpus: 68 / 10 / 10 tokens")
+
+
+def test_only_the_splits_that_are_read_are_checked(small: Path, tmp_path: Path) -> None:
+    """Their files may be gigabytes."""
+    folder = get("text8", sources=[small], cache=tmp_path)
+    data = bytearray((folder / "train.ids").read_bytes())
+    data[0] ^= 1
+    (folder / "train.ids").write_bytes(data)
+    corpus = load("text8", cache=tmp_path)
+    assert len(corpus.split("test")) == 10
+    with pytest.raises(CorpusError, match="choose one of train, valid, test"):
+        corpus.split("dev")
+    with pytest.raises(CorpusError, match=r"train\.ids"):
+        corpus.split("train")
+
+
+def test_files_from_before_the_checksums_are_read(small: Path, tmp_path: Path) -> None:
+    folder = get("text8", sources=[small], cache=tmp_path)
+    description = json.loads((folder / "corpus.json").read_text())
+    del description["files"], description["checksum"]
+    (folder / "corpus.json").write_text(json.dumps(description))
+    assert load("text8", cache=tmp_path).split("valid").tolist()
+    small.unlink()
+    assert get("text8", sources=[small], cache=tmp_path) == folder  # whole already
+    assert check(folder).startswith("a whole corpus")
 
 
 def test_another_vocabulary(small: Path, tmp_path: Path) -> None:

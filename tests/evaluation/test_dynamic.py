@@ -148,6 +148,8 @@ def test_the_file_spares_the_second_pass(
     file.write_bytes(file.read_bytes()[:100])
     assert again()[1]
     assert not again()[1]
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")  # a number of the last tensor
+    assert again()[1]
     with pytest.raises(OutputError, match="cannot write"):
         gradient_statistics(model, text, batch_size=7, file=tmp_path / "no" / "folder")
 

@@ -19,6 +19,7 @@ FLOORS = {
     "divergence": 1,
     "embeddings": 1,
     "full_precision": 1,
+    "tensor_file": 1,
     "heads": 2,
     "backbones": 2,
     "corpora": 2,

@@ -18,9 +18,10 @@ import zarr
 from numpy.typing import NDArray
 
 from softmax_bottleneck import dump, kld, rank
-from softmax_bottleneck.errors import ConfigurationError, MatrixError, OutputError, StoreError
+from softmax_bottleneck.doctor import check
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, MatrixError, OutputError, StoreError
 from softmax_bottleneck.logprobs import Source, base, open_source
-from softmax_bottleneck.logprobs.sources import MatrixSource, RunSource, StoreSource
+from softmax_bottleneck.logprobs.sources import MatrixSource, RunSource, StoreSource, open_zarr
 
 Matrix = NDArray[Any]
 Make = Callable[..., NDArray[np.float64]]
@@ -233,7 +234,7 @@ def test_lost_parts(stored: Path, tmp_path: Path, log_probs: Make) -> None:
     for lost in ("eps", "bound", "contexts"):
         copy = shutil.copytree(stored, tmp_path / f"{lost}.zarr")
         description = json.loads((copy / "zarr.json").read_bytes())
-        del description["attributes"][lost]
+        del description["attributes"][lost], description["attributes"]["sha256"]  # as in an older store
         (copy / "zarr.json").write_text(json.dumps(description))
         with pytest.raises(StoreError, match=f"is damaged .*{lost}"):
             open_source(copy)
@@ -389,3 +390,86 @@ def test_provenance_is_written_out(stored: Path) -> None:
     assert (attributes["contexts"], attributes["vocab"], attributes["chunk_rows"]) == (18, 8, 4)
     lines = [json.loads(line) for line in (stored / "manifest.jsonl").read_text().splitlines()]
     assert [(line["start"], line["rows"]) for line in lines] == [(0, 4), (4, 4), (8, 4), (12, 4), (16, 2)]
+
+
+def _flipped(store: Path, file: str, old: bytes, new: bytes) -> None:
+    data = (store / file).read_bytes()
+    assert data.count(old) == 1
+    (store / file).write_bytes(data.replace(old, new))
+
+
+@pytest.fixture
+def seven(tmp_path: Path) -> tuple[Source, Path]:
+    """A float32 matrix of rank 7 and its store."""
+    generator = np.random.default_rng(0)
+    matrix = (generator.standard_normal((40, 7)) @ generator.standard_normal((7, 20))).astype(np.float32)
+    source = open_source(matrix, kind="matrix")
+    return source, dump(source, tmp_path / "seven.zarr")
+
+
+CHANGED = {
+    "eps": ("zarr.json", b"1.1920928955078125e-07", b"1.1920928955078125e-17"),
+    "bound": ("zarr.json", b'"raw": null', b'"raw": 9   '),
+    "dtype": ("zarr.json", b'"dtype": "float32",\n    "eps"', b'"dtype": "float16",\n    "eps"'),
+    "source": ("zarr.json", b'"path": "', b'"path": "x'),
+    "identity": ("zarr.json", b'"identity": {', b'"identity": {"a":"",'),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_changed_attribute_is_seen(what: str, seven: tuple[Source, Path]) -> None:
+    """The rank would be another one, and determinate."""
+    source, store = seven
+    assert rank(store).rank.value == 7
+    _flipped(store, *CHANGED[what])
+    for read in (
+        rank,
+        kld,
+        check,
+        lambda path: dump(source, path),
+        lambda path: open_zarr(f"file://{path}", kind="matrix"),
+    ):
+        with pytest.raises(
+            StoreError, match=r"the attributes of .*seven\.zarr are not those that were written: dump into"
+        ):
+            read(store)
+
+
+ARRAYS = {
+    "the rows' type": ("log_probs/zarr.json", b'"data_type": "float32"', b'"data_type": "int32"  '),
+    "the rows' order of bytes": ("log_probs/zarr.json", b'"endian": "little"', b'"endian": "big"   '),
+    "the rows' number": ("log_probs/zarr.json", b'"shape": [\n    40,', b'"shape": [\n    41,'),
+    "the targets' type": ("targets/zarr.json", b'"data_type": "int64"', b'"data_type": "float64"'),
+}
+
+
+@pytest.mark.parametrize("what", ARRAYS)
+def test_a_changed_array_is_seen_and_written_anew(what: str, seven: tuple[Source, Path]) -> None:
+    """With the same bytes: only what they are read as is another."""
+    source, store = seven
+    whole = tree(store)
+    _flipped(store, *ARRAYS[what])
+    for read in (rank, check):
+        with pytest.raises(StoreError, match=r"do(es)? not hold what was written; repeat"):
+            read(store)
+    dump(source, store)
+    assert tree(store) == whole
+
+
+@pytest.mark.parametrize("file", ["zarr.json", "log_probs/zarr.json", "targets/zarr.json", "manifest.jsonl"])
+def test_a_flipped_bit_is_seen_or_harmless(file: str, seven: tuple[Source, Path], tmp_path: Path) -> None:
+    store = seven[1]
+    expected, data = open_source(store), (store / file).read_bytes()
+    rows = rows_of(expected)
+    for at in range(0, len(data), 3):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 7
+        (store / file).write_bytes(changed)
+        try:
+            found = open_source(store)
+            np.testing.assert_array_equal(rows_of(found), rows)
+        except BottleneckError:
+            continue
+        for name in ("shape", "dtype", "bound", "embedding_size", "precision"):
+            assert getattr(found, name) == getattr(expected, name), at
+        np.testing.assert_array_equal(found.targets or [], expected.targets or [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -16,11 +17,14 @@ from typing import Any
 import pytest
 import torch
 
+from softmax_bottleneck.checkpoint import load
+from softmax_bottleneck.doctor import check
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.files import only_process
 from softmax_bottleneck.training import RunConfig, finetuning, fit
 from softmax_bottleneck.training.state import TrainerState, load_state, save_state
 
+fit_module = importlib.import_module("softmax_bottleneck.training.fit")  # the package has a function of that name
 Configure = Callable[..., RunConfig]
 Contents = Callable[[Path], dict[str, bytes]]
 
@@ -272,6 +276,56 @@ def test_a_damaged_state_is_said_to_be_so(damage: str, tmp_path: Path, configure
     with pytest.raises(RunError, match="does not fit its config.json" if damage == "another model" else "delete it to"):
         fit(config, tmp_path / "run", device="cpu")
     assert state.read_bytes() == data
+
+
+@pytest.mark.parametrize("place", ["metadata", *(f"tensor at {share:.2f}" for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0))])
+def test_a_flipped_bit_of_a_state_is_seen(place: str, tmp_path: Path, configure: Configure) -> None:
+    """Of a weight, a moment, a random state, or the numbers beside them: the file's format notices none of these."""
+    state = _unfinished(tmp_path, configure())
+    data = bytearray(state.read_bytes())
+    header = 8 + int.from_bytes(data[:8], "little")
+    if place == "metadata":
+        at = data.index(b"loss_sum") + len(b'loss_sum\\": ') + 4
+        assert chr(data[at]).isdigit()
+    else:
+        at = header + int((len(data) - 1 - header) * float(place.split()[-1]))
+    data[at] ^= 1
+    state.write_bytes(data)
+    with pytest.raises(RunError, match=r"the saved state .* is damaged \(its checksum does not hold\); delete it to"):
+        check(tmp_path)
+    with pytest.raises(RunError, match=r"the saved state .* is damaged \(its checksum does not hold\); delete it to"):
+        fit(configure(), tmp_path, device="cpu")
+    assert state.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "trainer_state", "vocabulary.json", "config.json", "metrics.jsonl"]
+)
+def test_a_bit_flipped_before_the_seal_is_not_sealed_as_true(
+    name: str, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk changes what was written, just before its hashes are taken."""
+    seal = fit_module.write_complete
+
+    def flip(folder: Path, *given: Any) -> None:
+        file = next((folder / name).iterdir()) if name == "trainer_state" else folder / name
+        data = bytearray(file.read_bytes())
+        # Something that reads as well as what was there: a number's digit, a word's letter, a weight.
+        at = {"config.json": data.find(b'"seed": ') + 8, "metrics.jsonl": data.rfind(b'"test_loss": ') + 16}.get(
+            name, -3
+        )
+        data[at] ^= 1
+        file.write_bytes(data)
+        seal(folder, *given)
+
+    monkeypatch.setattr(fit_module, "write_complete", flip)
+
+    def train_and_read() -> None:
+        fit(configure(), tmp_path, device="cpu")
+        load(tmp_path)
+
+    with pytest.raises(RunError, match=r"is damaged|are damaged|has changed since"):
+        train_and_read()
 
 
 def test_deleting_a_damaged_state_starts_anew(tmp_path: Path, configure: Configure, contents: Contents) -> None:

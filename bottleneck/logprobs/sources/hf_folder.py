@@ -11,7 +11,9 @@ from safetensors import SafetensorError, safe_open
 
 from ...errors import ConfigurationError, SourceError
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _SAFETENSORS, _PICKLES = "*.safetensors", ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TEXT_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
@@ -107,6 +109,11 @@ def _check_kind(path: Path, config: dict[str, Any]) -> None:
             "comes with a model is run here: measure it through a function, softmax_bottleneck.rank(f, data=…), or "
             "through a file of its logits"
         )
+    if config.get("transformers_weights") is not None:
+        raise SourceError(
+            f"{path / CONFIG} names the file of its weights itself (transformers_weights): only {WHOLE}, or shards "
+            f"with {INDEX}, are read; rename the file and remove the setting"
+        )
     supported = "only causal (decoder-only) language models can be measured"
     if config.get("is_encoder_decoder"):
         raise SourceError(f"{path} is a sequence-to-sequence model ({_named(model_type, classes)}); {supported}")
@@ -118,33 +125,32 @@ def _named(model_type: Any, classes: list[str]) -> str:
     return ", ".join([f"model type {model_type!r}", *classes[:1]])
 
 
-def check_weights(path: Path, *, allow_pickle: bool) -> bool:
-    """Check that a folder holds all of a model's weights, and return whether they are pickled.
+def weight_files(path: Path, *, allow_pickle: bool) -> list[Path]:
+    """Return the files that transformers loads a model's weights from, all in the model's folder and whole.
 
     Raises:
-        SourceError: without weights, with pickled ones that are not allowed, with a shard missing or damaged.
+        SourceError: without weights, with pickled ones that are not allowed, with a shard missing, damaged or
+            elsewhere.
     """
-    files = sorted(path.glob(_SAFETENSORS))
-    pickles = sorted(file for pattern in _PICKLES for file in path.glob(pattern) if file.name != "training_args.bin")
-    if (path / INDEX).exists():
-        files = _shards(path)
-    elif (path / "model.safetensors").exists():
-        files = [path / "model.safetensors"]
-    elif len(files) > 1 or (files and files[0].name != "model.safetensors"):
+    if (path / ADAPTER).exists():
         raise SourceError(
-            f"{path} holds {files[0].name} and neither model.safetensors nor {INDEX}: rename it, or save the model anew"
+            f"{path} holds an adapter ({ADAPTER}), whose weights may lie elsewhere: merge it into its model and "
+            "save that"
         )
-    if files:
+    if files := _whole_or_shards(path, WHOLE, INDEX):
         for file in files:
             _check_header(file)
-        return False
-    if not pickles:
+        return files
+    if others := sorted(path.glob(_SAFETENSORS)):
         raise SourceError(
-            f"{path} holds no weights (model.safetensors, or shards with {INDEX}); download the model again"
+            f"{path} holds {others[0].name} and neither {WHOLE} nor {INDEX}: rename it, or save the model anew"
         )
+    if allow_pickle and (files := _whole_or_shards(path, PICKLE, PICKLE_INDEX)):
+        return files
+    pickles = sorted(file for pattern in _PICKLES for file in path.glob(pattern) if file.name != "training_args.bin")
+    if not pickles:
+        raise SourceError(f"{path} holds no weights ({WHOLE}, or shards with {INDEX}); download the model again")
     read_by_transformers = any(file.name.startswith("pytorch_model") for file in pickles)
-    if allow_pickle and read_by_transformers:
-        return True
     raise SourceError(
         f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert them "
         f"with: {_conversion(path, None if read_by_transformers else pickles[0])}"
@@ -165,11 +171,24 @@ def _conversion(path: Path, state_dict: Path | None) -> str:
     return f'python -c "{code}"'
 
 
-def _shards(path: Path) -> list[Path]:
+def _whole_or_shards(path: Path, whole: str, index: str) -> list[Path]:
+    """Return the one file of all weights, else those that an index names, else none."""
+    if (path / whole).is_file():
+        return [path / whole]
+    return _shards(path, index) if (path / index).exists() else []
+
+
+def _shards(path: Path, index: str) -> list[Path]:
     try:
-        names = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(json.loads((path / index).read_text(encoding="utf-8"))["weight_map"].values()))
+        elsewhere = [name for name in names if re.search(r"[/\\]", name)]
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise SourceError(f"{path / INDEX} cannot be read ({error!r}); download the model again") from error
+        raise SourceError(f"{path / index} cannot be read ({error!r}); download the model again") from error
+    if elsewhere:
+        raise SourceError(
+            f"{path / index} names {elsewhere[0]!r}, which is no file of the folder itself: only such are read; "
+            "put it there and name it without a folder"
+        )
     if missing := [name for name in names if not (path / name).is_file()]:
         raise SourceError(
             f"{path} lacks {len(missing)} of its {len(names)} weight files, first {missing[0]}; download it again"

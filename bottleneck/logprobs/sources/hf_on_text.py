@@ -95,7 +95,7 @@ class ModelOnText:
         options: HuggingFaceOptions,
     ) -> None:
         self.path, self.device = path, torch.device(device)
-        self.pickled = hf_folder.check_weights(path, allow_pickle=options.allow_pickle)
+        self.weights = hf_folder.weight_files(path, allow_pickle=options.allow_pickle)
         self.skeleton = hf_model.skeleton(path)
         shape = hf_model.output_layer(self.skeleton, path).weight.shape
         self.vocab_size, self.embedding_size = int(shape[0]), int(shape[1])
@@ -115,7 +115,8 @@ class ModelOnText:
     def body(self) -> nn.Module:
         """The model with its weights."""
         dtype = hf_model.BODY_DTYPES[self.body_dtype]
-        return hf_model.load(self.path, dtype=dtype, device=self.device, pickled=self.pickled)
+        pickled = self.weights[0].suffix == ".bin"
+        return hf_model.load(self.path, dtype=dtype, device=self.device, pickled=pickled)
 
     @cached_property
     def linear(self) -> nn.Linear:

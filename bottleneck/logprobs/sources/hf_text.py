@@ -85,7 +85,8 @@ def _dataset(name: str, split: str) -> RunningText:
         raise ConfigurationError("--hf-dataset needs the package datasets: pip install datasets") from error
     path, _, configuration = name.partition(":")
     try:
-        rows = datasets.load_dataset(path, configuration or None, split={"valid": "validation"}.get(split, split))
+        named = {"valid": "validation"}.get(split, split)
+        rows = datasets.load_dataset(path, configuration or None, split=named, trust_remote_code=False)
     except Exception as error:  # the package raises errors of many others'
         raise CorpusError(
             f"the data set {name} cannot be loaded, split {split}: {(str(error).splitlines() or [repr(error)])[0]}"
@@ -123,10 +124,17 @@ class Tokenizer:
                 self._tokenizer: Any = (
                     transformers.PreTrainedTokenizerFast(tokenizer_file=str(whole))
                     if whole.exists()
-                    else transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+                    else transformers.AutoTokenizer.from_pretrained(
+                        path, trust_remote_code=False, local_files_only=True
+                    )
                 )
                 self.size = 1 + max(self._tokenizer.get_vocab().values())
             except Exception as error:  # tokenizers raises bare ones
+                if code := self._code():
+                    raise SourceError(
+                        f"the tokenizer of {path} is code of its own (auto_map names {code}), and no code that comes "
+                        "with a model is run here: put its tokenizer.json beside its weights"
+                    ) from error
                 reason = (str(error).strip().splitlines() or [repr(error)])[0]
                 raise SourceError(
                     f"{path} has no tokenizer that can be read ({reason}); put its tokenizer.json beside its weights"
@@ -178,6 +186,14 @@ class Tokenizer:
             if token and (number := self._tokenizer.get_vocab().get(token)) is not None:
                 return [number]
         return []
+
+    def _code(self) -> str:
+        """Return the names of the classes that ``tokenizer_config.json`` has in a file of its own, if any."""
+        classes = self._settings("tokenizer_config.json").get("auto_map")
+        if isinstance(classes, dict):
+            classes = classes.get("AutoTokenizer")
+        names = classes if isinstance(classes, list) else []
+        return ", ".join(str(name).rpartition(".")[2] for name in names if name)
 
     def _settings(self, file: str) -> dict[str, Any]:
         """Return what stands beside the tokenizer, or nothing where it cannot be read: it works without."""

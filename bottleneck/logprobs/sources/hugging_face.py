@@ -83,9 +83,8 @@ class HuggingFaceSource(Source):
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """Hashes of the weights and the text, and all settings that move a number."""
         model = self._model
-        weights = sorted(file for pattern in ("*.safetensors", "*.bin") for file in model.path.glob(pattern))
         return {
-            "model": sha256_bytes("".join(map(sha256_file, weights)).encode()),
+            "model": sha256_bytes("".join(map(sha256_file, model.weights)).encode()),
             "config": sha256_file(model.path / hf_folder.CONFIG),
             "corpus": self._text.sha256,
             "tokens": sha256_bytes(model.ids.numpy().tobytes()),

@@ -14,7 +14,7 @@ import zarr
 from ...errors import SourceError, StoreError
 from ...spectrum import Precision
 from ..base import Bound
-from ..store import FORMAT, LOG_PROBS, TARGETS, known_targets
+from ..store import FORMAT, LOG_PROBS, TARGETS, checked_attributes, is_as_written, known_targets
 from .matrix import MatrixSource
 
 _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
@@ -57,7 +57,7 @@ def open_zarr(name: str, *, kind: str) -> MatrixSource:
         if attributes.get("format") != FORMAT:
             raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
         try:
-            return _store(name, node, attributes)
+            return _store(name, node, checked_attributes(attributes, name))
         except (KeyError, TypeError) as error:
             raise StoreError(f"the store {name} is damaged ({error!r}): dump into another one") from error
     return MatrixSource(node, kind=kind, path=name)
@@ -65,6 +65,8 @@ def open_zarr(name: str, *, kind: str) -> MatrixSource:
 
 def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
     """Return a store's matrix with what was recorded of it."""
+    if not is_as_written(group[LOG_PROBS], attributes):
+        raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
     kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"
     source = MatrixSource(group[LOG_PROBS], kind=kind, path=name, made_in=Precision.read(attributes["eps"]))
     source.bound, source.embedding_size = Bound(**attributes["bound"]), attributes["embedding_size"]

@@ -56,6 +56,13 @@ def shard(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
+def pickle_shards(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model-00001-of-00001.bin")
+    names = dict.fromkeys(load_file(folder / "model.safetensors"), "pytorch_model-00001-of-00001.bin")
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    (folder / "model.safetensors").unlink()
+
+
 def lie(folder: Path) -> None:
     """Claim one more row than the file holds."""
     file = folder / "model.safetensors"
@@ -95,6 +102,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "an odd name": (
         lambda f: (f / "model.safetensors").rename(f / "weights.safetensors"),
         "holds weights.safetensors and neither model.safetensors nor",
+    ),
+    "an adapter": (
+        lambda f: (f / "adapter_config.json").write_text("{}"),
+        r"holds an adapter \(adapter_config.json\), whose weights may lie elsewhere: merge it into its model",
     ),
     "code of its own": (
         lambda f: change_config(f, model_type="mine", auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
@@ -171,6 +182,70 @@ def test_the_conversion_command_works_as_printed(folder: Path, open_model: Open,
     done = subprocess.run([sys.executable, *code[1:]], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (rank(open_model(folder)).spectrum.values == whole).all()
+
+
+OUTSIDE = {
+    "beside": lambda folder, name: (folder.parent / name, f"../{name}"),
+    "absolute": lambda folder, name: (folder.parent / name, str(folder.parent / name)),
+    "below": lambda folder, name: (folder / "sub" / name, f"sub/{name}"),
+}
+
+
+@pytest.mark.parametrize("where", OUTSIDE)
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_shard_lies_in_the_folder_itself(pickled: bool, where: str, folder: Path, open_model: Open) -> None:
+    """What an index names elsewhere is not read: it is another's, or no hash of the model knows it."""
+    (pickle_shards if pickled else shard)(folder)
+    (index,) = folder.glob("*.index.json")
+    shards = json.loads(index.read_text())["weight_map"]
+    moved = sorted(set(shards.values()))[0]
+    place, name = OUTSIDE[where](folder, moved)
+    place.parent.mkdir(exist_ok=True)
+    (folder / moved).rename(place)
+    changed = {tensor: name if file == moved else file for tensor, file in shards.items()}
+    index.write_text(json.dumps({"metadata": {}, "weight_map": changed}))
+    with pytest.raises(SourceError, match=f"index.json names '{name}', which is no file of the folder itself"):
+        open_model(folder, allow_pickle=pickled)
+
+
+def test_weights_that_the_configuration_names_elsewhere(folder: Path, open_model: Open) -> None:
+    (folder / "sub").mkdir()
+    shutil.copy(folder / "model.safetensors", folder / "sub" / "other.safetensors")
+    change_config(folder, transformers_weights="sub/other.safetensors")
+    with pytest.raises(SourceError, match=r"config.json names the file of its weights itself \(transformers_weights\)"):
+        open_model(folder)
+
+
+def change_a_number(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_the_identity_is_that_of_the_files_that_are_loaded(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    shard(folder)
+    before = open_model(folder).identity
+    save_file({"adapter": torch.ones(1)}, folder / "adapter_model.safetensors")
+    assert open_model(folder).identity == before
+    linked = shutil.copytree(folder, tmp_path / "linked")  # as the hub's cache keeps them
+    (tmp_path / "blobs").mkdir()
+    for number, file in enumerate(sorted(linked.glob("model-*.safetensors"))):
+        file.rename(tmp_path / "blobs" / f"{number}")
+        file.symlink_to(f"../blobs/{number}")
+    assert open_model(linked).identity == before
+    assert (rank(open_model(linked)).spectrum.values == rank(open_model(folder)).spectrum.values).all()
+    change_a_number(tmp_path / "blobs" / "0")
+    assert open_model(linked).identity != before
+
+
+def test_whole_weights_beside_shards(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    """Both are there: those that are read are those that count."""
+    whole = shutil.copytree(folder, tmp_path / "whole")
+    shard(folder)
+    shutil.copy(whole / "model.safetensors", folder)
+    change_a_number(folder / "model-00001-of-00002.safetensors")
+    assert open_model(folder).identity == open_model(whole).identity
+    assert (rank(open_model(folder)).spectrum.values == rank(open_model(whole)).spectrum.values).all()
 
 
 class Spy:
@@ -275,7 +350,8 @@ class Numbers(Rows):
 def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def load_dataset(name: str, configuration: str | None, *, split: str) -> Rows:
+    def load_dataset(name: str, configuration: str | None, *, split: str, trust_remote_code: bool) -> Rows:
+        assert not trust_remote_code
         asked.append((name, configuration, split))
         if name == "absent":
             raise FileNotFoundError("Couldn't reach 'absent' on the Hub\nand more")

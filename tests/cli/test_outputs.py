@@ -1,0 +1,139 @@
+"""Where results go: through devices, pipes and links, and never over what is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+Bottleneck = Callable[..., Result]
+
+
+def _tree(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def _prepare() -> None:
+    """Put a matrix under three names and a corpus into the working directory."""
+    logits = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
+    np.save("m.npy", logits - np.log(np.exp(logits).sum(1, keepdims=True)))
+    os.link("m.npy", "same.npy")
+    Path("link.npy").symlink_to("m.npy")
+    Path("corpus").mkdir()
+    for split in ("train", "valid", "test"):
+        Path(f"corpus/{split}.txt").write_text("w1 w2 w3\nw4 w5\n", encoding="utf-8")
+
+
+RUN = "demo/runs/mos"
+KEPT = [
+    ["rank", "m.npy", "--json", "m.npy"],
+    ["rank", "m.npy", "--json", "demo/../m.npy"],
+    ["rank", "m.npy", "--json", "same.npy"],
+    ["rank", "m.npy", "--json", "link.npy"],
+    ["rank", "link.npy", "--json", "m.npy"],
+    ["rank", "m.npy", "--save-spectrum", "m.npy"],
+    ["rank", "m.npy", "--dry-run", "--json", "m.npy"],
+    ["rank", RUN, "--json", f"{RUN}/config.json"],
+    ["rank", RUN, "--json", f"{RUN}/trainer_state/new.json"],
+    ["rank", RUN, "--data", "corpus", "--json", "corpus/test.txt"],
+    ["kld", "m.npy", "--json", "m.npy"],
+    ["gradient", RUN, "--json", f"{RUN}/model.safetensors"],
+    ["compare", "demo/runs/softmax", RUN, "--json", f"{RUN}/COMPLETE"],
+    ["eval", RUN, "--json", f"{RUN}/vocabulary.json"],
+    ["eval", "demo/runs/moc", "--data", "corpus", "--json", "corpus/valid.txt"],
+    ["spectrum", "m.npy", RUN, "--out", f"{RUN}/figure.png"],
+    ["dump", RUN, "--out", f"{RUN}/store.zarr"],
+    ["copy", RUN, "--out", f"{RUN}/small"],
+]
+
+
+@pytest.mark.parametrize("arguments", KEPT, ids=" ".join)
+def test_what_is_read_is_not_written(arguments: list[str], world: Path, bottleneck: Bottleneck) -> None:
+    _prepare()
+    before = _tree(world)
+    done = bottleneck(*arguments)
+    assert _tree(world) == before
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: cannot write {arguments[-1]}: it is part of what is read, ")
+    assert line.endswith("; name another place")
+
+
+def test_a_tensor_of_a_file_is_of_the_file(world: Path, bottleneck: Bottleneck) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.randn(9, 4), "b": torch.randn(9, 4)}, "m.safetensors")
+    before = _tree(world)
+    done = bottleneck("rank", "m.safetensors:a", "--kind", "matrix", "--json", "m.safetensors")
+    assert _tree(world) == before
+    assert "cannot write m.safetensors: it is part of what is read, m.safetensors;" in done.stderr
+
+
+def test_a_file_of_a_folder_is_known_by_its_other_name(world: Path, bottleneck: Bottleneck) -> None:
+    """The hub's cache keeps a model's files elsewhere and links to them."""
+    Path(f"{RUN}/config.json").rename("blob")
+    Path(f"{RUN}/config.json").symlink_to("../../../blob")
+    before = _tree(world)
+    done = bottleneck("rank", RUN, "--json", "blob")
+    assert _tree(world) == before
+    assert f"cannot write blob: it is part of what is read, {RUN}/config.json;" in done.stderr
+
+
+def test_the_text_of_a_run_is_kept_and_its_folder_is_free(
+    world: Path, folder_corpus: Path, bottleneck: Bottleneck
+) -> None:
+    """A corpus may be the working directory, and only its texts are read."""
+    before = _tree(folder_corpus)
+    done = bottleneck("rank", RUN, "--json", folder_corpus / "test.txt")
+    assert "it is part of what is read" in done.stderr
+    assert _tree(folder_corpus) == before
+    _prepare()
+    for _ in range(2):
+        assert bottleneck("eval", RUN, "--data", "corpus", "--json", "corpus/report.json").exit_code == 0
+
+
+def test_two_results_need_two_files(world: Path, bottleneck: Bottleneck) -> None:
+    _prepare()
+    done = bottleneck("rank", "m.npy", "--json", "one", "--save-spectrum", "./one")
+    assert done.exit_code == 1
+    assert "Error: cannot write one: another result goes there; name another file" in done.stderr
+    assert not Path("one").exists()
+
+
+def test_results_go_through_pipes_and_links(world: Path, bottleneck: Bottleneck) -> None:
+    _prepare()
+    os.mkfifo("pipe")
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(Path("pipe").read_bytes()), daemon=True)
+    thread.start()
+    Path("there").mkdir()
+    Path("figure.png").symlink_to("there/figure.png")
+    assert bottleneck("kld", "m.npy", "--json", "pipe").exit_code == 0
+    assert stat.S_ISFIFO(Path("pipe").lstat().st_mode)
+    thread.join(60)
+    assert json.loads(found[0])["contexts"] == 30
+    assert bottleneck("spectrum", "m.npy", "--out", "figure.png").exit_code == 0
+    assert Path("figure.png").is_symlink()
+    assert Path("there/figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_device_swallows_results(world: Path, bottleneck: Bottleneck) -> None:
+    """A node of the kind of ``/dev/null``, in a folder of its own."""
+    _prepare()
+    try:
+        os.mknod("null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        Path("null").open("wb").close()
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    done = bottleneck("rank", "m.npy", "--json", "null", "--save-spectrum", "null")
+    assert done.exit_code == 0, done.stderr
+    assert stat.S_ISCHR(Path("null").lstat().st_mode)
