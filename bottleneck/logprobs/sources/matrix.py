@@ -83,6 +83,10 @@ class MatrixSource(Source):
                 self._check_log_probs(start, block)
             yield Block(start, block)
 
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield logits as they were given, other rows as `blocks` does."""
+        return self._raw(self.rows_at_once()) if self._kind == "logits" else super().entries()
+
     def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
         pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
         return checked(pieces, what=self._path, minus_inf=self.passes_minus_inf)
