@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
-    help="Contexts for a head that is not log-linear.",
+    help="Contexts whose Jacobian is taken, for a head that is not log-linear.",
 )
 @dtype_option
 @device_option
@@ -52,9 +52,9 @@ def command(
 ) -> None:
     """Measure how much of the loss's gradient in the logits gets through the output layer to the hidden states.
 
-    G = P − onehot(target) is projected onto the columns of W (Godey and Artzi 2026), or for a head that is not
-    log-linear onto those of the Jacobian of log P, on a sample of contexts. SOURCE is a run folder or a Hugging Face
-    model.
+    G = P − onehot(target) is projected onto the columns of W, less their means (Godey and Artzi 2026), or for a head
+    that is not log-linear onto those of the Jacobian of log P at the hidden state of each of a sample of contexts.
+    SOURCE is a run folder or a Hugging Face model.
     """
     from softmax_bottleneck.logprobs import gradient, open_source
     from softmax_bottleneck.machine import resolve_device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -51,7 +52,8 @@ def command(
 ) -> None:
     """Compute the expected pairwise KL divergence of the rows, in nats (MoS paper, table 11).
 
-    Exact over all T² ordered pairs of contexts in one pass, a context with itself included.
+    Exact over all T² ordered pairs of contexts in one pass, a context with itself included. Rows are normalized where
+    rounding explains that their probabilities do not sum to one, and refused elsewhere.
     """
     if pairs != "all" and not pairs.isdecimal():
         raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number", param_hint="--pairs")
@@ -78,9 +80,10 @@ def command(
         "pairs": found.pairs,
         "kld": found.kld,
         "standard_error": found.standard_error,
+        "roundoff": found.roundoff,
+        "largest_log_sum": found.largest_log_sum,
+        "eps": asdict(found.eps),
         "seconds": round(time.monotonic() - started, 3),
         "version": __version__,
     }
-    error = "" if found.standard_error is None else f" ± {found.standard_error:.4f}"
-    how = "all pairs" if found.pairs == "all" else f"{found.pairs:,} drawn pairs"
-    emit(values, f"expected pairwise KL divergence {found.kld:.4f}{error} nats ({how})", json_to)
+    emit(values, str(found), json_to)

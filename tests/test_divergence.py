@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -119,18 +120,116 @@ def test_a_known_shape_saves_a_pass() -> None:
         (np.array([[np.log(0.5)] * 2, [np.nan, 0.0]]), "holds nan at row 1, column 0"),
         (np.array([[0.0, -np.inf]] * 2), "holds -inf at row 0, column 1"),
         (np.zeros((0, 4)), "the matrix is empty"),
-        (np.exp(log_probs(4, 2)), r"row \d is not a row of log-probabilities: its probabilities sum to 3\.\d+; take"),
-        (log_probs(4, 5) + 1, r"row \d is not a row of log-probabilities: its probabilities sum to 2\.72"),
-        (np.full((4, 5), 1e4), r"row \d is not a row of log-probabilities: its probabilities sum to inf"),
-        (np.full((4, 5), -1e4), r"row \d is not a row of log-probabilities: its probabilities sum to 0;"),
+        (
+            np.exp(log_probs(4, 2)),
+            r"row \d is not a row of .*: the logarithm of its probabilities' sum is off by 1\.\d+, ",
+        ),
+        (
+            log_probs(4, 5) + 1,
+            r"row \d is not a row of .* sum is off by 1, and 5.0e-01 is allowed at its precision; take",
+        ),
+        (np.full((4, 5), 1e4), r"row \d is not a row of log-probabilities: .* sum is off by 1e\+04"),
+        (np.full((4, 5), -1e4), r"row \d is not a row of log-probabilities: .* sum is off by 1e\+04"),
+        (log_probs(4, 5) + 1e-3, r"row \d is not a row of .* sum is off by 0.001, and 1.1e-14 is allowed at its"),
+        ((log_probs(4, 5) + 1e-3).astype(np.float32), r"sum is off by 0.001, and 6.1e-06 is allowed at its precision"),
     ],
-    ids=["nan", "inf", "empty", "probabilities", "unnormalized", "large", "small"],
+    ids=["nan", "inf", "empty", "probabilities", "unnormalized", "large", "small", "off", "off in float32"],
 )
 def test_what_cannot_be_measured(matrix: Any, sentence: str, pairs: str | int) -> None:
     with pytest.raises(MatrixError, match=sentence):
         pairwise_kld(lambda: iter([matrix[:1], matrix[1:]] if len(matrix) > 1 else []), pairs=pairs)
     with pytest.raises(MatrixError, match=sentence):
         pairwise_kld(matrix, pairs=pairs)
+
+
+def rounded(matrix: Matrix, dtype: str) -> Matrix:
+    """Return what a narrower type keeps of the numbers."""
+    return np.asarray(torch.from_numpy(matrix).to(getattr(torch, dtype)).double().numpy())
+
+
+def normalized(matrix: Matrix) -> Matrix:
+    return np.asarray([row - math.log(math.fsum(map(math.exp, row))) for row in matrix])
+
+
+def test_rows_whose_sums_are_off_are_normalized() -> None:
+    """As rounding a log-partition of 100 to bfloat16 leaves them: a row's probabilities sum to e^±0.4."""
+    matrix = rounded(log_probs(30, 40) + np.linspace(-0.4, 0.4, 30)[:, None], "bfloat16")
+    true = normalized(matrix)
+    expected = math.fsum(divergence(p, q) for p in true for q in true) / 30**2
+    found = pairwise_kld(matrix)
+    assert found.kld == pytest.approx(expected, rel=1e-12)
+    off = max(abs(math.log(math.fsum(map(math.exp, row)))) for row in matrix)
+    assert found.largest_log_sum == pytest.approx(off, rel=1e-12)
+    assert 0.35 < off < 0.5
+    drawn = np.random.default_rng(0).integers(30, size=(25, 2))
+    expected = math.fsum(divergence(true[c], true[other]) for c, other in drawn) / 25
+    assert pairwise_kld(matrix, pairs=25).kld == pytest.approx(expected, rel=1e-12)
+
+
+def expected_kld(entries: torch.Tensor, drawn: torch.Tensor | None = None) -> torch.Tensor:
+    """The mean over pairs, one pair after another, of rows that are normalized first."""
+    log_p = torch.log_softmax(entries, 1)
+    pairs = torch.cartesian_prod(*[torch.arange(len(entries))] * 2) if drawn is None else drawn
+    return (log_p[pairs[:, 0]].exp() * (log_p[pairs[:, 0]] - log_p[pairs[:, 1]])).sum(1).mean()
+
+
+@pytest.mark.parametrize("pairs", ["all", 40])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shift", [None, 0.0, 60.0], ids=["log-probs", "logits", "shifted logits"])
+@pytest.mark.parametrize("spread", [0.05, 1.0, 5.0])
+def test_roundoff_bounds_what_rounding_does(spread: float, shift: float | None, dtype: str, pairs: str | int) -> None:
+    """The worst of all roundings moves each entry by half an eps of it, along the gradient (autograd in float64)."""
+    eps = torch.finfo(getattr(torch, dtype)).eps
+    exact = log_probs(25, 30, spread=spread) + (shift or 0.0)
+    kind = "log-probs" if shift is None else "logits"
+    drawn = None if pairs == "all" else torch.from_numpy(np.random.default_rng(0).integers(25, size=(40, 2)))
+    found = pairwise_kld(rounded(exact, dtype), pairs=pairs, kind=kind)
+    assert (found.eps.value, found.eps.dtype) == (eps, dtype)
+    assert (found.largest_log_sum is None) == (kind == "logits")
+    entries = torch.from_numpy(exact).requires_grad_()
+    true = expected_kld(entries, drawn)
+    (slopes,) = torch.autograd.grad(true, entries)
+    worst = float((slopes * entries.detach()).abs().sum()) * eps / 2
+    assert worst <= 1.001 * found.roundoff + eps**2
+    assert abs(found.kld - float(true.detach())) <= found.roundoff
+    if spread >= 1:
+        assert found.roundoff < 4 * worst
+    assert pairwise_kld(exact, pairs=pairs, kind=kind, eps=dtype).roundoff == pytest.approx(found.roundoff, rel=0.1)
+
+
+@pytest.mark.parametrize("pairs", ["all", 40])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+def test_roundoff_of_float64(spread: float, pairs: str | int) -> None:
+    """Against extended precision: what the sums add is in the bound, too."""
+    matrix = log_probs(50, 40, spread=spread)
+    found = pairwise_kld(matrix, pairs=pairs)
+    rows = matrix.astype(np.longdouble)
+    rows -= np.log(np.exp(rows).sum(1, keepdims=True))
+    drawn = np.random.default_rng(0).integers(50, size=(40, 2)) if pairs == 40 else np.argwhere(np.ones((50, 50)))
+    p, q = rows[drawn[:, 0]], rows[drawn[:, 1]]
+    assert abs(found.kld - (np.exp(p) * (p - q)).sum(1).mean()) <= found.roundoff < 1e-11
+    assert found.eps.dtype == "float64"
+
+
+def test_the_line_for_people() -> None:
+    matrix = rounded(log_probs(30, 40) + 0.4, "bfloat16")
+    found = pairwise_kld(matrix)
+    expected = (
+        rf"expected pairwise KL divergence {found.kld:.4f} ± 0\.\d+ \(roundoff of bfloat16\) nats \(all pairs\); "
+    )
+    assert re.fullmatch(expected + r"the rows were normalized, the sum of one was off by 0\.4\d? nats", str(found))
+    drawn = str(pairwise_kld(matrix, pairs=25, eps=0.01))
+    assert re.search(
+        r" ± 0\.\d{4} \(standard error\) ± 0\.\d+ \(roundoff of eps 0\.01\) nats \(25 drawn pairs\)", drawn
+    )
+    assert str(pairwise_kld(log_probs(30, 40))).endswith("(roundoff of float64) nats (all pairs)")
+
+
+def test_unknown_kinds() -> None:
+    with pytest.raises(ConfigurationError, match="unknown kind 'matrix'; the rows are one of log-probs, logits"):
+        pairwise_kld(log_probs(4, 5), kind="matrix")
+    with pytest.raises(ConfigurationError, match="eps must be one of"):
+        pairwise_kld(log_probs(4, 5), eps="float8")
 
 
 @pytest.mark.parametrize("pairs", [1, 0, -3, "some", 2.5, None, True])

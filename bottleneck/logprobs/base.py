@@ -111,6 +111,10 @@ class Source(ABC):
         A block whose first row is not ``wanted`` is left out, and as little as possible is computed for it.
         """
 
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield blocks of the numbers that `precision` is of: the rows, or logits before they are normalized."""
+        return (block.log_probs for block in self.blocks())
+
     def factors(self) -> FactorRows | None:
         """Return thin factors of the matrix when it has them."""
         return None

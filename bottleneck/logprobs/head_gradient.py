@@ -49,9 +49,10 @@ class GradientReport:
     vocab: int
     """M."""
     method: str
-    """``"weight"``: onto the columns of W; ``"jacobian"``: onto those of ∂ log P / ∂h, context by context."""
+    """``"weight"``: onto the columns of W; ``"jacobian"``: onto those of ∂ log P / ∂h at each context's hidden state h,
+    the input of the output layer. Both have the columns' means taken out."""
     directions: int
-    """Dimensions of the space projected onto: the rank of W, or the largest of the Jacobians'."""
+    """Dimensions of the space projected onto: the rank of the centred W, or the largest of the Jacobians'."""
     sampled: int | None
     """How many contexts the shares are made from, when not from all."""
     norm: float
@@ -72,11 +73,12 @@ class GradientReport:
     def __str__(self) -> str:
         """Return the report as lines for people."""
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
-        onto = "the columns of W" if self.method == "weight" else "the columns of the Jacobian of log P"
+        jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
+        onto = "the columns of W" if self.method == "weight" else jacobian
         shares = f"({100 * self.lost:.2f} % is lost; of its square {100 * self.kept_energy:.2f} % gets through)"
         lines = [
             f"{100 * self.kept:.2f} % of the gradient's norm gets through {shares}",
-            f"{used} × {self.vocab:,} tokens, onto {onto}: {self.directions:,} directions",
+            f"{used} × {self.vocab:,} tokens, onto {onto}, less their means: {self.directions:,} directions",
         ]
         for band in self.bands:
             times, lost = f"{band.least:,} to {band.most:,}", f"{100 * band.lost:6.2f} % lost"
@@ -89,18 +91,21 @@ def gradient(
 ) -> GradientReport:
     r"""Measure the share of the loss's gradient in the logits that backpropagation takes on to the hidden states.
 
-    The loss −log P(y) has the gradient G = P − onehot(y) in the logits, (T, M), and G W in the hidden states: what is
-    orthogonal to the d columns of W is lost. With Q an orthonormal basis of them,
+    The loss −log P(y) has the gradient G = P − onehot(y) in the logits, (T, M), and G W in the hidden states. The rows
+    of G sum to zero, so that G W = G C with C = (I − 11ᵀ/M) W, whose columns have mean zero: what is orthogonal to
+    them is lost. With Q an orthonormal basis of them,
 
-    .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad Q = W R^{-1}, \quad R^⊤R = W^⊤W
+    .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad Q = C R^{-1}, \quad R^⊤R = C^⊤C
 
-    R is the Cholesky factor; where W has not full rank in float64, the eigenvectors of WᵀW stand in for it. G is made
-    block by block. An output layer without such a W has its Jacobian J = ∂ log P / ∂h instead, another for each
-    context, and Q spans its columns.
+    R is the Cholesky factor; where C has not full rank in float64, the eigenvectors of CᵀC stand in for it. G is made
+    block by block. An output layer without such a W has its Jacobian J = ∂ log P / ∂h instead, taken at the hidden
+    state h that each context gives the output layer, and Q spans the columns of (I − 11ᵀ/M) J. Of a softmax that is
+    the same space: J = (I − 1pᵀ) W differs from W by multiples of 1. Where hidden states are smaller than d, they see
+    only a part of W's columns, so J is taken for a log-linear output layer, too.
 
     Args:
         source: what `open_source` takes, a model with the targets of its contexts.
-        sample: how many contexts, evenly spaced, for an output layer that is not log-linear.
+        sample: how many contexts, evenly spaced, where a Jacobian is taken.
         progress: where to report.
         options: those of `open_source`.
 
@@ -121,7 +126,9 @@ def gradient(
     if sample < 1:
         raise ConfigurationError(f"--sample must be at least 1, not {sample}")
     rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), np.ones(len(targets), dtype=bool))
-    if head.weight is not None:
+    through_weight = head.weight is not None and _hidden_size(head) >= head.weight.shape[1]
+    if through_weight:
+        assert head.weight is not None
         directions = _through_weight(opened, head, head.weight, targets, rows, progress)
     else:
         rows.used[:] = False
@@ -131,7 +138,7 @@ def gradient(
     return GradientReport(
         contexts=opened.shape[0],
         vocab=opened.shape[1],
-        method="jacobian" if head.weight is None else "weight",
+        method="weight" if through_weight else "jacobian",
         directions=directions,
         sampled=None if rows.used.all() else int(rows.used.sum()),
         norm=norm,
@@ -157,6 +164,11 @@ class _Rows:
         whole, projected = float(self.whole[which].sum()), float(self.projected[which].sum())
         # A model that is certain of every target has no gradient to lose.
         return (min(1.0, math.sqrt(projected / whole)) if whole else 1.0), math.sqrt(whole)
+
+
+def _hidden_size(head: HeadFunction) -> int:
+    _, first = next(head.hidden(1, lambda start: start == 0))
+    return int(first.shape[1])
 
 
 def _through_weight(
@@ -201,14 +213,16 @@ def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:
 
 
 def orthonormal_basis(weight: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns of W, (M, d): (M, r), in W's type.
+    """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, d): (M, r), in W's type.
 
-    From one Cholesky factor of WᵀW in float64, or its eigenvectors where W is not clearly of full rank; r is the
-    rank of W in its own type then.
+    From one Cholesky factor of CᵀC in float64, or its eigenvectors where C is not clearly of full rank; r is the
+    rank of C in W's type then.
     """
     with full_precision():
         weight = weight.detach()
-        gram = sum((rows.double().T @ rows.double() for rows in weight.split(8192)), torch.zeros(()))
+        mean = weight.mean(0, dtype=torch.float64)
+        blocks = weight.split(8192)
+        gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))
         factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
         spread = factor.diagonal().abs()
         if not int(failed) and float(spread.min()) > torch.finfo(torch.float64).eps ** 0.25 * float(spread.max()):
@@ -218,7 +232,7 @@ def orthonormal_basis(weight: Tensor) -> Tensor:
             roundoff = max(torch.finfo(weight.dtype).eps, torch.finfo(torch.float64).eps ** 0.5)
             kept = values > (roundoff * math.sqrt(len(gram))) ** 2 * float(values[-1])
             inverse = vectors[:, kept] / values[kept].sqrt()
-        return torch.cat([(rows.double() @ inverse).to(weight.dtype) for rows in weight.split(8192)])
+        return torch.cat([((rows - mean) @ inverse).to(weight.dtype) for rows in blocks])
 
 
 def jacobian(log_prob: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:

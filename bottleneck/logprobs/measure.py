@@ -198,11 +198,14 @@ def kld(
 
     def blocks() -> Any:
         with progress.bar("reading log-probabilities", opened.shape[0], "contexts") as bar:
-            for block in opened.blocks():
-                yield block.log_probs
-                bar.advance(len(block.log_probs))
+            for rows in opened.entries():
+                yield rows
+                bar.advance(len(rows))
 
-    return divergence.pairwise_kld(blocks, pairs=pairs, seed=seed, shape=opened.shape)
+    entries = "logits" if opened.description["kind"] == "logits" else "log-probs"
+    return divergence.pairwise_kld(
+        blocks, pairs=pairs, seed=seed, shape=opened.shape, kind=entries, eps=opened.precision
+    )
 
 
 def peak_memory_bytes() -> int:

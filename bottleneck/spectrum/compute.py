@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import MatrixError
 from .accelerator import on
 from .base import Spectrum, SpectrumMethod
+from .blocks import as_array, check_shape, checked, gathered, native_dtype
 from .choice import check_name, choose, make
 from .inspection import Inspection
-from .precision import EPS
 from .processes import ALONE, Processes
 from .saved import SavedState
 
@@ -107,103 +107,3 @@ def measure(
     if saved:
         saved.forget()
     return spectrum.scaled(exponent)
-
-
-def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
-    """Yield the blocks joined until each but the last has ``rows`` rows or more."""
-    waiting: list[NDArray[Any]] = []
-    for block in blocks:
-        # A block that waits is copied: its maker may use the memory again.
-        waiting.append(block if len(block) >= rows else np.array(block))
-        if sum(map(len, waiting)) >= rows:
-            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-            waiting = []
-    if waiting:
-        yield np.concatenate(waiting)
-
-
-def checked(
-    blocks: Iterable[Any],
-    *,
-    what: str = "the matrix",
-    start: int = 0,
-    may_be_empty: bool = False,
-    minus_inf: bool = False,
-) -> Iterator[NDArray[Any]]:
-    """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite.
-
-    ``start`` is the first block's first row; ``minus_inf`` lets −∞ pass.
-    """
-    columns = None
-    for block in blocks:
-        rows = as_array(block)
-        check_shape(rows.shape, "a block of rows")
-        if columns is not None and rows.shape[1] != columns:
-            raise MatrixError(f"the block at row {start} has {rows.shape[1]} columns, the ones before it {columns}")
-        columns = rows.shape[1]
-        # A sum is finite only if all its terms are: one pass without an array of answers. Overflow asks again.
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = bool(np.isfinite(rows.sum())) or bool(np.isfinite(rows).all())
-        if not finite and (bad := _first_bad(rows, minus_inf)) is not None:
-            row, column = bad
-            masked = rows[row, column] == -np.inf
-            remedy = "'rank --inf drop-columns' leaves such tokens out" if masked else "fix what made it"
-            raise MatrixError(
-                f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
-                f"numbers can be measured; {remedy}"
-            )
-        yield rows
-        start += len(rows)
-    if columns is None and not may_be_empty:
-        raise MatrixError(f"{what} is empty: there are no rows to measure")
-
-
-def _first_bad(rows: NDArray[Any], minus_inf: bool) -> tuple[int, int] | None:
-    bad = ~(rows < np.inf) if minus_inf else ~np.isfinite(rows)
-    found = np.argwhere(bad)
-    return (int(found[0, 0]), int(found[0, 1])) if len(found) else None
-
-
-def check_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse what is not a two-dimensional matrix with at least one row and column."""
-    if len(shape) != 2:
-        raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}")
-    if 0 in shape:
-        raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
-
-
-def native_dtype(block: Any) -> str:
-    """Return the floating type that an array or tensor has, as a key of `EPS`; whole numbers count as float64."""
-    name = str(getattr(block, "dtype", "float64")).removeprefix("torch.")
-    if name not in EPS:
-        name = {"f2": "float16", "f4": "float32"}.get(name.lstrip("<>="), "float64")
-    return name
-
-
-def as_array(block: Any) -> NDArray[Any]:
-    """Return a NumPy array of float16, float32 or float64; tensors are taken off their device.
-
-    Types that NumPy does not have are widened to float32: `native_dtype` tells what they were.
-
-    Raises:
-        MatrixError: for numbers that are not real, or too small for float64.
-    """
-    narrow = native_dtype(block) not in ("float64", "float32", "float16")
-    if hasattr(block, "detach"):
-        block = block.detach().cpu()
-        block = block.float() if narrow else block
-    try:
-        array = np.asarray(block)
-        array = array.astype(np.float32) if narrow else array
-    except TypeError as error:  # torch's 4-bit floats
-        raise MatrixError(f"a matrix must hold real numbers of 8 bits or more, not {block.dtype}") from error
-    if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
-        raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
-    if array.dtype.kind not in "fiub":
-        raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}")
-    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        double = array.astype(np.float64)
-        if array.dtype.kind == "f" and bool(((double == 0) & (array != 0)).any()):
-            raise MatrixError("the matrix holds numbers too small for float64: multiply it by a power of two")
-        return double
-    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError
+from .blocks import native_dtype
 from .precision import EPS, Precision, precision
 from .rounding import COLUMNS, FEWEST, ROWS, find_rounding
 from .rules import MARGIN, tolerance
@@ -38,15 +39,15 @@ class Inspection:
     narrowest counts.
 
     Args:
-        rows: T, as many as will be watched.
-        dtypes: the types that the numbers came in.
+        rows: T, as many as will be watched; ``None`` where nobody knows: then the first ones are the sample.
+        dtypes: the types that the numbers came in, where `noting` does not see them.
         language: whether rows are logits or log-probabilities, which may have been rounded before normalization, hold
             masked tokens, and are never whole numbers of 128 or more but for a rounding.
     """
 
-    def __init__(self, rows: int, *, dtypes: Iterable[str], language: bool) -> None:
+    def __init__(self, rows: int | None, *, dtypes: Iterable[str] = (), language: bool) -> None:
         self._dtypes, self._language = set(dtypes), language
-        self._share = min(1.0, ROWS / rows)
+        self._share = 1.0 if rows is None else min(1.0, ROWS / rows)
         self._random = np.random.default_rng(0)
         self._sample: list[NDArray[np.float64]] = []
         self._row_energies: list[NDArray[np.float64]] = []
@@ -54,6 +55,12 @@ class Inspection:
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
         self.largest = 0.0
         """The largest absolute value."""
+
+    def noting(self, blocks: Iterable[Any]) -> Iterator[Any]:
+        """Yield arrays or tensors as they come, their types noted."""
+        for block in blocks:
+            self._dtypes.add(native_dtype(block))
+            yield block
 
     def watch(self, block: NDArray[Any]) -> None:
         """Take note of (n, M) rows: numbers, or −∞."""
@@ -67,9 +74,10 @@ class Inspection:
         with np.errstate(over="ignore"):
             self._row_energies.append(np.einsum("ij,ij->i", rows, rows))
             self._column_energies = self._column_energies + np.einsum("ij,ij->j", rows, rows)
-        taken = self._random.random(len(rows)) < self._share
-        columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
-        self._sample.append(rows[np.ix_(taken, columns)])
+        if sum(map(len, self._sample)) < 2 * ROWS:
+            taken = self._random.random(len(rows)) < self._share
+            columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
+            self._sample.append(rows[np.ix_(taken, columns)])
 
     @property
     def exponent(self) -> int:

@@ -95,7 +95,12 @@ def test_strict_exits_with_three_only_when_indeterminate(world: Path, bottleneck
 
 def test_kld_is_exact_and_sampled(world: Path, bottleneck: Bottleneck) -> None:
     exact = _json(bottleneck("kld", "demo/runs/mos", "--json", "-"))
-    assert exact.keys() == {"source", "contexts", "vocab", "pairs", "kld", "standard_error", "seconds", "version"}
+    promised = {"source", "contexts", "vocab", "pairs", "kld", "standard_error", "seconds", "version"}
+    assert exact.keys() == promised | {"roundoff", "largest_log_sum", "eps"}
+    assert 0 < exact["roundoff"] < 1e-4  # type: ignore[operator]
+    assert 0 <= exact["largest_log_sum"] < 1e-4  # type: ignore[operator]
+    assert exact["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
+    assert "(roundoff of float32) nats (all pairs)" in bottleneck("kld", "demo/runs/mos").stdout
     sampled = _json(bottleneck("kld", "demo/runs/mos", "--pairs", "4000", "--json", "-"))
     assert abs(sampled["kld"] - exact["kld"]) < 5 * sampled["standard_error"]  # type: ignore[operator]
     again = _json(bottleneck("kld", "demo/runs/mos", "--pairs", "4000", "--json", "-"))

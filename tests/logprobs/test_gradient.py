@@ -26,8 +26,8 @@ def whole_gradient(source: Source) -> NDArray[np.float64]:
 
 
 def through(G: NDArray[np.float64], J: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Project rows onto the columns of J, by its singular vectors."""
-    U, values, _ = np.linalg.svd(J, full_matrices=False)
+    """Project rows onto the columns of J less their means, by its singular vectors."""
+    U, values, _ = np.linalg.svd(J - J.mean(0), full_matrices=False)
     return np.asarray(G @ U[:, values > 1e-6 * values[0]])
 
 
@@ -103,7 +103,40 @@ def test_a_basis_of_the_columns(rank: int) -> None:
     basis = orthonormal_basis(weight)
     assert basis.shape == (50, rank)
     torch.testing.assert_close(basis.T @ basis, torch.eye(rank, dtype=torch.float64), atol=1e-10, rtol=0)
-    torch.testing.assert_close(basis @ (basis.T @ weight), weight, atol=1e-10, rtol=0)
+    centred = weight - weight.mean(0)
+    torch.testing.assert_close(basis @ (basis.T @ weight), centred, atol=1e-10, rtol=0)
+    torch.testing.assert_close(basis.sum(0), torch.zeros(rank, dtype=torch.float64), atol=1e-10, rtol=0)
+
+
+def test_a_constant_column_is_no_direction() -> None:
+    """It adds one number to all logits of a context."""
+    generator = torch.Generator().manual_seed(1)
+    for dtype in (torch.float32, torch.float64):
+        weight = torch.randn(50, 6, generator=generator, dtype=dtype)
+        weight[:, 2] = 7.3
+        assert orthonormal_basis(weight).shape == (50, 5)
+    assert orthonormal_basis(torch.ones(50, 1)).shape == (50, 0)
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc"])
+@pytest.mark.parametrize("size", [5, 7, 9], ids=["smaller", "equal", "larger"])
+def test_both_ways_are_one(train: Callable[..., Path], tmp_path: Path, head: str, size: int) -> None:
+    """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
+    source = RunSource(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=60)
+    function = source.head()
+    assert function.weight is not None
+    by_weight = gradient(source, sample=60)
+    source.head = lambda: function._replace(weight=None)  # type: ignore[method-assign]
+    by_jacobian = gradient(source, sample=60)
+    assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
+    assert by_weight.directions == by_jacobian.directions == min(size, 7)
+    assert by_weight.kept == pytest.approx(by_jacobian.kept, rel=1e-6)
+    _, hidden = next(function.hidden(60, lambda start: True))
+    G, squares = whole_gradient(source), 0.0
+    for row in range(60):
+        J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])
+        squares += float((through(G[row : row + 1], J.numpy()) ** 2).sum())
+    assert by_weight.kept == pytest.approx(np.sqrt(squares) / np.linalg.norm(G), rel=1e-6)
 
 
 def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:
@@ -122,4 +155,7 @@ def test_the_report_reads(runs: dict[str, Path]) -> None:
     found = gradient(RunSource(runs["mos"]), sample=5)
     assert "% of the gradient's norm gets through" in str(found)
     assert "5 of " in str(found)
+    assert "onto the columns of ∂ log P / ∂h at each context's hidden state h, less their means: 7 dir" in str(found)
+    by_weight = str(gradient(RunSource(runs["softmax"])))
+    assert "onto the columns of W, less their means: 5 directions" in by_weight
     assert found.to_dict()["bands"]

@@ -353,6 +353,34 @@ def test_kld_of_a_source(log_probs: Make) -> None:
         kld(matrix + 7, kind="matrix")
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("contexts", [None, 11])
+def test_kld_of_logits_knows_their_roundoff(log_probs: Make, dtype: torch.dtype, contexts: int | None) -> None:
+    """Logits around 100 are rounded by far more than the log-probabilities that they become would be."""
+    logits = torch.from_numpy(log_probs(15, 6) + 100).to(dtype)
+    true = torch.log_softmax(logits[:contexts].double(), 1).numpy()
+    found = kld(logits, kind="logits", contexts=contexts)
+    assert found.kld == pytest.approx(sum((np.exp(p) * (p - q)).sum() for p in true for q in true) / len(true) ** 2)
+    assert (found.eps.dtype, found.largest_log_sum) == (str(dtype).removeprefix("torch."), None)
+    assert found.contexts == len(true)
+    entries = 100 * torch.finfo(dtype).eps / 2
+    assert entries < found.roundoff < 10 * entries
+
+
+def test_kld_of_log_probs_in_bfloat16(log_probs: Make, tmp_path: Path) -> None:
+    """Sums that are off by 0.4 nats made 1.35 of 0.90."""
+    matrix = torch.from_numpy(log_probs(15, 6) + 0.4).to(torch.bfloat16)
+    save_file({"log_probs": matrix}, tmp_path / "b.safetensors")
+    true = torch.log_softmax(matrix.double(), 1).numpy()
+    found = kld(tmp_path / "b.safetensors")
+    assert found.kld == pytest.approx(sum((np.exp(p) * (p - q)).sum() for p in true for q in true) / 15**2, rel=1e-6)
+    assert (found.eps.dtype, found.eps.assumed) == ("bfloat16", True)
+    assert found.largest_log_sum == pytest.approx(0.4, abs=0.05)
+    assert 1e-3 < found.roundoff < 0.1
+    with pytest.raises(MatrixError, match=r"sum is 0\.7"):
+        kld(matrix.double() + 0.3)
+
+
 def test_probabilities_are_named_as_such(log_probs: Make) -> None:
     with pytest.raises(MatrixError, match="holds probabilities, not their logarithms"):
         rank(np.exp(log_probs()))

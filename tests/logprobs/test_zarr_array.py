@@ -90,6 +90,73 @@ def test_a_chunk_that_was_never_written_is_no_number(log_probs: Make, tmp_path: 
         rank("memory://torn.zarr")
 
 
+LAYOUTS = {
+    "format 2": {"chunks": (4, 8), "zarr_format": 2},
+    "format 2 without a fill value": {"chunks": (4, 8), "zarr_format": 2, "fill_value": None},
+    "format 3": {"chunks": (4, 8), "fill_value": 9},
+    "format 3 in columns": {"chunks": (20, 2)},
+    "shards": {"chunks": (2, 8), "shards": (4, 8)},
+    "chunks of a shard": {"chunks": (4, 8), "shards": (20, 8)},
+    "uncompressed": {"chunks": (4, 8), "compressors": None},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f8", "int8", "uint16"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_missing_chunk_is_refused(layout: str, dtype: str, tmp_path: Path) -> None:
+    """It would be read as the fill value: as zeros, for most."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(20, 8), dtype=dtype, **{"fill_value": 0, **LAYOUTS[layout]})
+    matrix = np.random.default_rng(0).integers(1, 4, (20, 8)).astype(dtype)
+    by_columns = layout == "format 3 in columns"
+    for written in (np.s_[:, :4], np.s_[:, 6:]) if by_columns else (np.s_[:8], np.s_[12:]):
+        array[written] = matrix[written]
+    url = f"memory://missing-{tmp_path.name}.zarr"
+    upload(tmp_path / "a.zarr", url)
+    sentence = f"has no chunk for row {0 if by_columns else 8}, column {4 if by_columns else 0}: .*write_empty_chunks"
+    for source in (tmp_path / "a.zarr", array, url):
+        with pytest.raises(SourceError, match=sentence) as raised:
+            rank(source, kind="matrix")
+        assert "\n" not in str(raised.value)
+    array[:] = matrix
+    assert rank(array, kind="matrix").rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
+
+
+def test_a_missing_chunk_of_a_zip_file_is_refused(log_probs: Make, tmp_path: Path) -> None:
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
+        array = zarr.create_array(store, shape=(20, 8), chunks=(4, 8), dtype="float64", fill_value=0)
+        array[:8] = log_probs()[:8]
+    missing = pytest.raises(SourceError, match="has no chunk for row 8, column 0")
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as store, missing:
+        rank(zarr.open_array(store, mode="r"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_chunks_of_the_fill_value_are_measured_when_they_were_written(layout: str, tmp_path: Path) -> None:
+    settings = {"fill_value": 0, **LAYOUTS[layout], "config": {"write_empty_chunks": True}}
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(20, 8), dtype="float32", **settings)
+    matrix = np.zeros((20, 8), dtype="float32")
+    matrix[:3, :3] = np.eye(3)
+    array[:] = matrix
+    assert rank(tmp_path / "a.zarr", kind="matrix").rank.value == 3
+
+
+def test_numbers_that_mark_missing_chunks_are_measured(tmp_path: Path) -> None:
+    """NaN that was written is named as such, and the largest integer is a number."""
+    zarr.save_array(tmp_path / "a.zarr", np.full((4, 4), 127, dtype="int8"))
+    assert rank(tmp_path / "a.zarr", kind="matrix").rank.value == 1
+    zarr.save_array(tmp_path / "b.zarr", np.diag([1.0, np.nan, 1.0]))
+    with pytest.raises(MatrixError, match="holds nan at row 1, column 1"):
+        rank(tmp_path / "b.zarr", kind="matrix")
+
+
+def test_a_damaged_chunk(log_probs: Make, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=log_probs(), chunks=(4, 8))
+    (tmp_path / "a.zarr" / "c" / "2" / "0").write_bytes(b"no chunk")
+    with pytest.raises(SourceError, match=r"a\.zarr cannot be read: .*; copy the array again") as raised:
+        rank(tmp_path / "a.zarr")
+    assert "\n" not in str(raised.value)
+
+
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
     with pytest.raises(StoreError, match="is a group that 'bottleneck dump' did not write"):

@@ -23,7 +23,7 @@ from softmax_bottleneck.spectrum import (
     measure,
     singular_values,
 )
-from softmax_bottleneck.spectrum.compute import as_array, checked
+from softmax_bottleneck.spectrum.blocks import as_array, checked
 
 FLOAT32 = 2.0**-23
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from softmax_bottleneck.spectrum import EPS, Inspection, Precision, numerical_rank, precision, singular_values
-from softmax_bottleneck.spectrum.compute import as_array, native_dtype
+from softmax_bottleneck.spectrum.blocks import as_array, native_dtype
 
 NOISE = np.random.default_rng(0).standard_normal((40, 9))
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from softmax_bottleneck import rank
+from softmax_bottleneck import pairwise_kld, rank
 from softmax_bottleneck.spectrum import RankEstimate, RankReport, find_rounding
 
 TYPES = {
@@ -197,3 +197,14 @@ def test_a_store_keeps_what_was_seen(tmp_path: Any) -> None:
         stored = rank(dump(open_source(given, kind=kind), tmp_path / f"{kind}.zarr"))
         assert stored.eps == direct.eps
         assert (stored.rank, stored.rank_centered) == (direct.rank, direct.rank_centered)
+
+
+def test_the_divergence_of_rounded_logits_knows_their_roundoff() -> None:
+    exact = logits(60, 200, 10)
+    rounded = exact.bfloat16().float().log_softmax(-1)
+    expected = pairwise_kld(exact.log_softmax(-1))
+    for pairs in ("all", 500):
+        found, truth = pairwise_kld(rounded, pairs=pairs), pairwise_kld(exact.log_softmax(-1), pairs=pairs)
+        assert abs(found.kld - truth.kld) < found.roundoff
+        assert 1e-3 < found.roundoff < 1.0
+    assert expected.roundoff < 1e-9

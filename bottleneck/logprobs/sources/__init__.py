@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import zarr
+
 from ...checkpoint import Run, is_run
 from ...errors import ConfigurationError, RunError, SourceError
 from ..base import Source
@@ -21,7 +23,7 @@ from .matrix import MatrixSource, from_blocks, open_matrix
 from .ngram import NGramSource, is_ngram
 from .run import RunSource
 from .store import StoreSource
-from .zarr_array import is_plain_array, is_url, open_zarr
+from .zarr_array import from_array, is_plain_array, is_url, open_zarr
 
 _TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
 
@@ -68,6 +70,8 @@ def open_source(
         opened = _open_path(str(source), kind, hugging_face, **options)
     elif isinstance(source, Run):
         opened = RunSource(source, data=data, split=split, contexts=contexts, dtype=dtype, device=device)
+    elif isinstance(source, zarr.Array):
+        opened = from_array(source, kind=kind, path=str(source.store_path))
     elif hasattr(source, "shape"):
         opened = MatrixSource(source, kind=kind)
     elif callable(source) or isinstance(source, Adapter):

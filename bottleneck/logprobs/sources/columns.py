@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import MatrixError
 from ...progress import SILENT, Progress
 from ...spectrum import Precision
-from ...spectrum.compute import checked
+from ...spectrum.blocks import checked
 from ..base import Block, FactorRows, Source
 
 

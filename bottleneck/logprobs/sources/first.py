@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import final
+from typing import Any, final
+
+from numpy.typing import NDArray
 
 from ...errors import SourceError
 from ...spectrum import Precision
@@ -56,6 +58,15 @@ class FirstContexts(Source):
     def rows_at_once(self) -> int:
         """Return what suits the whole."""
         return min(self.shape[0], self._source.rows_at_once())
+
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield the first rows of the whole's entries."""
+        start = 0
+        for rows in self._source.entries():
+            yield rows[: self.shape[0] - start]
+            start += len(rows)
+            if start >= self.shape[0]:
+                return
 
     def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
         """Yield the rows in order; see `Source.blocks`."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigurationError, MatrixError, SourceError
 from ...spectrum import Inspection
-from ...spectrum.compute import as_array, native_dtype
+from ...spectrum.blocks import as_array, native_dtype
 from .matrix import MatrixSource
 
 

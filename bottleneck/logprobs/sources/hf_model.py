@@ -11,11 +11,13 @@ from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ...errors import SourceError
 from ...full_precision import full_precision
+from . import hf_folder
 from .hf_folder import import_transformers
 
 BODY_DTYPES = {
@@ -24,6 +26,8 @@ BODY_DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
+"""Types of weights, as safetensors and torch name them, that are the numbers themselves; others need a scale."""
 PROBED = 100.0
 """The largest logit put behind the output layer: beyond the soft caps in use, and float32 shows larger ones too."""
 LEAST_PRODUCT = 1e-30
@@ -66,10 +70,11 @@ def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool)
     """Return the model in evaluation mode.
 
     Raises:
-        SourceError: when a weight is missing, of another shape than the configuration says, or unreadable.
+        SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
     """
     with quiet() as transformers:
         try:
+            _check_types(path, pickled=pickled)
             model, info = transformers.AutoModelForCausalLM.from_pretrained(
                 path,
                 dtype=dtype,
@@ -91,6 +96,42 @@ def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool)
                 "it; download the model again"
             )
     return model.to(device).eval()
+
+
+def _check_types(path: Path, *, pickled: bool) -> None:
+    """Refuse weights that transformers would take for floating-point numbers and that are none."""
+    others = {name: dtype for name, dtype in _stored_types(path, pickled=pickled) if dtype not in FLOATING}
+    if not others or _is_quantized(path):
+        return
+    parameters = ["." + name for name, _ in skeleton(path).named_parameters()]
+    for name in sorted(others):
+        # The file's names may lack the prefix of the model's; and older files hold masks, which are no parameters.
+        if name.endswith(".weight") or any(own.endswith("." + name) for own in parameters):
+            raise SourceError(
+                f"the weights of {path} hold {name} as {others[name]}, which is no weight without its scale, and its "
+                "config.json names no quantization that transformers knows: give the model in bfloat16, float16 or "
+                "float32"
+            )
+
+
+def _stored_types(path: Path, *, pickled: bool) -> Iterator[tuple[str, str]]:
+    """Yield the name and type of each tensor in the files of a model's weights."""
+    for file in hf_folder.weight_files(path, allow_pickle=pickled):
+        if pickled:
+            weights = torch.load(file, weights_only=True, map_location="meta")
+            yield from ((name, str(tensor.dtype)) for name, tensor in weights.items() if isinstance(tensor, Tensor))
+            continue
+        with safe_open(file, framework="pt") as tensors:
+            yield from ((name, tensors.get_slice(name).get_dtype()) for name in sorted(tensors.keys()))
+
+
+def _is_quantized(path: Path) -> bool:
+    """Return whether transformers will make numbers of a model's quantized weights."""
+    from transformers.quantizers.auto import AutoHfQuantizer
+
+    config = hf_folder.read_config(path)
+    quantization = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
+    return bool(quantization and AutoHfQuantizer.supports_quant_method(quantization))
 
 
 def output_layer(model: nn.Module, path: Path) -> nn.Linear:

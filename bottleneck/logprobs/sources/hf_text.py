@@ -144,9 +144,17 @@ class Tokenizer:
         """Return the ids of a text, int64 (N,), without special tokens.
 
         Raises:
-            SourceError: when one is outside the model's vocabulary.
+            SourceError: when one is outside the model's vocabulary, or the text's words all become the same one.
         """
-        return self._checked(self._ids(text, special=False), vocab_size)
+        ids = self._checked(self._ids(text, special=False), vocab_size)
+        different = ids.unique().tolist()
+        if len(different) < 2 and (len(ids) > 1 or len(text.split()) > 1):
+            made = "".join(f", {self._tokenizer.convert_ids_to_tokens(one)!r} ({one})" for one in different)
+            raise SourceError(
+                f"the tokenizer of {self._path} makes {'one' if made else 'no'} token of the whole text{made}: put the "
+                "model's own tokenizer beside it, or give another text"
+            )
+        return ids
 
     def _ids(self, text: str, *, special: bool) -> list[int]:
         with quiet():
@@ -204,13 +212,14 @@ class Tokenizer:
         return found if isinstance(found, dict) else {}
 
     def _checked(self, found: list[int], vocab_size: int) -> Tensor:
-        ids = torch.tensor(found, dtype=torch.int64)
-        if ids.numel() and int(ids.max()) >= vocab_size:
+        # Tokenizers written in Python give any number, or none for what they do not know.
+        outside = [token for token in found if token is None or not 0 <= token < vocab_size]
+        if outside:
             raise SourceError(
-                f"the tokenizer of {self._path} makes the token {int(ids.max())}, and the model has {vocab_size:,}, "
+                f"the tokenizer of {self._path} makes the token {outside[0]}, and the model has {vocab_size:,}, "
                 "numbered from 0: put the model's own tokenizer beside it"
             )
-        return ids
+        return torch.tensor(found, dtype=torch.int64)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token as text."""

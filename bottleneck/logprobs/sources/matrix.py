@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from ...errors import MatrixError, SourceError
 from ...spectrum import Inspection, Precision
-from ...spectrum.compute import as_array, check_shape, checked, native_dtype
+from ...spectrum.blocks import as_array, check_shape, checked, native_dtype
 from ...spectrum.inspection import MASK
 from ..base import UNKNOWN, Block, Source
 
@@ -127,6 +127,10 @@ class MatrixSource(Source):
             )
         return masked
 
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield logits as they were given, other rows as `blocks` does."""
+        return self._raw(self.rows_at_once()) if self._kind == "logits" else super().entries()
+
     def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
         pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
         return checked(pieces, what=self._path, minus_inf=self.passes_minus_inf)
@@ -165,17 +169,10 @@ def open_matrix(path: Path, *, tensor: str | None, kind: str) -> MatrixSource:
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
-    dtypes: set[str] = set()
-
-    def noted() -> Iterator[Any]:
-        for rows in blocks:
-            dtypes.add(native_dtype(rows))
-            yield rows
-
+    pieces, inspection = [], Inspection(None, language=kind != "matrix")
     passing = isinstance(blocks, Iterator)  # its maker may use their memory again
-    pieces = [np.array(rows) if passing else rows for rows in checked(noted())]
-    inspection = Inspection(sum(map(len, pieces)), dtypes=dtypes, language=kind != "matrix")
-    for rows in pieces:
+    for rows in checked(inspection.noting(blocks)):
+        pieces.append(np.array(rows) if passing else rows)
         inspection.watch(rows)
     return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", inspection=inspection)
 

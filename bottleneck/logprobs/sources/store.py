@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import StoreError
 from ...spectrum import Precision
-from ...spectrum.compute import checked
+from ...spectrum.blocks import checked
 from .. import store
 from ..base import Block, Bound, Source
 

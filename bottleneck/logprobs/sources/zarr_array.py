@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from ...errors import SourceError, StoreError
 from ...spectrum import Precision
@@ -38,6 +40,8 @@ def is_plain_array(path: Path) -> bool:
 def open_zarr(name: str, *, kind: str) -> MatrixSource:
     """Open a two-dimensional array, or the rows of a dumped store; its chunks are read when they are asked for.
 
+    A chunk that was never written would be read as the fill value, often zero: it is refused when its rows are read.
+
     A store behind a URL is read as the matrix it holds, with its recorded precision, bound and targets; chunks that
     were never written are NaN and refused, but their checksums are checked only on a local disk.
 
@@ -60,7 +64,57 @@ def open_zarr(name: str, *, kind: str) -> MatrixSource:
             return _store(name, node, checked_attributes(attributes, name))
         except (KeyError, TypeError) as error:
             raise StoreError(f"the store {name} is damaged ({error!r}): dump into another one") from error
-    return MatrixSource(node, kind=kind, path=name)
+    return from_array(node, kind=kind, path=name)
+
+
+def from_array(array: zarr.Array[Any], *, kind: str, path: str) -> MatrixSource:
+    """Return the rows of a Zarr array.
+
+    Raises:
+        SourceError: for a chunk that was never written; when its rows are read.
+    """
+    return MatrixSource(_WrittenRows(array, path), kind=kind, path=path)
+
+
+@final
+class _WrittenRows:
+    """Rows of an array, read when they are asked for, none of them from a chunk that was never written.
+
+    The array is read with NaN, or the largest integer, as its fill value. Where that is found it is read with 0
+    instead: a number that was written stays. So each store, each format and the chunks of a shard are checked alike.
+    """
+
+    def __init__(self, array: Any, path: str) -> None:
+        self.shape, self._array, self._path = array.shape, array, path
+
+    def __getitem__(self, rows: slice) -> Any:
+        kind = self._array.dtype.kind
+        own_mark = kind == "f" and self._array.fill_value is not None and np.isnan(self._array.fill_value)
+        if kind not in "fiub" or own_mark:
+            return self._read(rows, self._array.fill_value)
+        mark = np.nan if kind == "f" else True if kind == "b" else np.iinfo(self._array.dtype).max
+        values = self._read(rows, mark)
+        marked = np.isnan(values) if kind == "f" else values == mark
+        if marked.any():
+            missing = np.argwhere(marked & (self._read(rows, 0) == 0))
+            if len(missing):
+                row, column = missing[0]
+                raise SourceError(
+                    f"{self._path} has no chunk for row {row + (rows.start or 0)}, column {column}: write the whole "
+                    "array, and if its chunks of nothing but the fill value were left out, write them with "
+                    "zarr.config.set({'array.write_empty_chunks': True})"
+                )
+        return values
+
+    def _read(self, rows: slice, fill_value: Any) -> NDArray[Any]:
+        """Return some rows, with this number where there is no chunk."""
+        metadata = replace(self._array.metadata, fill_value=fill_value)
+        array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path, self._array.async_array.config))
+        try:
+            return np.asarray(array[rows])
+        except Exception as error:  # each codec and file system has errors of its own
+            reason = (str(error).strip().splitlines() or [repr(error)])[0]
+            raise SourceError(f"{self._path} cannot be read: {reason}; copy the array again") from error
 
 
 def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
@@ -68,7 +122,9 @@ def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> Matri
     if not is_as_written(group[LOG_PROBS], attributes):
         raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
     kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"
-    source = MatrixSource(group[LOG_PROBS], kind=kind, path=name, made_in=Precision.read(attributes["eps"]))
+    source = MatrixSource(
+        _WrittenRows(group[LOG_PROBS], name), kind=kind, path=name, made_in=Precision.read(attributes["eps"])
+    )
     source.bound, source.embedding_size = Bound(**attributes["bound"]), attributes["embedding_size"]
     source.description = {**attributes["source"], **{"path": name, "kind": kind}}
     source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)

@@ -144,6 +144,71 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+def write_numbers(folder: Path, dtype: torch.dtype, *names: str) -> None:
+    """Store some tensors, or all of them, as another type."""
+    tensors = load_file(folder / "model.safetensors")
+    stored = {name: (50 * t).to(dtype) if name in (names or tensors) else t for name, t in tensors.items()}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_slow_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
+    """A tokenizer in Python, whose ids are whatever its vocabulary says."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "CTRLTokenizer"}')
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+
+
+def write_words(folder: Path, vocabulary: dict[str, int]) -> None:
+    """A tokenizer with other words in its vocabulary."""
+    file = folder / "tokenizer.json"
+    whole = json.loads(file.read_text())
+    whole["model"]["vocab"] = vocabulary
+    file.write_text(json.dumps(whole))
+
+
+OUTPUT, INNER = "transformer.wte.weight", "transformer.h.0.mlp.c_fc.bias"
+SPOILT |= {
+    f"weights in {dtype}": (
+        lambda f, dtype=dtype: write_numbers(f, getattr(torch, dtype)),
+        rf"weights of .* hold \S+ as {kind}, .* and its config.json names no quantization that transformers knows",
+    )
+    for dtype, kind in {"int8": "I8", "uint8": "U8", "int64": "I64", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3"}.items()
+}
+SPOILT |= {
+    "one weight in int8": (lambda f: write_numbers(f, torch.int8, OUTPUT), f"hold {OUTPUT} as I8"),
+    "one bias in int8": (lambda f: write_numbers(f, torch.int8, INNER), f"hold {INNER} as I8"),
+    "int8 in a shard": (lambda f: (write_numbers(f, torch.int8, INNER), shard(f)), f"hold {INNER} as I8"),
+    "int8 of an unknown quantization": (
+        lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
+        r"hold \S+ as I8",
+    ),
+    "negative tokens": (
+        lambda f: write_slow_tokenizer(f, {"w@@": -2, "1": 1, "<unk>": 2}),
+        "makes the token -2, and the model has 60, numbered from 0: put the model's own tokenizer beside it",
+    ),
+    "tokens without a number": (
+        lambda f: write_slow_tokenizer(f, {"w@@": 0}),
+        "makes the token None, and the model has 60, numbered from 0",
+    ),
+    "a tokenizer that knows no word": (
+        lambda f: write_words(f, {"word": 0, "<unk>": 1}),
+        r"makes one token of the whole text, '<unk>' \(1\): put the model's own tokenizer beside it, or give",
+    ),
+    "a tokenizer that makes nothing": (
+        lambda f: (f / "tokenizer.json").write_text(
+            json.dumps(
+                {
+                    **json.loads((f / "tokenizer.json").read_text()),
+                    "model": {"type": "BPE", "vocab": {"x": 0}, "merges": []},
+                }
+            )
+        ),
+        "makes no token of the whole text: put the model's own tokenizer beside it, or give another text",
+    ),
+}
+
+
 def save_smaller(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     small = {name: (t[:30].clone() if t.shape[0] == 60 else t) for name, t in tensors.items()}
@@ -158,6 +223,28 @@ def test_spoilt_folders(folder: Path, open_model: Open, name: str) -> None:
     with pytest.raises(SourceError, match=sentence) as raised:
         rank(open_model(folder))
     assert "\n" not in str(raised.value)
+
+
+def test_integers_in_pickles(folder: Path, open_model: Open) -> None:
+    write_numbers(folder, torch.int8, OUTPUT)
+    pickle_weights(folder)
+    with pytest.raises(SourceError, match=f"hold {OUTPUT} as torch.int8"):
+        rank(open_model(folder, allow_pickle=True))
+
+
+def test_integers_that_are_no_weights(folder: Path, open_model: Open) -> None:
+    """Older GPT-2 files hold their causal masks."""
+    whole = rank(open_model(folder)).spectrum.values
+    tensors = load_file(folder / "model.safetensors")
+    tensors["transformer.h.0.attn.bias"] = torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert (rank(open_model(folder)).spectrum.values == whole).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_weights_of_other_floating_types(folder: Path, open_model: Open, dtype: torch.dtype) -> None:
+    write_numbers(folder, dtype)
+    assert rank(open_model(folder)).bound["raw"] == 9
 
 
 def test_shards_and_allowed_pickles_are_the_same_model(folder: Path, open_model: Open, tmp_path: Path) -> None:
