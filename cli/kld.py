@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -82,7 +81,7 @@ def command(
         "standard_error": found.standard_error,
         "roundoff": found.roundoff,
         "largest_log_sum": found.largest_log_sum,
-        "eps": asdict(found.eps),
+        "eps": found.eps.to_dict(),
         "seconds": round(time.monotonic() - started, 3),
         "version": __version__,
     }

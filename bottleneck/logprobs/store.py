@@ -198,7 +198,7 @@ def _attributes(source: Source) -> dict[str, Any]:
         "vocab": source.shape[1],
         "chunk_rows": source.rows_at_once(),
         "dtype": source.dtype,
-        "eps": asdict(source.precision),
+        "eps": source.precision.to_dict(),
         "bound": asdict(source.bound),
         "embedding_size": source.embedding_size,
         "version": __version__,

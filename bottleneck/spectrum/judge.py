@@ -75,15 +75,20 @@ def _rank(
     rounding, residual = eps.rounding, spectrum.residual
     noise = 0.0 if rounding is None else rounding.noise((T, M))
     rank = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=noise, residual=residual)
+    full = min(T, M if norm is None else M - 1)
+    values = values[:full]  # centring leaves one zero, which is no drop
+    rank = replace(rank, high=min(rank.high, max(full, rank.low)))
     if rounding is not None and not rank.determinate:
         rank = replace(rank, doubt=str(rounding))
-    if sources and 10 * EPS["float64"] * max(sources) < values[0] <= rank.tolerance:
+    if sources and values.size and 10 * EPS["float64"] * max(sources) < values[0] <= rank.tolerance:
         drowned = "the entries' roundoff may be larger than every singular value"
-        rank = replace(rank, high=values.size, determinate=False, doubt=drowned)
-    if not eps.assumed or residual:
+        rank = replace(rank, high=full, determinate=False, doubt=drowned)
+    if not eps.assumed or residual or not values.size:
         return rank
     stored = eps.value / math.sqrt(12) * max([_norm(values), *sources]) * (1 / math.sqrt(T) + 1 / math.sqrt(M))
-    return _with_drops(rank, values[values > max(error, EPS["float64"] * float(values[0]))], stored)
+    least = max(error, EPS["float64"] * float(values[0]))
+    known = values[values > least]
+    return _with_drops(rank, known if known.size == values.size else np.append(known, least), stored)
 
 
 def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float) -> RankEstimate:
@@ -91,7 +96,7 @@ def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float) 
 
     Args:
         rank: by the tolerance.
-        values: singular values that stand above the method's error.
+        values: singular values that stand above the method's error, and that error where there are more.
         stored: expected norm of what rounding the entries to their type adds; drops below it are of noise.
     """
     if values.size < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import ConfigurationError
@@ -18,6 +18,9 @@ EPS: dict[str, float] = {
     "float8_e5m2": 2.0**-2,
 }
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
+
+
+OPTIONAL = ("rounding", "size")
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,13 @@ class Precision:
     """Root mean square of the numbers that were rounded, where they are not the matrix's own but what it was made
     from: logits before their normalization."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; ``rounding`` and ``size`` only where there is one."""
+        return {key: value for key, value in asdict(self).items() if key not in OPTIONAL or value is not None}
+
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Precision:
-        """Return what `dataclasses.asdict` made of one.
+        """Return what `to_dict` made of one.
 
         Raises:
             TypeError: for another record.

@@ -71,7 +71,7 @@ class RankReport:
             "vocab": shape[1],
             "embedding_size": self.embedding_size,
             "bound": dict(self.bound),
-            "eps": asdict(self.eps),
+            "eps": self.eps.to_dict(),
             "method": self.spectrum.method,
             "method_why": self.why,
             "rule": self.rule,

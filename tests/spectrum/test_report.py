@@ -19,7 +19,7 @@ KEYS = {  # the contract, and at the end of a part what extends it
     "": "source contexts vocab embedding_size bound eps method method_why rule rank rank_centered rank_by_rule "
     "effective_rank entropy_rank stable_rank certificate seconds peak_memory_bytes version",
     "bound": "raw centered why",
-    "eps": "value dtype assumed rounding size",
+    "eps": "value dtype assumed",
     "rank": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
     "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
     "rank_by_rule": "press numpy gap",
@@ -79,13 +79,7 @@ def test_the_numbers_in_it() -> None:
     assert found["rank_by_rule"] == {"press": 5, "numpy": 5, "gap": 5}
     assert found["effective_rank"]["1e-4"] == effective_rank(values, epsilon=1e-4)
     assert found["stable_rank"] == pytest.approx(np.linalg.norm(matrix) ** 2 / values[0] ** 2)
-    assert found["eps"] == {
-        "value": 2.0**-23,
-        "dtype": "float32",
-        "assumed": False,
-        "rounding": None,
-        "size": None,
-    }
+    assert found["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
     error = of.spectrum.frobenius_relative_error
     expected = {
         "frobenius_relative_error": error,

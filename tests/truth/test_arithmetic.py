@@ -45,6 +45,7 @@ def test_large_means_cost_the_centred_rank_nothing(method: str, rows: int, colum
     assert_true(report.rank_centered, d)
     assert report.rank_centered.value == d
     assert_true(report.rank, d + 1)
+    assert report.rank.low == report.rank.value == d + 1  # the means' own drop tells nothing beside that to zero
 
 
 @settings(max_examples=40, deadline=None)

@@ -18,6 +18,7 @@ from ...errors import MatrixError
 from ...files import sha256_bytes, sha256_file
 from ...full_precision import full_precision
 from ...spectrum import EPS, Precision, precision
+from ...spectrum.inspection import MASK
 from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work, sentence_around
 from . import hf_folder, hf_model
 from .hf_head import FinalNorm, OutputLayer, bound_of, log_partition, soft_cap_of
@@ -98,6 +99,8 @@ class HuggingFaceSource(Source):
         """The output layer, of the tokens that are columns."""
         layer = self._model.layer
         bias = None if layer.bias is None else layer.bias[: self._columns]
+        if bias is not None:  # a token may be masked by a large number instead of −∞
+            bias = bias.where(bias * layer.scale >= MASK + bias.max() * layer.scale, -torch.inf)
         return replace(layer, weight=layer.weight[: self._columns], bias=bias)
 
     @property
