@@ -7,7 +7,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -141,12 +141,10 @@ class _Random(Source):
     def precision(self) -> Precision:
         return precision("float32")
 
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        at_once = rows or self.rows_at_once()
-        for start in range(0, self.shape[0], at_once):
-            if wanted(start):
-                shape = (min(at_once, self.shape[0] - start), self.shape[1])
-                yield Block(start, np.random.default_rng(start).standard_normal(shape, dtype=np.float32))
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        for rows in self.ranges() if ranges is None else ranges:
+            shape = (len(rows), self.shape[1])
+            yield Block(rows.start, np.random.default_rng(rows.start).standard_normal(shape, dtype=np.float32))
 
 
 def _case(name: str, T: int, M: int, device: str, store: str) -> Callable[[], Any]:

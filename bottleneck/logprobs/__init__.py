@@ -1,6 +1,6 @@
 """From a model or a file to the matrix of log-probabilities, and the measurements on it."""
 
-from .base import Block, Bound, FactorRows, HeadFunction, Source
+from .base import Block, Bound, FactorRows, Source
 from .comparison import Comparison, compare
 from .cost import CostEstimate, estimate_cost
 from .head_gradient import GradientReport, gradient
@@ -17,7 +17,6 @@ __all__ = [
     "CostEstimate",
     "FactorRows",
     "GradientReport",
-    "HeadFunction",
     "HiddenSizeEstimate",
     "HuggingFaceOptions",
     "Source",

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..spectrum import Precision
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from .text import Text
 
 BLOCK_BYTES = 16 << 20
 """One block of rows: it stays in the last-level cache of most machines, and its overhead is nothing."""
@@ -43,21 +41,10 @@ UNKNOWN = Bound(None, None, "nothing is known of what made the matrix")
 class FactorRows(NamedTuple):
     """A = X Yᵀ, with the rows of X in blocks."""
 
-    left: Callable[[Callable[[int], bool]], Iterator[NDArray[np.float64]]]
-    """Takes which blocks are wanted, by their first row, and yields (n, r) blocks."""
+    left: Callable[[Iterable[range]], Iterator[NDArray[np.float64]]]
+    """Takes ascending ranges of rows and yields an (n, r) block for each."""
     right: NDArray[np.float64]
     """Y, (M, r)."""
-
-
-class HeadFunction(NamedTuple):
-    """A model's output layer and what it is given."""
-
-    log_prob: Callable[[Tensor], Tensor]
-    """Maps hidden states (n, hidden_size) to log P (n, M), differentiably."""
-    hidden: Callable[[int, Callable[[int], bool]], Iterator[tuple[int, Tensor]]]
-    """Takes how many rows at once and which blocks are wanted, by their first row; yields first row and H of each."""
-    weight: Tensor | None
-    """W, (M, d), when the logits are linear in d context directions."""
 
 
 class Work(NamedTuple):
@@ -84,8 +71,8 @@ class Source(ABC):
     """``"float32"`` or ``"float64"``, the type of the blocks."""
     targets: NDArray[np.int64] | None
     """(T,), the token that came after each context, where it is known."""
-    passes_minus_inf: bool = False
-    """Whether −∞ is passed on, not refused: for a reader that drops such columns."""
+    text: Text | None = None
+    """What the rows predict, where it is known."""
     identity: Mapping[str, str]
     """Hashes of all that decides the numbers: an interrupted dump continues only where they agree."""
 
@@ -105,11 +92,17 @@ class Source(ABC):
         return ""
 
     @abstractmethod
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield the rows in order, ``rows`` at once (by default about `BLOCK_BYTES`), the last block shorter.
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows of ascending ranges, a block for each; by default all rows in `ranges`.
 
-        A block whose first row is not ``wanted`` is left out, and as little as possible is computed for it.
+        Numbers may be −∞, and nothing else that is not finite. Of what lies between the ranges as little as possible
+        is computed.
         """
+
+    def ranges(self, rows: int | None = None) -> list[range]:
+        """Return all rows in ranges of ``rows``, by default `rows_at_once`, the last one shorter."""
+        at_once, contexts = rows or self.rows_at_once(), self.shape[0]
+        return [range(start, min(start + at_once, contexts)) for start in range(0, contexts, at_once)]
 
     def entries(self) -> Iterator[NDArray[Any]]:
         """Yield blocks of the numbers that `precision` is of: the rows, or logits before they are normalized."""
@@ -117,10 +110,6 @@ class Source(ABC):
 
     def factors(self) -> FactorRows | None:
         """Return thin factors of the matrix when it has them."""
-        return None
-
-    def head(self) -> HeadFunction | None:
-        """Return the output layer and its inputs when there is a model."""
         return None
 
     def work(self) -> Work:
@@ -131,33 +120,6 @@ class Source(ABC):
         """Return matrices that are reported beside this one, by the report's key for them."""
         return {}
 
-    def tokens(self, ids: list[int]) -> list[str]:
-        """Return each token as text: its number where the tokens are not known."""
-        return [f"<{token}>" for token in ids]
-
-    def text_before(self, row: int, length: int) -> str:
-        """Return the text of the ``length`` tokens before the one that a row predicts; empty where it is not known."""
-        return ""
-
-    def sentence(self, row: int, length: int) -> str:
-        """Return the sentence of the token that a row predicts, at most ``length`` tokens to either side of it."""
-        return ""
-
     def rows_at_once(self) -> int:
         """Return how many rows fill one block."""
         return min(self.shape[0], max(1, BLOCK_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1])))
-
-
-def sentence_around(place: int, ends: Callable[[int], bool], *, tokens: int, length: int) -> slice:
-    """Return where the sentence of one token lies.
-
-    Args:
-        place: the token's number in the text.
-        ends: whether the token of a number ends a sentence.
-        tokens: of the text.
-        length: how far to look to either side.
-    """
-    first, last = max(0, place - length), min(tokens - 1, place + length)
-    start = next((number + 1 for number in range(place - 1, first - 1, -1) if ends(number)), first)
-    stop = next((number + 1 for number in range(place, last + 1) if ends(number)), last + 1)
-    return slice(start, stop)

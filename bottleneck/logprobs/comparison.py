@@ -106,7 +106,7 @@ def compare(first: Any, second: Any, *, examples: int = 5, progress: Progress = 
     totals = np.zeros(2)
     rows = min(source.rows_at_once() for source in sources)
     with progress.bar("comparing", len(targets), "contexts") as bar:
-        for one, other in zip(*(source.blocks(rows) for source in sources), strict=True):
+        for one, other in zip(*(source.blocks(source.ranges(rows)) for source in sources), strict=True):
             blocks = (one.log_probs, other.log_probs)
             places = targets[one.start : one.start + len(one.log_probs)]
             nll = np.stack([-block[np.arange(len(block)), places].astype(np.float64) for block in blocks])
@@ -168,19 +168,20 @@ def _top(log_probs: NDArray[Any]) -> list[tuple[int, float]]:
 
 
 def _example(row: _Row, sources: tuple[Source, Source], targets: NDArray[np.int64]) -> Example:
-    known = next((source for source in sources if source.text_before(row.number, 1)), sources[0])
+    text = next((source.text for source in sources if source.text), None)
+    names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
     top = tuple(
         tuple(
             Prediction(token, float(np.exp(log_prob)))
-            for token, (_, log_prob) in zip(known.tokens([token for token, _ in listed]), listed, strict=True)
+            for token, (_, log_prob) in zip(names([token for token, _ in listed]), listed, strict=True)
         )
         for listed in row.top
     )
     return Example(
         row.number,
-        known.text_before(row.number, CONTEXT_TOKENS),
-        known.tokens([int(targets[row.number])])[0],
-        known.sentence(row.number, SENTENCE_TOKENS),
+        text.before(row.number, CONTEXT_TOKENS) if text else "",
+        names([int(targets[row.number])])[0],
+        text.sentence(row.number, SENTENCE_TOKENS) if text else "",
         row.nll,
         (top[0], top[1]),
     )

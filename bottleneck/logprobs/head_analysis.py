@@ -141,5 +141,5 @@ def head_analysis(source: HuggingFaceSource) -> Finding:
 
 
 def _hidden(source: HuggingFaceSource) -> Iterator[NDArray[Any]]:
-    for start in range(0, source.shape[0], ROWS):
-        yield source.hidden(start, start + ROWS).double().numpy()
+    for hidden in source.hidden(source.ranges(ROWS)):
+        yield hidden.double().numpy()

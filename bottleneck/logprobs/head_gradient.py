@@ -17,8 +17,7 @@ from torch.autograd import forward_ad
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
 from ..progress import SILENT, Progress
-from .base import HeadFunction, Source
-from .sources import open_source
+from .sources import ModelSource, open_source
 
 DEFAULT_SAMPLE = 64
 """Contexts whose Jacobian is made for an output layer that is not log-linear."""
@@ -117,8 +116,8 @@ def gradient(
         Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
     """
     opened = open_source(source, **options)
-    head, targets = opened.head(), opened.targets
-    if head is None or targets is None:
+    targets = opened.targets
+    if not isinstance(opened, ModelSource) or targets is None:
         raise SourceError(
             f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the run "
             "or the Hugging Face model itself"
@@ -126,19 +125,18 @@ def gradient(
     if sample < 1:
         raise ConfigurationError(f"--sample must be at least 1, not {sample}")
     rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), np.ones(len(targets), dtype=bool))
-    through_weight = head.weight is not None and _hidden_size(head) >= head.weight.shape[1]
-    if through_weight:
-        assert head.weight is not None
-        directions = _through_weight(opened, head, head.weight, targets, rows, progress)
+    weight = _weight(opened)
+    if weight is not None:
+        directions = _through_weight(opened, weight, targets, rows, progress)
     else:
         rows.used[:] = False
         rows.used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
-        directions = _through_jacobian(opened, head, targets, rows, progress)
+        directions = _through_jacobian(opened, targets, rows, progress)
     kept, norm = rows.share(rows.used)
     return GradientReport(
         contexts=opened.shape[0],
         vocab=opened.shape[1],
-        method="weight" if through_weight else "jacobian",
+        method="jacobian" if weight is None else "weight",
         directions=directions,
         sampled=None if rows.used.all() else int(rows.used.sum()),
         norm=norm,
@@ -166,38 +164,43 @@ class _Rows:
         return (min(1.0, math.sqrt(projected / whole)) if whole else 1.0), math.sqrt(whole)
 
 
-def _hidden_size(head: HeadFunction) -> int:
-    _, first = next(head.hidden(1, lambda start: start == 0))
-    return int(first.shape[1])
+def _weight(source: ModelSource) -> Tensor | None:
+    """Return W of a log-linear layer whose context vectors are no larger than its hidden states."""
+    if source.log_linear is None:
+        return None
+    (hidden,) = source.hidden([range(1)])
+    with full_precision():
+        weight = source.log_linear.factors(hidden).weight
+    return weight if weight.shape[1] <= hidden.shape[1] else None
 
 
 def _through_weight(
-    source: Source, head: HeadFunction, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
+    source: ModelSource, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
 ) -> int:
     basis = orthonormal_basis(weight)
     with progress.bar("projecting gradients", source.shape[0], "contexts") as bar:
-        for start, hidden in head.hidden(source.rows_at_once(), lambda start: True):
+        ranges = source.ranges()
+        for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
             with full_precision():
-                residue = _gradient(head.log_prob(hidden), targets[start : start + len(hidden)])
-                place = slice(start, start + len(hidden))
+                place = slice(each.start, each.stop)
+                residue = _gradient(source.layer.log_prob(hidden), targets[place])
                 rows.whole[place] = residue.double().square().sum(1).cpu().numpy()
                 rows.projected[place] = (residue @ basis).double().square().sum(1).cpu().numpy()
             bar.advance(len(hidden))
     return basis.shape[1]
 
 
-def _through_jacobian(
-    source: Source, head: HeadFunction, targets: NDArray[np.int64], rows: _Rows, progress: Progress
-) -> int:
-    most, at_once = 0, source.rows_at_once()
-    wanted = {int(row) // at_once * at_once for row in np.flatnonzero(rows.used)}
+def _through_jacobian(source: ModelSource, targets: NDArray[np.int64], rows: _Rows, progress: Progress) -> int:
+    most, log_prob = 0, source.layer.log_prob
+    ranges = [each for each in source.ranges() if rows.used[each.start : each.stop].any()]
     with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
-        for start, block in head.hidden(at_once, wanted.__contains__):
-            for row in np.flatnonzero(rows.used[start : start + len(block)]):
-                hidden, place = block[row : row + 1].to(torch.promote_types(block.dtype, torch.float32)), start + row
-                basis = orthonormal_basis(jacobian(head.log_prob, hidden))
+        for each, block in zip(ranges, source.hidden(ranges), strict=True):
+            for row in np.flatnonzero(rows.used[each.start : each.stop]):
+                place = each.start + row
+                hidden = block[row : row + 1].to(torch.promote_types(block.dtype, torch.float32))
+                basis = orthonormal_basis(jacobian(log_prob, hidden))
                 with full_precision():
-                    residue = _gradient(head.log_prob(hidden), targets[place : place + 1])
+                    residue = _gradient(log_prob(hidden), targets[place : place + 1])
                     rows.whole[place] = float(residue.double().square().sum())
                     rows.projected[place] = float((residue.to(basis) @ basis).double().square().sum())
                 most = max(most, basis.shape[1])

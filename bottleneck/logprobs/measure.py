@@ -5,15 +5,18 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .. import divergence
 from .._version import __version__
 from ..divergence import PairwiseKLD
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, MatrixError
 from ..files import cache_folder
 from ..full_precision import precision_state
 from ..progress import SILENT, Progress
@@ -140,6 +143,7 @@ def rank(
             "use --method auto"
         )
     if factors is not None:
+        _check_factors(opened, factors)
         thin = f"the head's factors have {factors.right.shape[1]:,} columns" if method == "auto" else "asked for"
         choice = Choice(Factored(factors.right, arithmetic=on(device)), thin)
     else:
@@ -149,7 +153,7 @@ def rank(
         choice = choose(
             method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
         )
-    spectrum = _spectrum(opened, factors, choice.method, width, progress, processes)
+    spectrum = _spectrum(opened, factors, choice.method, progress, processes)
     raw, centered = judge(spectrum, eps_used, rule=rule, recorded=recorded, caution=opened.caution)
     how: dict[str, Any] = {"method": method, "rule": rule, "eps": eps, "max_memory": max_memory, "width": width}
     how |= {"device": device, "progress": progress, "processes": processes}
@@ -220,57 +224,61 @@ def peak_memory_bytes() -> int:
 
 
 def _spectrum(
-    source: Source,
-    factors: FactorRows | None,
-    chosen: SpectrumMethod,
-    width: int,
-    progress: Progress,
-    processes: Processes,
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, progress: Progress, processes: Processes
 ) -> Spectrum:
-    block_rows = source.rows_at_once()
-    with progress.bar("reading log-probabilities", chosen.passes * source.shape[0], "contexts") as bar:
+    own = [rows for number, rows in enumerate(source.ranges()) if processes.takes(number)]
+    counts = {sum(map(len, own[:number])): number for number in range(len(own) + 1)}
 
-        def share(done: int) -> Callable[[int], bool]:
-            """Want this process's blocks, but for those that make up the first ``done`` rows of them."""
-            seen = 0
+    def blocks(done: int) -> Iterator[NDArray[Any]]:
+        """Yield this process's blocks, but for the first ``done`` rows of them."""
+        rest = own[counts[done] :]
+        return factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest))
 
-            def wanted(start: int) -> bool:
-                nonlocal seen
-                rows = min(block_rows, source.shape[0] - start)
-                bar.advance(rows)
-                if not processes.takes(start // block_rows):
-                    return False
-                seen += rows
-                return seen > done
-
-            return wanted
-
-        saved = None
-        operations = source.work().operations if factors is not None else source.shape[0] * source.shape[1] ** 2
-        # A sketch's second pass begins for all processes together: one of them alone cannot go back to it.
-        if (chosen.passes == 1 or processes.count == 1) and operations > LONG:
-            about = {
-                "identity": dict(source.identity),
-                "source": {key: value for key, value in source.description.items() if key != "path"},
-                "dtype": source.dtype,
-                "shape": source.shape,
-                "method": chosen.name,
-                "width": width if chosen.name == "sketch" else None,
-                "device": str(chosen.arithmetic.device),
-                "block_rows": block_rows,
-                "process": [processes.index, processes.count],
-                "version": __version__,
-            }
-            saved = SavedState(cache_folder() / "unfinished", about, warn=progress.line)
-        if factors is not None:
-            return measure(lambda done: factors.left(share(done)), chosen, saved=saved, processes=processes)
+    saved = _saved_state(source, factors, chosen, progress, processes)
+    rows = chosen.passes * sum(map(len, own))
+    with progress.bar(f"computing singular values ({chosen.name})", rows, "contexts") as bar:
         return measure(
-            lambda done: (block.log_probs for block in source.blocks(block_rows, wanted=share(done))),
+            blocks,
             chosen,
             exponent=source.exponent,
             saved=saved,
             processes=processes,
+            what=str(source.description["path"]),
+            advance=bar.advance,
         )
+
+
+def _check_factors(source: Source, factors: FactorRows) -> None:
+    """Refuse a token that the output bias masks."""
+    masked = np.isneginf(factors.right).any(1)
+    if masked.any():
+        raise MatrixError(
+            f"the output bias of {source.description['path']} is -inf for token {int(masked.argmax())}: only finite "
+            "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out (one masked by a large "
+            "negative number, too)"
+        )
+
+
+def _saved_state(
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, progress: Progress, processes: Processes
+) -> SavedState | None:
+    """Return where the state of a long computation is kept."""
+    operations = source.work().operations if factors is not None else source.shape[0] * source.shape[1] ** 2
+    # A sketch's second pass begins for all processes together: one of them alone cannot go back to it.
+    if operations <= LONG or (chosen.passes > 1 and processes.count > 1):
+        return None
+    about = {
+        "identity": dict(source.identity),
+        "source": {key: value for key, value in source.description.items() if key != "path"},
+        "dtype": source.dtype,
+        "shape": source.shape,
+        "method": chosen.about(),
+        "device": str(chosen.arithmetic.device),
+        "block_rows": source.rows_at_once(),
+        "process": [processes.index, processes.count],
+        "version": __version__,
+    }
+    return SavedState(cache_folder() / "unfinished", about, warn=progress.line)
 
 
 def _what(source: Source) -> str:

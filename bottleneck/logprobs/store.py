@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from .._version import __version__
 from ..errors import OutputError, StoreError
 from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, sha256_json, write_bytes
 from ..progress import SILENT, Progress
+from ..spectrum.blocks import checked
 from .base import Source
 
 FORMAT = "softmax-bottleneck log-probability store 1"
@@ -73,13 +74,18 @@ def dump(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Pa
     finished = {chunk.start for chunk in done}
     with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar, explain_output_errors(path):
         bar.advance(sum(chunk.rows for chunk in done))
-        for block in source.blocks(rows, wanted=lambda start: start not in finished):
-            values = np.ascontiguousarray(block.log_probs)
+        for block in source.blocks(each for each in source.ranges(rows) if each.start not in finished):
+            written = np.ascontiguousarray(block.log_probs)
+            (values,) = checked([written], what=_name(source), start=block.start, minus_inf=True)
             array[block.start : block.start + len(values)] = values
             _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
             bar.advance(len(values))
     _write_manifest(path, _manifest(path))
     return path
+
+
+def _name(source: Source) -> str:
+    return str(source.description["path"])
 
 
 def is_store(path: Path) -> bool:
@@ -121,33 +127,30 @@ def is_as_written(array: Any, attributes: Mapping[str, Any]) -> bool:
     return bool(array.shape == shape and array.dtype == np.dtype(attributes["dtype"]))
 
 
-def read_blocks(
-    path: Path, attributes: dict[str, Any], *, wanted: Callable[[int], bool] = lambda start: True
-) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield first row and log-probabilities, chunk by chunk, each checked against the manifest.
+def read_manifest(path: Path) -> dict[int, Chunk]:
+    """Return the finished chunks by their first row."""
+    return {chunk.start: chunk for chunk in _manifest(path)}
 
-    Chunks whose first row is not ``wanted`` are not read.
+
+def read_chunk(path: Path, attributes: Mapping[str, Any], chunks: Mapping[int, Chunk], start: int) -> NDArray[Any]:
+    """Return the log-probabilities of the chunk that begins with row ``start``, checked against the manifest.
 
     Raises:
-        StoreError: naming the first chunk that is missing or does not hold what was written.
+        StoreError: when it is missing or does not hold what was written.
     """
-    chunks = {chunk.start: chunk for chunk in _manifest(path)}
-    for start in range(0, attributes["contexts"], attributes["chunk_rows"]):
-        if start not in chunks:
-            raise StoreError(
-                f"the store {path} is not complete: rows from {start} on are missing; run the same 'bottleneck dump' "
-                "again to finish it"
-            )
-        if not wanted(start):
-            continue
-        values = _read(path, chunks[start], attributes)
-        if values is None:
-            raise StoreError(
-                f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to "
-                f"{start + chunks[start].rows - 1}) is missing or does not hold what was written; repeat the "
-                "'bottleneck dump' that made the store to write it anew"
-            )
-        yield start, values
+    if start not in chunks:
+        raise StoreError(
+            f"the store {path} is not complete: rows from {start} on are missing; run the same 'bottleneck dump' "
+            "again to finish it"
+        )
+    values = _read(path, chunks[start], attributes)
+    if values is None:
+        raise StoreError(
+            f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to "
+            f"{start + chunks[start].rows - 1}) is missing or does not hold what was written; repeat the "
+            "'bottleneck dump' that made the store to write it anew"
+        )
+    return values
 
 
 def _read(path: Path, chunk: Chunk, attributes: Mapping[str, Any]) -> NDArray[Any] | None:

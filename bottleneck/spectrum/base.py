@@ -201,6 +201,10 @@ class SpectrumMethod(ABC):
     def end_pass(self) -> None:  # noqa: B027 (methods of one pass have nothing to do)
         """Get ready for the next pass; not called after the last."""
 
+    def about(self) -> dict[str, Any]:
+        """Return what tells this computation from another of the same matrix."""
+        return {"name": self.name, "fields": list(self.fields)}
+
     def state(self) -> dict[str, Tensor]:
         """Return what the rows so far amount to, by field."""
         return {name: getattr(self, name) for name in self.fields}

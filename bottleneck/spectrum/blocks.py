@@ -50,7 +50,10 @@ def checked(
         if not finite and (bad := _first_bad(rows, minus_inf)) is not None:
             row, column = bad
             masked = rows[row, column] == -np.inf
-            remedy = "'rank --inf drop-columns' leaves such tokens out" if masked else "fix what made it"
+            remedy = (
+                "'rank --inf drop-columns' leaves such tokens out (a token masked by a large negative number is one)"
+            )
+            remedy = remedy if masked else "fix what made it"
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
                 f"numbers can be measured; {remedy}"

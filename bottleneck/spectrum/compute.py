@@ -78,6 +78,8 @@ def measure(
     exponent: int = 0,
     saved: SavedState | None = None,
     processes: Processes = ALONE,
+    what: str = "the matrix",
+    advance: Callable[[int], None] = lambda rows: None,
 ) -> Spectrum:
     """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum.
 
@@ -87,6 +89,8 @@ def measure(
         exponent: e, when the rows are multiplied by 2^−e before they are squared; the spectrum is the matrix's own.
         saved: where to keep the state of a long computation; needs the function.
         processes: this process's partners, each of which is given other blocks.
+        what: what to call the matrix when its numbers cannot be measured.
+        advance: told how many rows have been taken in, those of a saved state among them.
     """
     if method.passes > 1 and isinstance(blocks, Iterator):
         raise MatrixError(f"the {method.name} method needs the rows {method.passes} times: give an array or a store")
@@ -97,10 +101,12 @@ def measure(
             method.end_pass()
             done = 0
         remaining = blocks(done) if callable(blocks) else blocks
-        finite = checked(remaining, start=done, may_be_empty=done > 0 or not processes.first)
+        advance(done)
+        finite = checked(remaining, what=what, start=done, may_be_empty=done > 0 or not processes.first)
         for rows in gathered(finite, method.rows_at_once):
             method.update(np.ldexp(rows, -exponent, dtype=np.float64) if exponent else rows)
             done += len(rows)
+            advance(len(rows))
             if saved:
                 saved.offer(method, passed, done)
     spectrum = processes.finish(method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -81,6 +81,10 @@ class Sketch(SpectrumMethod):
         entropy = np.random.SeedSequence([*self._seed, int(self._seen)])
         random = torch.Generator(self.arithmetic.device).manual_seed(int(entropy.generate_state(1)[0]))
         return torch.randn(self._width, rows, dtype=torch.float64, device=self.arithmetic.device, generator=random)
+
+    def about(self) -> dict[str, Any]:
+        """Return the width and the seed, too."""
+        return {**super().about(), "width": self._width, "seed": list(self._seed)}
 
     def end_pass(self) -> None:
         """Turn the sketch into an orthonormal basis."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from softmax_bottleneck import compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.logprobs import open_source
-from softmax_bottleneck.logprobs.base import sentence_around
 from softmax_bottleneck.logprobs.sources import RunSource
+from softmax_bottleneck.logprobs.text import Text
 
 
 def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
@@ -55,8 +55,22 @@ def test_paths_are_opened(runs: dict[str, Path]) -> None:
     [(0, 9, "abc."), (4, 9, "efg."), (6, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg"), (1, 0, "b")],
 )
 def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> None:
-    text = "abc.efg.hij"
-    assert text[sentence_around(place, lambda at: text[at] == ".", tokens=len(text), length=length)] == sentence
+    text = Letters(np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), first=0)
+    assert text.sentence(place, length) == sentence
+    assert text.before(place, length) == "abc.efg.hij"[max(0, place - length) : place]
+
+
+class Letters(Text):
+    """A letter a token, a line a sentence."""
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        return [chr(token) for token in ids]
+
+    def join(self, ids: list[int]) -> str:
+        return "".join(self.tokens(ids))
+
+    def ends_line(self, token: int) -> bool:
+        return token == ord(".")
 
 
 def test_block_sizes_do_not_matter(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

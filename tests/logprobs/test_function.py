@@ -45,7 +45,7 @@ def test_a_function_is_the_matrix_of_its_answers(form: str) -> None:
 @pytest.mark.parametrize("rows", [1, 3, 14, 100])
 def test_blocks_of_any_size_across_batches(rows: int) -> None:
     source = open_source(logits, data=BATCHES, vocab_size=M)
-    found = np.concatenate([block.log_probs for block in source.blocks(rows)])
+    found = np.concatenate([block.log_probs for block in source.blocks(source.ranges(rows))])
     expected = np.concatenate([logits(batch).reshape(-1, M) for batch in BATCHES])
     expected = expected - np.log(np.exp(expected).sum(1, keepdims=True))
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -59,7 +59,7 @@ def test_each_batch_is_asked_once_a_pass() -> None:
         return logits(ids)
 
     source = open_source(counted, data=iter(BATCHES), vocab_size=M)
-    list(source.blocks(5))
+    list(source.blocks(source.ranges(5)))
     assert asked == [(2, 7), (3, 11), (1, 40)]
 
 

@@ -48,7 +48,7 @@ def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
     """G is what autograd gives for the logits, and G W what it gives for the hidden states."""
     source = RunSource(runs["softmax"], dtype="float64", contexts=50)
     head = source.run.model.head.double()
-    _, hidden = next(source.head().hidden(50, lambda start: True))
+    (hidden,) = source.hidden([range(50)])
     targets = torch.from_numpy(source.targets)
     contexts = hidden.clone().requires_grad_()
     logits = torch.nn.functional.linear(head.context(contexts), head.weight, head.bias)
@@ -76,8 +76,8 @@ def test_other_heads_by_their_jacobian(runs: dict[str, Path], head: str) -> None
     found = gradient(source, sample=7)
     rows = np.linspace(0, 39, 7).astype(int)
     G = whole_gradient(source)
-    function = source.head()
-    _, hidden = next(function.hidden(40, lambda start: True))
+    function = source.layer
+    (hidden,) = source.hidden([range(40)])
     squares = 0.0
     for row in rows:
         J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])
@@ -120,18 +120,20 @@ def test_a_constant_column_is_no_direction() -> None:
 
 @pytest.mark.parametrize("head", ["softmax", "moc"])
 @pytest.mark.parametrize("size", [5, 7, 9], ids=["smaller", "equal", "larger"])
-def test_both_ways_are_one(train: Callable[..., Path], tmp_path: Path, head: str, size: int) -> None:
+def test_both_ways_are_one(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, size: int
+) -> None:
     """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
     source = RunSource(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=60)
-    function = source.head()
-    assert function.weight is not None
+    function = source.layer
+    assert source.log_linear is not None
     by_weight = gradient(source, sample=60)
-    source.head = lambda: function._replace(weight=None)  # type: ignore[method-assign]
+    monkeypatch.setattr(RunSource, "log_linear", None)
     by_jacobian = gradient(source, sample=60)
     assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
     assert by_weight.directions == by_jacobian.directions == min(size, 7)
     assert by_weight.kept == pytest.approx(by_jacobian.kept, rel=1e-6)
-    _, hidden = next(function.hidden(60, lambda start: True))
+    (hidden,) = source.hidden([range(60)])
     G, squares = whole_gradient(source), 0.0
     for row in range(60):
         J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])

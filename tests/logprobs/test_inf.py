@@ -58,7 +58,6 @@ def test_the_first_contexts_and_a_store_pass_them_on(logits: Matrix, tmp_path: P
         first.spectrum.values, np.linalg.svd(np.delete(whole[:20], MASKED, axis=1), compute_uv=False), atol=1e-12
     )
     source = open_source(tmp_path / "m.npy", kind="logits")
-    source.passes_minus_inf = True
     store = dump(source, tmp_path / "s.zarr")
     with pytest.raises(MatrixError, match="holds -inf at row 0, column 3"):
         rank(store)

@@ -23,7 +23,7 @@ Make = Callable[..., NDArray[np.float64]]
 
 
 def rows_of(source: Source, rows: int | None = None) -> Matrix:
-    blocks = list(source.blocks(rows))
+    blocks = list(source.blocks(source.ranges(rows)))
     ends = np.cumsum([len(block.log_probs) for block in blocks])
     assert [block.start for block in blocks] == [0, *ends[:-1]]
     assert {block.log_probs.dtype.name for block in blocks} == {source.dtype}
@@ -129,14 +129,15 @@ def test_a_matrix_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", ["log-probs", "logits", "matrix"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_the_first_bad_number_is_named(log_probs: Make, npy: Callable[[Matrix], Path], bad: float, kind: str) -> None:
     matrix = log_probs(20, 6)
     matrix[13, 4] = matrix[13, 5] = matrix[14, 0] = bad
     path = npy(matrix)
+    source = MatrixSource(np.load(path), kind=kind, path=str(path))
     for rows in (None, 3):
         with pytest.raises(MatrixError, match=rf"m\.npy holds {bad} at row 13, column 4: only finite numbers"):
-            list(MatrixSource(np.load(path), kind=kind, path=str(path)).blocks(rows))
+            list(source.blocks(source.ranges(rows)))
     for form in (path, matrix, np.array_split(matrix, 7), torch.from_numpy(matrix)):
         with pytest.raises(MatrixError, match=f"holds {bad} at row 13, column 4: "):
             rank(form, kind=kind)
@@ -155,10 +156,11 @@ def test_rows_that_are_no_log_probabilities(
     matrix[9] = change(matrix[9])
     matrix[15] = change(matrix[15])
     sentence = r"row 9 of array is not a row of log-probabilities: .*; use --kind logits to .*, or --kind matrix"
+    opened = open_source(matrix)
     with pytest.raises(MatrixError, match=sentence):
-        list(open_source(matrix).blocks(rows))
+        list(opened.blocks(opened.ranges(rows)))
     assert rows_of(open_source(matrix, kind="matrix")).shape == (20, 6)
-    assert len(list(open_source(matrix).blocks(4, wanted=lambda start: start == 0))) == 1
+    assert [block.start for block in open_source(matrix).blocks([range(4, 6)])] == [4]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -274,7 +276,7 @@ def test_the_first_contexts_of_a_matrix(log_probs: Make, npy: Callable[[Matrix],
     for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
         opened = open_source(source, contexts=5)
         assert opened.shape == (5, matrix.shape[1])
-        blocks = list(opened.blocks(rows))
+        blocks = list(opened.blocks(opened.ranges(rows)))
         assert [block.start for block in blocks] == list(range(0, 5, rows or 5))
         np.testing.assert_array_equal(np.concatenate([block.log_probs for block in blocks]), matrix[:5])
         assert opened.identity != open_source(source, contexts=6).identity

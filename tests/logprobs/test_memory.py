@@ -26,15 +26,13 @@ class Large(Source):
     shape, dtype, bound, embedding_size, targets = (T, M), "float32", UNKNOWN, r, None
     description, identity, precision = {"path": "large", "kind": "test"}, {}, precision("float32")
 
-    def blocks(self, rows=None, *, wanted=lambda start: True):
-        rows = rows or self.rows_at_once()
-        for start in range(0, T, rows):
-            yield Block(start, np.full((min(rows, T - start), M), -1.0, np.float32))
+    def blocks(self, ranges=None):
+        for rows in self.ranges() if ranges is None else ranges:
+            yield Block(rows.start, np.full((len(rows), M), -1.0, np.float32))
 
     def factors(self):
         right = np.cos(np.outer(np.arange(M), 1 + np.arange(r)))
-        numbers = np.arange(T).reshape(-1, 500)
-        return FactorRows(lambda wanted: (np.sin(np.outer(n, 1 + np.arange(r))) for n in numbers), right)
+        return FactorRows(lambda ranges: (np.sin(np.outer(rows, 1 + np.arange(r))) for rows in ranges), right)
 
 
 def peak():

@@ -33,10 +33,10 @@ def test_its_rows(corpus: Path) -> None:
     assert source.targets.tolist() == ids[1:].tolist()
     expected = model.log_prob(histories(ids[:-1], 3))
     np.testing.assert_array_equal(np.concatenate([block.log_probs for block in source.blocks()]), expected)
-    some = list(source.blocks(100, wanted=lambda start: start == 200))
+    some = list(source.blocks([range(200, 300)]))
     assert [block.start for block in some] == [200]
     np.testing.assert_array_equal(some[0].log_probs, expected[200:300])
-    assert source.text_before(2, 2) == " ".join(text.vocabulary.decode(ids[1:3]))
+    assert source.text.before(2, 2) == " ".join(text.vocabulary.decode(ids[1:3]))
 
 
 def test_its_rank_is_full(corpus: Path) -> None:

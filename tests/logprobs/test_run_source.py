@@ -25,7 +25,7 @@ HEADS = ["softmax", "moc", "mos", "sigsoftmax", "lms-plif"]
 
 
 def rows_of(source: RunSource, rows: int | None = None) -> Matrix:
-    blocks = list(source.blocks(rows))
+    blocks = list(source.blocks(source.ranges(rows)))
     ends = np.cumsum([len(block.log_probs) for block in blocks])
     assert [block.start for block in blocks] == [0, *ends[:-1]]
     return np.concatenate([block.log_probs for block in blocks])
@@ -108,7 +108,7 @@ def test_blocks_change_nothing_beyond_roundoff(runs: dict[str, Path], head: str)
     whole = rows_of(source, 419)
     for rows in (1, 50, 418):
         np.testing.assert_allclose(rows_of(source, rows), whole, rtol=2e-6, atol=2e-6)
-    wanted = list(source.blocks(40, wanted=lambda start: start in (40, 400)))
+    wanted = list(source.blocks([range(40, 80), range(400, 419)]))
     assert [(block.start, len(block.log_probs)) for block in wanted] == [(40, 40), (400, 19)]
     np.testing.assert_allclose(wanted[1].log_probs, whole[400:], rtol=2e-6, atol=2e-6)
 
@@ -195,7 +195,7 @@ def test_factors_and_bound(train: Callable[..., Path], tmp_path: Path, head: str
     assert (source.bound.raw, source.bound.centered) == ((7, 6) if bias else (6, 5))
     factors = source.factors()
     assert factors is not None
-    left = np.concatenate(list(factors.left(lambda start: True)))
+    left = np.concatenate(list(factors.left(source.ranges())))
     assert left.shape == (419, 7 if bias else 6)
     eps = np.finfo(dtype).eps
     np.testing.assert_allclose(left @ factors.right.T, rows_of(source), rtol=0, atol=64 * eps)

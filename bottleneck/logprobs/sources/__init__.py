@@ -13,16 +13,16 @@ from ...checkpoint import Run, is_run
 from ...errors import ConfigurationError, RunError, SourceError
 from ..base import Source
 from ..store import is_store
-from .columns import FiniteColumns
-from .first import FirstContexts
 from .function import Adapter, from_function
 from .hf_folder import is_hub_id, is_hugging_face
 from .hf_on_text import HuggingFaceOptions
 from .hugging_face import HuggingFaceSource, open_hugging_face
 from .matrix import MatrixSource, from_blocks, open_matrix
+from .model import ModelSource
 from .ngram import NGramSource, is_ngram
 from .run import RunSource
 from .store import StoreSource
+from .views import FiniteColumns, FirstContexts
 from .zarr_array import from_array, is_plain_array, is_url, open_zarr
 
 _TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
@@ -130,6 +130,7 @@ __all__ = [
     "HuggingFaceOptions",
     "HuggingFaceSource",
     "MatrixSource",
+    "ModelSource",
     "NGramSource",
     "RunSource",
     "StoreSource",

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ...errors import SourceError
 from ...full_precision import full_precision
+from ...heads.scores import Factors
 from ...spectrum import EPS
 from ..base import Bound
 from .hf_model import Sample
@@ -48,16 +49,19 @@ class OutputLayer:
     tied: bool
     """Whether W is the input embeddings too."""
 
-    @property
-    def log_linear(self) -> bool:
-        """Whether logits are linear in the hidden state."""
-        return self.soft_cap is None
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """Return log P in the type of W: (n, d) → (n, M)."""
+        return torch.log_softmax(self.logits(hidden), -1)
+
+    def factors(self, hidden: Tensor) -> Factors:
+        """Return sH, W and sb of the logits, where no function is applied to them."""
+        bias = None if self.bias is None else self.bias * self.scale
+        return Factors(hidden.to(self.weight) * self.scale, self.weight, bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of hidden states (n, d) of any type, in the type of W: (n, M)."""
         with full_precision():
-            scaled_bias = None if self.bias is None else self.bias * self.scale
-            return self._capped(F.linear(hidden.to(self.weight) * self.scale, self.weight, scaled_bias))
+            return self._capped(F.linear(*self.factors(hidden)))
 
     def behind(self, product: Tensor) -> Tensor:
         """Return the logits that are made of W h + b, in its type."""
@@ -164,14 +168,6 @@ def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
     return torch.where(theirs == ours, 0.0, (theirs - ours).abs())
 
 
-def log_partition(logits: Tensor) -> Tensor:
-    """Return log Z of each row, (n, 1)."""
-    # From the fused kernel of a forward pass: z − (z − log Z) of one column, in half the passes of a logsumexp. It is
-    # the likeliest token of one context, as any other may be masked.
-    column = logits[:1].argmax(1)
-    return logits[:, column] - torch.log_softmax(logits, 1)[:, column]
-
-
 @dataclass(frozen=True)
 class FinalNorm:
     """A LayerNorm right before the output layer: for v = 1/γ and every hidden state, h·v is one constant."""
@@ -243,7 +239,7 @@ def bound_of(layer: OutputLayer, norm: FinalNorm | None, *, exact_norm: bool) ->
         norm: the LayerNorm before it.
         exact_norm: whether the norm's output is precise enough for its condition to hold in the measurement.
     """
-    if not layer.log_linear:
+    if layer.soft_cap is not None:
         return Bound(
             None, None, f"soft-capping at {layer.soft_cap:g} is a pointwise nonlinearity, which has no rank bound"
         )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ... import corpora
 from ...corpora import EOS
 from ...errors import ConfigurationError, CorpusError, SourceError
 from ...files import sha256_bytes
+from ..text import Text
 from .hf_model import quiet
 
 VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
@@ -228,3 +231,24 @@ class Tokenizer:
     def text(self, ids: list[int]) -> str:
         """Return consecutive tokens as text."""
         return str(self._tokenizer.decode(ids))
+
+
+@final
+class TokenizedText(Text):
+    """A text as a model's tokenizer cuts it."""
+
+    def __init__(self, ids: NDArray[np.int64], tokenizer: Tokenizer, *, first: int) -> None:
+        super().__init__(ids, first=first)
+        self._tokenizer = tokenizer
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each token."""
+        return self._tokenizer.tokens(ids)
+
+    def join(self, ids: list[int]) -> str:
+        """Return the text of consecutive tokens."""
+        return self._tokenizer.text(ids)
+
+    def ends_line(self, token: int) -> bool:
+        """Return whether a token holds the end of a line."""
+        return "\n" in self._tokenizer.text([token])

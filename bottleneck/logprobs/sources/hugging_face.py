@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,23 +13,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...errors import MatrixError
 from ...files import sha256_bytes, sha256_file
-from ...full_precision import full_precision
 from ...spectrum import EPS, Precision, precision
 from ...spectrum.inspection import MASK
-from ..base import Block, Bound, FactorRows, HeadFunction, Source, Work, sentence_around
+from ..base import Bound, Source, Work
 from . import hf_folder, hf_model
-from .hf_head import FinalNorm, OutputLayer, bound_of, log_partition, soft_cap_of
+from .hf_head import FinalNorm, OutputLayer, bound_of, soft_cap_of
 from .hf_on_text import HuggingFaceOptions, ModelOnText
-from .hf_text import RunningText, read_text
+from .hf_text import RunningText, TokenizedText, read_text
+from .model import ModelSource
 
 LEAST_ROWS = 192
 """Of a block: its product reads all of W, and fewer rows would wait for the memory."""
 
 
 @final
-class HuggingFaceSource(Source):
+class HuggingFaceSource(ModelSource):
     """The log-probabilities of a text's tokens, each with the tokens of its window before it as context.
 
     The body runs once, in its own type; the output layer is computed anew from its hidden states, in float32 or
@@ -54,6 +52,7 @@ class HuggingFaceSource(Source):
         self.dtype = model.head_dtype
         first = model.windows.minimum
         self.targets = model.ids[first : first + model.contexts].numpy()
+        self.text = TokenizedText(model.ids.numpy(), model.tokenizer, first=first)
         self.shape = (model.contexts, self._columns)
         self.description = {
             "path": path,
@@ -104,6 +103,12 @@ class HuggingFaceSource(Source):
         return replace(layer, weight=layer.weight[: self._columns], bias=bias)
 
     @property
+    def log_linear(self) -> OutputLayer | None:
+        """The output layer, where no function is applied to its logits."""
+        layer = self.layer
+        return layer if layer.soft_cap is None else None
+
+    @property
     def norm(self) -> FinalNorm | None:
         """The LayerNorm before the output layer, if there is one."""
         return self._model.norm
@@ -148,89 +153,20 @@ class HuggingFaceSource(Source):
             window = model.windows.window(number, model.contexts)
             yield torch.cat([model.prefix, model.ids[window.start : window.start + window.length]])
 
-    def encode(self) -> None:
-        """Make the hidden states of all contexts."""
-        self.hidden(0, self.shape[0])
-
-    def hidden(self, start: int, stop: int) -> Tensor:
-        """Return the hidden states of some contexts, (n, d), in the body's type."""
-        return self._model.hidden.rows(start, stop)
+    def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
+        """Yield the hidden states of ranges of contexts, (n, d) each, in the body's type."""
+        return (self._model.hidden.rows(rows.start, rows.stop) for rows in ranges)
 
     def rows_at_once(self) -> int:
         """Return how many rows fill one block, at least `LEAST_ROWS`."""
         return min(self.shape[0], max(LEAST_ROWS, super().rows_at_once()))
 
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield log P by blocks of contexts; unwanted ones cost nothing."""
-        for start, hidden in self._wanted(rows or self.rows_at_once(), wanted):
-            with full_precision():
-                yield Block(start, torch.log_softmax(self.layer.logits(hidden), -1).cpu().numpy())
-
-    def factors(self) -> FactorRows | None:
-        """Return X = [sH, s, −log Z] and Y = [W, b, 1], s the logits' scale; log Z is streamed.
-
-        Raises:
-            MatrixError: for a token that the bias masks with −∞, unless such are passed on.
-        """
-        if soft_cap_of(self._model.skeleton.config) is not None:
-            return None
-        layer = self.layer
-        if layer.bias is not None and not self.passes_minus_inf and bool((masked := layer.bias == -torch.inf).any()):
-            raise MatrixError(
-                f"the output bias of {self._model.path} is -inf for token {int(masked.nonzero()[0])}: only finite "
-                "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out"
-            )
-        columns = [layer.weight, *([] if layer.bias is None else [layer.bias.unsqueeze(1)])]
-        right = torch.cat([*columns, torch.ones_like(layer.weight[:, :1])], 1).cpu().double().numpy()
-        return FactorRows(lambda wanted: self._left(layer, wanted), right)
-
-    def _left(self, layer: OutputLayer, wanted: Callable[[int], bool]) -> Iterator[NDArray[np.float64]]:
-        for _, hidden in self._wanted(self.rows_at_once(), wanted):
-            with full_precision():
-                log_partitions = log_partition(layer.logits(hidden))
-                scaled = hidden.to(layer.weight) * layer.scale
-                beside = [] if layer.bias is None else [torch.full_like(log_partitions, layer.scale)]
-                yield torch.cat([scaled, *beside, -log_partitions], 1).cpu().double().numpy()
-
-    def _wanted(self, rows: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, Tensor]]:
-        for start in range(0, self.shape[0], rows):
-            if wanted(start):
-                yield start, self.hidden(start, start + rows)
-
-    def head(self) -> HeadFunction:
-        """Return the output layer and its inputs."""
-        layer = self.layer
-        return HeadFunction(
-            log_prob=lambda hidden: torch.log_softmax(layer.logits(hidden), -1),
-            hidden=lambda rows, wanted: self._wanted(rows, wanted),
-            weight=layer.weight if layer.log_linear else None,
-        )
-
     def variants(self) -> Mapping[str, Source]:
         """Return the matrix of the tokenizer's tokens alone, renormalized, where the output layer has more rows."""
         if self._options.vocab != "both" or self._model.tokenizer.size >= self._columns:
             return {}
-        view = copy.copy(self)
-        view.__dict__.pop("bound", None)
-        view._columns = self._model.tokenizer.size
-        view.shape = (self.shape[0], view._columns)
-        return {"vocab_tokenizer": view}
-
-    def tokens(self, ids: list[int]) -> list[str]:
-        """Return each token as text."""
-        return self._model.tokenizer.tokens(ids)
-
-    def text_before(self, row: int, length: int) -> str:
-        """Return the text of the ``length`` tokens before the one that a row predicts."""
-        end = self._model.windows.minimum + row
-        return self._model.tokenizer.text(self._model.ids[max(0, end - length) : end].tolist())
-
-    def sentence(self, row: int, length: int) -> str:
-        """Return the line of the token that a row predicts; see `Source.sentence`."""
-        ids, text = self._model.ids, self._model.tokenizer.text
-        place = self._model.windows.minimum + row
-        where = sentence_around(place, lambda place: "\n" in text([int(ids[place])]), tokens=len(ids), length=length)
-        return text(ids[where].tolist()).strip("\n")
+        only = replace(self._options, vocab="tokenizer")
+        return {"vocab_tokenizer": HuggingFaceSource(self._model, self._text, self.description["path"], only)}
 
 
 def open_hugging_face(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from ...errors import MatrixError, SourceError
 from ...spectrum import Inspection, Precision
 from ...spectrum.blocks import as_array, check_shape, checked, native_dtype
-from ...spectrum.inspection import MASK
 from ..base import UNKNOWN, Block, Source
 
 KINDS = ("log-probs", "logits", "matrix")
@@ -68,7 +67,7 @@ class MatrixSource(Source):
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """The hash of all rows."""
         digest = hashlib.sha256()
-        for rows in self._raw(self.rows_at_once()):
+        for rows in self._raw(self.ranges()):
             digest.update(np.ascontiguousarray(rows).data.cast("B"))
         return {"matrix": digest.hexdigest(), "kind": self._kind}
 
@@ -85,7 +84,7 @@ class MatrixSource(Source):
     @cached_property
     def _inspection(self) -> Inspection:
         inspection = Inspection(self.shape[0], dtypes=[self._native], language=self._kind != "matrix")
-        for rows in self._raw(self.rows_at_once()):
+        for rows in self._raw(self.ranges()):
             inspection.watch(rows)
         return inspection
 
@@ -99,41 +98,28 @@ class MatrixSource(Source):
         """Where the energy sits, when it is in a few rows or columns."""
         return "" if self._made_in is not None else self._inspection.caution(self.precision.value)
 
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield the rows, normalized or checked as their kind asks."""
-        at_once = rows or self.rows_at_once()
-        masked = self._masked()
-        for start, block in zip(range(0, self.shape[0], at_once), self._raw(at_once), strict=True):
-            if not wanted(start):
-                continue
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows, normalized or checked as their kind asks; tokens that are masked are −∞."""
+        asked = self.ranges() if ranges is None else list(ranges)
+        masked = None if self._made_in is not None else self._inspection.masked
+        for rows, block in zip(asked, self._raw(asked), strict=True):
             block = block.astype(self.dtype, copy=False)
             if self._kind == "logits":
                 block = _log_softmax(block)
             elif self._kind == "log-probs":
-                self._check_log_probs(start, block)
-            if masked is not None:
-                block[:, masked] = -np.inf
-            yield Block(start, block)
-
-    def _masked(self) -> NDArray[np.bool_] | None:
-        """Return the columns to be passed on as −∞, if there are any."""
-        if self._made_in is not None or not (masked := self._inspection.masked).any():
-            return None
-        if not self.passes_minus_inf:
-            raise MatrixError(
-                f"{self._path} holds a masked token: column {int(masked.argmax())} lies {-MASK:,.0f} nats or more "
-                "below the likeliest token in every row, and would hide all other columns; 'rank --inf drop-columns' "
-                "leaves such tokens out"
-            )
-        return masked
+                self._check_log_probs(rows.start, block)
+            if masked is not None and masked.any():
+                block = np.where(masked, -np.inf, block)
+            yield Block(rows.start, block)
 
     def entries(self) -> Iterator[NDArray[Any]]:
         """Yield logits as they were given, other rows as `blocks` does."""
-        return self._raw(self.rows_at_once()) if self._kind == "logits" else super().entries()
+        return self._raw(self.ranges()) if self._kind == "logits" else super().entries()
 
-    def _raw(self, rows: int) -> Iterator[NDArray[Any]]:
-        pieces = (as_array(self._matrix[start : start + rows]) for start in range(0, self.shape[0], rows))
-        return checked(pieces, what=self._path, minus_inf=self.passes_minus_inf)
+    def _raw(self, ranges: Iterable[range]) -> Iterator[NDArray[Any]]:
+        for rows in ranges:
+            block = self._matrix[rows.start : rows.stop]
+            yield from checked([block], what=self._path, start=rows.start, minus_inf=True)
 
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         with np.errstate(over="ignore", divide="ignore"):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import final
 
 import numpy as np
 
 from ... import corpora
-from ...corpora import EOS
 from ...errors import SourceError
 from ...ngram import KneserNey, histories
 from ...spectrum import Precision, precision
-from ..base import Block, Bound, Source, sentence_around
+from ..base import Block, Bound, Source
+from ..text import Words
 
 _NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
 
@@ -53,7 +53,8 @@ class NGramSource(Source):
                 f"--contexts must be between 1 and the {available:,} of the {split} split of {text.name}, not "
                 f"{contexts or available:,}"
             )
-        self._ids, self._vocabulary = ids[: (contexts or available) + 1], corpus.vocabulary
+        self._ids = ids[: (contexts or available) + 1]
+        self.text = Words(self._ids, corpus.vocabulary)
         order = int(found["order"])
         self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
         self.targets = self._ids[1:]
@@ -68,25 +69,8 @@ class NGramSource(Source):
         """That of float64."""
         return precision("float64")
 
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield log P by blocks of contexts."""
-        past, at_once = histories(self._ids[:-1], self._model.order), rows or self.rows_at_once()
-        for start in range(0, self.shape[0], at_once):
-            if wanted(start):
-                yield Block(start, self._model.log_prob(past[start : start + at_once]))
-
-    def tokens(self, ids: list[int]) -> list[str]:
-        """Return each token as text."""
-        return self._vocabulary.decode(np.asarray(ids, dtype=np.int64))
-
-    def text_before(self, row: int, length: int) -> str:
-        """Return the ``length`` tokens before the one that a row predicts, separated by spaces."""
-        return " ".join(self.tokens(self._ids[max(0, row + 1 - length) : row + 1].tolist()))
-
-    def sentence(self, row: int, length: int) -> str:
-        """Return the line of the token that a row predicts; see `Source.sentence`."""
-        where = sentence_around(row + 1, self._ends_line, tokens=len(self._ids), length=length)
-        return " ".join(self.tokens(self._ids[where].tolist()))
-
-    def _ends_line(self, place: int) -> bool:
-        return self.tokens([int(self._ids[place])]) == [EOS]
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield log P of ranges of contexts."""
+        past = histories(self._ids[:-1], self._model.order)
+        for rows in self.ranges() if ranges is None else ranges:
+            yield Block(rows.start, self._model.log_prob(past[rows.start : rows.stop]))

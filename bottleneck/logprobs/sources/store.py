@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -37,6 +37,7 @@ class StoreSource(Source):
         self.dtype = self._attributes["dtype"]
         self.targets = store.read_targets(self._path)
         self.identity = {**self._attributes["identity"], "manifest": store.manifest_sha256(self._path)}
+        self._manifest = store.read_manifest(self._path)
         self._precision = Precision.read(self._attributes["eps"])
 
     @property
@@ -44,28 +45,24 @@ class StoreSource(Source):
         """As recorded when the store was written."""
         return self._precision
 
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield the rows, read and checked chunk by chunk."""
-        chunk_rows = self._attributes["chunk_rows"]
-        if rows in (None, chunk_rows):
-            pieces = store.read_blocks(self._path, self._attributes, wanted=wanted)
-        else:
-            pieces = (piece for piece in self._regrouped(rows) if wanted(piece[0]))
-        for start, values in pieces:
-            values = next(checked([values], what=str(self._path), start=start, minus_inf=self.passes_minus_inf))
-            yield Block(start, values)
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows; every chunk they lie in is read and checked once."""
+        number, chunk = -1, np.empty((0, self.shape[1]), self.dtype)
+        chunk_rows = self.rows_at_once()
+        for rows in self.ranges() if ranges is None else ranges:
+            pieces = []
+            for place in range(rows.start // chunk_rows, (rows.stop - 1) // chunk_rows + 1):
+                if place != number:
+                    number, chunk = place, self._chunk(place)
+                first = place * chunk_rows
+                pieces.append(chunk[max(0, rows.start - first) : rows.stop - first])
+            yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+
+    def _chunk(self, number: int) -> NDArray[Any]:
+        start = number * self.rows_at_once()
+        values = store.read_chunk(self._path, self._attributes, self._manifest, start)
+        return next(checked([values], what=str(self._path), start=start, minus_inf=True))
 
     def rows_at_once(self) -> int:
         """Return how many rows a chunk holds: then nothing is read twice, or copied."""
         return int(self._attributes["chunk_rows"])
-
-    def _regrouped(self, rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield ``rows`` rows at once, whatever the chunks hold."""
-        held, first = np.empty((0, self.shape[1]), self.dtype), 0
-        for _, values in store.read_blocks(self._path, self._attributes):
-            held = np.concatenate([held, values]) if len(held) else values
-            while len(held) >= rows:
-                yield first, held[:rows]
-                held, first = held[rows:], first + rows
-        if len(held):
-            yield first, held

@@ -49,7 +49,7 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
 ) -> None:
     folder = save("llama")
     source = open_model(folder, dtype=dtype)
-    hidden = source.hidden(0, 50)
+    (hidden,) = source.hidden([range(50)])
     assert str(hidden.dtype) == f"torch.{dtype}"
     weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(hidden.dtype)
     exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
@@ -205,7 +205,8 @@ def test_h_and_w_are_analysed(save: Save, open_model: Open) -> None:
     source = open_model(folder)
     found = rank(source).to_dict()["head_analysis"]
     W = load_file(folder / "model.safetensors")["lm_head.weight"].double().numpy()
-    H = source.hidden(0, source.shape[0]).double().numpy()
+    (hidden,) = source.hidden([range(source.shape[0])])
+    H = hidden.double().numpy()
     for name, X in (("weight", W), ("hidden", H)):
         values = np.linalg.svd(X, compute_uv=False)
         centered = np.linalg.svd(X - X.mean(0), compute_uv=False)
@@ -243,10 +244,10 @@ def test_the_line_of_a_token_is_its_sentence(save: Save, tmp_path: Path) -> None
         folder, data=str(tmp_path / "lines.txt"), hugging_face=HuggingFaceOptions(context_length=2, stride=2)
     )
     # Row r predicts token r + 1; the end of a line is the last token of it.
-    found = [source.sentence(row, 60).split() for row in range(9)]
+    found = [source.text.sentence(row, 60).split() for row in range(9)]
     assert found == [["w2", "w3"]] * 2 + [["w4", "w5", "w6"]] * 4 + [["w7", "w8", "w9"]] * 3
-    assert source.sentence(3, 1).split() == ["w4", "w5", "w6"]
-    assert source.sentence(7, 0).split() == ["w8"]
+    assert source.text.sentence(3, 1).split() == ["w4", "w5", "w6"]
+    assert source.text.sentence(7, 0).split() == ["w8"]
 
 
 def test_settings_out_of_range(save: Save, open_model: Open) -> None:

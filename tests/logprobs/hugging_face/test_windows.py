@@ -95,7 +95,7 @@ def test_rows_are_the_models_own(save: Save, open_model: Open, text: Path, name:
     """Recomputed one context at a time by the model itself, without batches, padding or a mask."""
     folder = save(name)
     source = open_model(folder, stride=6, batch_size=4, contexts=60)
-    ours = np.concatenate([block.log_probs for block in source.blocks(7)])
+    ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
     with quiet() as transformers:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])
@@ -138,7 +138,7 @@ def test_windows_begin_with_the_tokenizers_first_token(
     assert source.description["prefix"] == prefix
     assert source.description["context_length"] == 16
     assert [len(window) for window in source.windows()][:2] == [16, 16]
-    ours = np.concatenate([block.log_probs for block in source.blocks(7)])
+    ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
     with quiet() as transformers:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])

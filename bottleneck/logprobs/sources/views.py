@@ -1,19 +1,79 @@
-"""A matrix without the columns that hold −∞: tokens that a model was told never to predict."""
+"""Parts of another source: its first rows, or the columns that are finite."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import final
+from functools import cached_property
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MatrixError
+from ...errors import MatrixError, SourceError
 from ...progress import SILENT, Progress
 from ...spectrum import Precision
 from ...spectrum.blocks import checked
 from ..base import Block, FactorRows, Source
+
+
+@final
+class FirstContexts(Source):
+    """The first ``contexts`` rows of another source.
+
+    Raises:
+        SourceError: when there are fewer.
+    """
+
+    def __init__(self, source: Source, contexts: int) -> None:
+        if not 1 <= contexts <= source.shape[0]:
+            raise SourceError(f"--contexts must be between 1 and the {source.shape[0]:,} there are, not {contexts:,}")
+        self._source = source
+        self.shape = (contexts, source.shape[1])
+        self.description, self.bound, self.embedding_size = source.description, source.bound, source.embedding_size
+        self.dtype, self.text = source.dtype, source.text
+        self.targets = None if source.targets is None else source.targets[:contexts]
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """That of the whole, and how many rows are taken."""
+        return {**self._source.identity, "contexts": str(self.shape[0])}
+
+    @property
+    def exponent(self) -> int:
+        """That of the whole."""
+        return self._source.exponent
+
+    @property
+    def caution(self) -> str:
+        """That of the whole."""
+        return self._source.caution
+
+    @property
+    def precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.precision
+
+    def factors(self) -> FactorRows | None:
+        """Return those of the whole."""
+        return self._source.factors()
+
+    def rows_at_once(self) -> int:
+        """Return what suits the whole."""
+        return min(self.shape[0], self._source.rows_at_once())
+
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield the first rows of the whole's entries."""
+        start = 0
+        for rows in self._source.entries():
+            yield rows[: self.shape[0] - start]
+            start += len(rows)
+            if start >= self.shape[0]:
+                return
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows; see `Source.blocks`."""
+        return self._source.blocks(self.ranges() if ranges is None else ranges)
 
 
 @final
@@ -24,7 +84,7 @@ class FiniteColumns(Source):
     rows, exactly; its description says how many columns are gone.
 
     Args:
-        source: one that can pass −∞ on; NaN and +∞ are refused as ever.
+        source: NaN and +∞ are refused as ever.
         progress: where to report the pass.
 
     Raises:
@@ -32,7 +92,6 @@ class FiniteColumns(Source):
     """
 
     def __init__(self, source: Source, *, progress: Progress = SILENT) -> None:
-        source.passes_minus_inf = True
         self._source, self._factors = source, source.factors()
         finite = _finite(source, progress) if self._factors is None else ~np.isneginf(self._factors.right).any(1)
         if not finite.any():
@@ -69,9 +128,9 @@ class FiniteColumns(Source):
         """Return what suits the whole."""
         return self._source.rows_at_once()
 
-    def blocks(self, rows: int | None = None, *, wanted: Callable[[int], bool] = lambda start: True) -> Iterator[Block]:
-        """Yield the rows in order; see `Source.blocks`."""
-        for block in self._source.blocks(rows, wanted=wanted):
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows; see `Source.blocks`."""
+        for block in self._source.blocks(self.ranges() if ranges is None else ranges):
             yield Block(block.start, block.log_probs[:, self._kept])
 
 

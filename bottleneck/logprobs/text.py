@@ -1,0 +1,70 @@
+"""The text that a matrix's rows predict, token by token: for people who read a comparison."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpora import EOS, Vocabulary
+
+
+class Text(ABC):
+    """Tokens in order; row r of a matrix predicts token number ``first + r``.
+
+    Args:
+        ids: (N,), all tokens, those before the first prediction among them.
+        first: number of the first token that is predicted.
+    """
+
+    def __init__(self, ids: NDArray[np.int64], *, first: int) -> None:
+        self._ids, self._first = ids, first
+
+    @abstractmethod
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each token as text."""
+
+    @abstractmethod
+    def join(self, ids: list[int]) -> str:
+        """Return consecutive tokens as text."""
+
+    @abstractmethod
+    def ends_line(self, token: int) -> bool:
+        """Return whether a token ends its line."""
+
+    def before(self, row: int, length: int) -> str:
+        """Return the text of the ``length`` tokens before the one that a row predicts."""
+        end = self._first + row
+        return self.join(self._ids[max(0, end - length) : end].tolist())
+
+    def sentence(self, row: int, length: int) -> str:
+        """Return the line of the token that a row predicts, at most ``length`` tokens to either side of it."""
+        place = self._first + row
+        first, last = max(0, place - length), min(len(self._ids) - 1, place + length)
+        ends = [number for number in range(first, last + 1) if self.ends_line(int(self._ids[number]))]
+        start = max((number + 1 for number in ends if number < place), default=first)
+        stop = min((number + 1 for number in ends if number >= place), default=last + 1)
+        return self.join(self._ids[start:stop].tolist()).strip("\n")
+
+
+@final
+class Words(Text):
+    """A split of a corpus: words of a vocabulary, separated by spaces."""
+
+    def __init__(self, ids: NDArray[np.int64], vocabulary: Vocabulary, *, first: int = 1) -> None:
+        super().__init__(ids, first=first)
+        self._vocabulary = vocabulary
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each word."""
+        return self._vocabulary.decode(np.asarray(ids, dtype=np.int64))
+
+    def join(self, ids: list[int]) -> str:
+        """Return the words, separated by spaces."""
+        return " ".join(self.tokens(ids))
+
+    def ends_line(self, token: int) -> bool:
+        """Return whether a token is the end of a line."""
+        return self.tokens([token]) == [EOS]
