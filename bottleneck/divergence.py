@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .errors import ConfigurationError, MatrixError
 from .spectrum import Inspection, Precision, precision
 from .spectrum.blocks import checked
+from .spectrum.inspection import ROW_SUM_TOLERANCE
 
 Blocks = Callable[[], Iterable[Any]]
 Matrix = NDArray[np.float64]
@@ -20,8 +21,6 @@ Matrix = NDArray[np.float64]
 CACHED = 1 << 17
 """Entries (1 MiB of float64) that are worked on at once: they and a few results stay in a core's cache."""
 KINDS = ("log-probs", "logits")
-ROW_SUM_TOLERANCE = 32
-"""log Σ P of a row may be off by so many eps · log M: what rounding each log P and a careful softmax leave."""
 LARGEST_LOG_SUM = 0.5
 """Nats by which log Σ P of a row may be off at any precision: rounding alone stays below it, while probabilities and
 logits taken for their logarithms exceed it."""
@@ -57,7 +56,8 @@ class PairwiseKLD:
         how, error = "all pairs", ""
         if self.standard_error is not None:
             how, error = f"{self.pairs:,} drawn pairs", f" ± {self.standard_error:.4f} (standard error)"
-        entries = self.eps.dtype or f"eps {self.eps.value:g}"
+        coarse = self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
+        entries = coarse or self.eps.dtype or f"eps {self.eps.value:g}"
         line = f"expected pairwise KL divergence {self.kld:.4f}{error} ± {self.roundoff:.1g} (roundoff of {entries})"
         line += f" nats ({how})"
         if self.largest_log_sum is not None and self.largest_log_sum > self.roundoff:
@@ -235,7 +235,9 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
 
 def _step(eps: Precision) -> float:
     """Return the step of a coarser rounding, 0 where there is none or it cannot be told."""
-    return eps.rounding.step if eps.rounding and math.isfinite(eps.rounding.step) else 0.0
+    rounding = eps.rounding
+    counted = rounding is None or rounding.dtype == eps.dtype or math.isinf(rounding.step)
+    return 0.0 if rounding is None or counted else rounding.step
 
 
 def _shape(blocks: Blocks) -> tuple[int, int]:

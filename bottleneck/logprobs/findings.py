@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
-from ..spectrum import Precision, RankReport, Spectrum
+from ..spectrum import Precision, RankReport, Rounding, Spectrum
 from ..spectrum.report import Finding
 from .base import Source
 from .head_analysis import head_analysis
@@ -41,3 +42,10 @@ def of_variant(key: str, report: RankReport) -> Finding:
         f"(the {M:,} tokens of the tokenizer alone, renormalized)"
     )
     return Finding(key, values, (("rank, no padding", text),))
+
+
+def unjudged(rounding: Rounding) -> Finding:
+    """Return the finding of a rounding that the ranks are not judged by, because eps was given."""
+    text = f"{rounding}; the ranks are not judged by it, because eps was given"
+    step = None if math.isinf(rounding.step) else rounding.step
+    return Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),))

@@ -39,7 +39,7 @@ from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
 from ..spectrum.saved import SavedState
 from .base import FactorRows, Source
-from .findings import findings_of, of_variant
+from .findings import findings_of, of_variant, unjudged
 from .sources import FiniteColumns, HuggingFaceOptions, open_source
 
 INF = ("refuse", "drop-columns")
@@ -157,7 +157,9 @@ def rank(
     raw, centered = judge(spectrum, eps_used, rule=rule, recorded=recorded, caution=opened.caution)
     how: dict[str, Any] = {"method": method, "rule": rule, "eps": eps, "max_memory": max_memory, "width": width}
     how |= {"device": device, "progress": progress, "processes": processes}
+    seen = recorded.rounding if asked is not None else None
     findings = [
+        *([unjudged(seen)] if seen is not None else []),
         *(of_variant(key, rank(variant, **how)) for key, variant in opened.variants().items()),
         *findings_of(whole, spectrum, eps=eps_used, hidden_size=estimate_hidden_size, alone=processes.count == 1),
     ]

@@ -78,12 +78,18 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
         raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
 
 
+WHOLE = "whole numbers"
+"""What `native_dtype` calls integers and truth values, which were never rounded."""
+
+
 def native_dtype(block: Any) -> str:
-    """Return the floating type that an array or tensor has, as a key of `EPS`; whole numbers count as float64."""
+    """Return the type that an array or tensor has: a key of `EPS`, or `WHOLE` for one of whole numbers."""
     name = str(getattr(block, "dtype", "float64")).removeprefix("torch.")
-    if name not in EPS:
-        name = {"f2": "float16", "f4": "float32"}.get(name.lstrip("<>="), "float64")
-    return name
+    if name in EPS:
+        return name
+    if name.startswith(("int", "uint", "bool")):
+        return WHOLE
+    return {"f2": "float16", "f4": "float32"}.get(name.lstrip("<>="), "float64")
 
 
 def as_array(block: Any) -> NDArray[Any]:
@@ -94,7 +100,7 @@ def as_array(block: Any) -> NDArray[Any]:
     Raises:
         MatrixError: for numbers that are not real, or too small for float64.
     """
-    narrow = native_dtype(block) not in ("float64", "float32", "float16")
+    narrow = native_dtype(block) not in ("float64", "float32", "float16", WHOLE)
     if hasattr(block, "detach"):
         block = block.detach().cpu()
         block = block.float() if narrow else block
@@ -102,7 +108,7 @@ def as_array(block: Any) -> NDArray[Any]:
         array = np.asarray(block)
         array = array.astype(np.float32) if narrow else array
     except TypeError as error:  # torch's 4-bit floats
-        raise MatrixError(f"a matrix must hold real numbers of 8 bits or more, not {block.dtype}") from error
+        raise MatrixError(f"a matrix cannot hold {block.dtype}: convert it to float32 first") from error
     if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
         raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
     if array.dtype.kind not in "fiub":

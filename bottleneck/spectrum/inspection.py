@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError
-from .blocks import native_dtype
+from .blocks import WHOLE, native_dtype
 from .precision import EPS, Precision, precision
-from .rounding import COLUMNS, FEWEST, ROWS, find_rounding
+from .rounding import COLUMNS, FEWEST, ROWS, Rounding, can_show, find_rounding
 from .rules import MARGIN, tolerance
 
 MASK = -1e4
@@ -23,8 +23,12 @@ FITTING = 0.9
 """Share of a row's entries that fit a narrower type when the row was rounded to it: single ones prove nothing."""
 COUNTING = 128
 """Whole numbers below are exact in every type, and say nothing of one."""
+LEAST_ENERGY = 1e-6
+"""Share of the energy that half of the rows or columns hold at least in a matrix without giants."""
+ROW_SUM_TOLERANCE = 32
+"""log Σ P of a row may be off by so many eps · log M: what rounding each log P and a careful softmax leave."""
 FEW = 100
-"""One row or column in so many is few."""
+"""One row in so many, and at least two, may fit a narrower type by chance."""
 LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
@@ -53,13 +57,18 @@ class Inspection:
         self._row_energies: list[NDArray[np.float64]] = []
         self._column_energies: NDArray[np.float64] | float = 0.0
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
+        self._hidden: NDArray[np.int64] | int = 0
         self.largest = 0.0
         """The largest absolute value."""
+
+    def note(self, dtypes: Iterable[str]) -> None:
+        """Take note of types that numbers came in."""
+        self._dtypes |= set(dtypes)
 
     def noting(self, blocks: Iterable[Any]) -> Iterator[Any]:
         """Yield arrays or tensors as they come, their types noted."""
         for block in blocks:
-            self._dtypes.add(native_dtype(block))
+            self.note([native_dtype(block)])
             yield block
 
     def watch(self, block: NDArray[Any]) -> None:
@@ -68,7 +77,9 @@ class Inspection:
         if self._language:
             likeliest = rows.max(1, keepdims=True)
             with np.errstate(invalid="ignore"):  # a row of −∞ alone
-                self._below_likeliest = np.maximum(self._below_likeliest, (rows - likeliest).max(0))
+                below = rows - likeliest
+            self._below_likeliest = np.maximum(self._below_likeliest, below.max(0))
+            self._hidden = self._hidden + ((below < MASK) & (rows > -np.inf)).sum(0)
         rows[np.isneginf(rows)] = 0.0
         self.largest = max(self.largest, float(np.abs(rows).max()))
         with np.errstate(over="ignore"):
@@ -101,7 +112,9 @@ class Inspection:
         """
         sample = np.concatenate(self._sample)
         sample = sample[:, (sample > MASK).all(0)] if self._language else sample
-        own = max({"float64", *self._dtypes}, key=EPS.__getitem__)
+        own = max({"float64", *self._dtypes} - {WHOLE}, key=EPS.__getitem__)
+        if self._dtypes == {WHOLE}:
+            return precision(own, assumed=True)
         narrow = max({own, *self._fitting(sample)}, key=EPS.__getitem__)
         if 0 < self.largest < TINY.get(own, 0.0):
             raise MatrixError(
@@ -110,7 +123,11 @@ class Inspection:
             )
         found = precision(narrow, assumed=True)
         if self._language and sample.size and not _counting(sample).all():
-            found = replace(found, rounding=find_rounding(sample, eps=found.value))
+            rounding = find_rounding(sample, eps=found.value)
+            if narrow not in ("float64", "float32"):
+                step = found.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
+                rounding = Rounding(step, 1.0, narrow)
+            found = replace(found, rounding=rounding, tested=can_show(sample))
         return found
 
     def root_mean_square(self) -> float:
@@ -124,15 +141,21 @@ class Inspection:
         rows, columns = np.concatenate(self._row_energies), np.asarray(self._column_energies)
         limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps, "press")
         for name, energies in (("row", rows), ("column", columns)):
-            few = max(1, len(energies) // FEW)
             order = np.argsort(energies)
-            rest, total = float(energies[order[:-few]].sum()), float(energies.sum())
-            if 0 < rest < limit**2 * total:
+            held = np.cumsum(energies[order])  # by the smallest ones
+            lost = int(np.searchsorted(held, min(limit**2, LEAST_ENERGY) * held[-1]))
+            if 2 * lost > len(energies) and held[lost - 1] > 0:
+                share, kept = held[lost - 1] / held[-1], f"{len(energies) - lost:,} of {len(energies):,} {name}s"
                 return (
-                    f"all but {rest / total:.1e} of the matrix's energy sits in {few:,} of {len(energies):,} {name}s, "
-                    f"the largest in {name} {order[-1]:,}: the tolerance hides all others; scale or leave out such "
-                    f"{name}s"
+                    f"all but {share:.1e} of the matrix's energy sits in {kept}, the largest in {name} {order[-1]:,}: "
+                    f"the tolerance hides all others; scale or leave out such {name}s"
                 )
+        hidden = int(np.asarray(self._hidden)[~self.masked].sum()) if self._language else 0
+        if hidden:
+            return (
+                f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
+                "hide what the other entries show"
+            )
         return ""
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
@@ -146,7 +169,8 @@ class Inspection:
         found = set()
         for name in ("float32", "bfloat16", "float16"):
             fits = _fits(rows, name)
-            if fits.all() or ((fits & telling).sum(1)[enough] >= FITTING * counts[enough]).any():
+            rows_that_fit = int(((fits & telling).sum(1)[enough] >= FITTING * counts[enough]).sum())
+            if fits.all() or rows_that_fit >= max(2, len(rows) / FEW):
                 found.add(name)
         return found
 

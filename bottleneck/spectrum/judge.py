@@ -78,8 +78,13 @@ def _rank(
     full = min(T, M if norm is None else M - 1)
     values = values[:full]  # centring leaves one zero, which is no drop
     rank = replace(rank, high=min(rank.high, max(full, rank.low)))
-    if rounding is not None and not rank.determinate:
-        rank = replace(rank, doubt=str(rounding))
+    if rounding is not None and rounding.dtype == eps.dtype and full > rank.low:
+        rank = replace(rank, high=full, determinate=False)  # so coarse a type hides more than its margin
+    if noise and not rank.determinate:
+        rank = replace(rank, doubt="rounding hides what lies below the tolerance")
+    if not eps.tested and rank.high == full and full > 1:
+        unseen = "so few numbers do not show whether they were rounded before normalization"
+        rank = replace(rank, determinate=False, low=min(rank.low, 1), doubt=rank.doubt or unseen)
     if sources and values.size and 10 * EPS["float64"] * max(sources) < values[0] <= rank.tolerance:
         drowned = "the entries' roundoff may be larger than every singular value"
         rank = replace(rank, high=full, determinate=False, doubt=drowned)

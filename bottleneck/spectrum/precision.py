@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +21,7 @@ EPS: dict[str, float] = {
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
 
 
-OPTIONAL = ("rounding", "size")
+OPTIONAL = {"rounding": None, "tested": True, "size": None}
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,18 @@ class Precision:
     """Whether it was inferred from the numbers, for want of a record."""
     rounding: Rounding | None = None
     """A coarser rounding that the numbers still show."""
+    tested: bool = True
+    """Whether the numbers are many enough to show a coarser rounding, where nothing is recorded."""
     size: float | None = None
     """Root mean square of the numbers that were rounded, where they are not the matrix's own but what it was made
     from: logits before their normalization."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; ``rounding`` and ``size`` only where there is one."""
-        return {key: value for key, value in asdict(self).items() if key not in OPTIONAL or value is not None}
+        """Return plain values, ready for JSON; what extends eps, type and ``assumed`` only where there is any."""
+        values = {key: value for key, value in asdict(self).items() if key not in OPTIONAL or value != OPTIONAL[key]}
+        if self.rounding and math.isinf(self.rounding.step):
+            values["rounding"]["step"] = None
+        return values
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Precision:
@@ -51,7 +57,10 @@ class Precision:
             TypeError: for another record.
         """
         rounding = record.get("rounding")
-        return cls(**{**record, "rounding": rounding and Rounding(**rounding)})
+        if rounding:
+            step = math.inf if rounding["step"] is None else rounding["step"]
+            return cls(**{**record, "rounding": Rounding(**{**rounding, "step": step})})
+        return cls(**record)
 
 
 def precision(eps: str | float, *, assumed: bool = False) -> Precision:

@@ -102,8 +102,7 @@ class RankReport:
         d = self.to_dict()
         source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
-        least = "≥ " if self.rank.at_least else ""
-        by_rule = ", ".join(f"{rule} {least}{value:,}" for rule, value in d["rank_by_rule"].items())
+        by_rule = ", ".join(f"{rule} {judge(self.spectrum, self.eps, rule=rule).raw}" for rule in RULES)
         effective = ", ".join(
             f"{'unknown' if value is None else format(value, ',')} at {epsilon}"
             for epsilon, value in d["effective_rank"].items()

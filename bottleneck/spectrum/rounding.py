@@ -12,8 +12,8 @@ Rows = NDArray[np.float64]
 
 ROWS, COLUMNS = 2048, 1024
 """Rows and columns of a sample: enough to see the repetitions that logits of float32 leave in float64."""
-CLASSES = 64
-"""Least number of residue classes that the roundoff of the entries themselves leaves apart."""
+CLASSES, MANY = (64, 16), 64
+"""Least number of residue classes that the roundoff of the entries leaves apart, for a few numbers and for `MANY`."""
 MOST_CLASSES = 4096
 FEWEST = 8
 """Distinct numbers that a row must hold: 6 of 8 fall into one of 64 classes by chance once in 4 · 10⁷ rows."""
@@ -24,6 +24,8 @@ HALF = 0.5
 """Share of a row's distinct numbers on a lattice whose step is the row's."""
 COARSEST = 1024.0
 """Largest step looked for: that of bfloat16 numbers of 10⁵."""
+PAIRS = 10**5
+"""Rows times the square of columns at which logits rounded to float16 repeat some 20 times within rows."""
 REPEATS, TIMES = 5, 8
 """Equal entries within rows show a rounding when there are at least so many, and so many times those expected."""
 BITS = {"bfloat16": 9.5, "float16": 12.5, "float32": 25.5}
@@ -58,7 +60,9 @@ class Rounding:
             return f"each row holds one number only: what was rounded away cannot be told {seen}"
         if self.dtype is None:
             steps = f"a rounding to steps of about {self.step:.2g}"
-            return f"entries repeat within rows as they do after {steps}, or after clipping {seen}"
+            return (
+                f"entries repeat within rows as they do after {steps}, after clipping, or in a model of counts {seen}"
+            )
         coarse = f"to {self.dtype}, or as coarsely, before normalization"
         return f"the numbers were rounded {coarse}: in steps of about {self.step:.2g} {seen}"
 
@@ -77,9 +81,18 @@ def find_rounding(sample: Rows, *, eps: float) -> Rounding | None:
     varied = sample[:, ~_copies(sample)]
     if varied.shape[1] < 2:
         varied = sample
-    found = [rounding for rounding in (_lattice(varied, eps), _repeats(varied, eps)) if rounding is not None]
+    # What is common to a column, as a bias added in full precision, is gone from the differences of two rows.
+    differences = [_lattice(varied[1:] - varied[:-1], 2 * eps)] if len(varied) > 1 else []
+    signs = [_lattice(varied, eps), *differences, _repeats(varied, eps)]
+    found = [rounding for rounding in signs if rounding is not None]
     # A lattice tells the type: its estimate counts unless repetitions tell of much larger steps.
     return max(found, key=lambda rounding: rounding.noise(sample.shape) * (4 if rounding.dtype else 1), default=None)
+
+
+def can_show(sample: Rows) -> bool:
+    """Return whether a sample is large enough to show any rounding to float16 or coarser, scaled or not."""
+    distinct = 1 + (np.diff(np.sort(sample, 1), axis=1) != 0).sum(1) if sample.size else np.zeros(1)
+    return bool(np.median(distinct) >= FEWEST and sample.size * sample.shape[1] >= PAIRS)
 
 
 def _copies(sample: Rows) -> NDArray[np.bool_]:
@@ -97,12 +110,13 @@ def _lattice(sample: Rows, eps: float) -> Rounding | None:
     distinct = np.abs(rows) <= largest[:, None]
     distinct[:, 1:] &= rows[:, 1:] != rows[:, :-1]
     counts = distinct.sum(1)
-    width = 2 * eps * float(np.quantile(largest, 0.99))
-    usable = (counts >= FEWEST) & (2 * eps * largest <= width)
+    width = eps * float(np.quantile(largest, 0.99))
+    usable = (counts >= FEWEST) & (eps * largest <= width)
     if width <= 0 or not usable.any():
         return None
     rows, distinct, largest = rows[usable], distinct[usable], largest[usable]
-    step = 2.0 ** math.ceil(math.log2(CLASSES * width))
+    classes = CLASSES[int(np.median(counts) >= MANY)]
+    step = 2.0 ** math.ceil(math.log2(classes * width))
     on_it = _commonest(rows, distinct, step, width) >= SEEN
     rounded = on_it.copy()
     steps = np.zeros(len(rows))
@@ -148,9 +162,12 @@ def _repeats(sample: Rows, eps: float) -> Rounding | None:
     equal = (rows[:, 1:] == rows[:, :-1]).sum(1)
     low, high = int(0.1 * (n - 1)), math.ceil(0.9 * (n - 1))
     largest = np.maximum(np.abs(rows[:, low]), np.abs(rows[:, high]))
+    constant = rows[:, -1] - rows[:, 0] <= 2 * TIMES * eps * np.maximum(np.abs(rows[:, 0]), np.abs(rows[:, -1]))
+    if n > 1 and 2 * constant.sum() > len(rows):
+        return Rounding(math.inf, float(constant.mean()), None)
     varied = rows[:, high] - rows[:, low] > 2 * TIMES * eps * largest
-    if 2 * varied.sum() < len(rows):
-        return Rounding(math.inf, 1 - float(varied.mean()), None) if n > 1 else None
+    if not varied.any():
+        return None
     equal, largest = equal[varied], largest[varied]
     spacing = (rows[varied, high] - rows[varied, low]) / (high - low)
     # The same formula for small λ, with the step of the type at hand.

@@ -119,9 +119,9 @@ def numerical_rank(
         residual: Frobenius norm of what the values do not account for (`Spectrum.residual`): each singular value
             lies between σ and √(σ² + ρ²), and the rank is stated so that it holds for all of them.
         floor: least tolerance: for a row-centred matrix, the `entry_roundoff` of what it was made from.
-        noise: expected spectral norm of a coarser rounding (`Rounding.noise`). Where `NOISE_FACTOR` times it exceeds
-            every other tolerance, it is the tolerance; as the noise itself fills all that lies below, a rank is then
-            determinate when the margin above is empty, and otherwise anything from ``low`` to min(T, M).
+        noise: expected spectral norm of a coarser rounding (`Rounding.noise`): no tolerance lies below `NOISE_FACTOR`
+            times it. Where it exceeds a tenth of the tolerance, the rank may be anything from ``low`` to min(T, M):
+            what the noise hides cannot be excluded.
 
     Raises:
         ConfigurationError: for an unknown rule or eps.
@@ -141,10 +141,8 @@ def numerical_rank(
     limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), least)
     low, value, high = _count(values, limit * MARGIN), _count(values, limit), _count(at_most, limit / MARGIN)
     at_least = value < _count(at_most, max(tolerance(sigma_1, shape, roundoff, rule), least))
-    if math.isinf(noise):
-        low, high = 0, values.size
-    elif noise and limit == NOISE_FACTOR * noise:
-        high = value if low == value else values.size
+    if NOISE_FACTOR * noise > limit / MARGIN:
+        high = values.size
     if rule == "gap" and not at_least:
         value = _before_largest_gap(values, low, high, least=limit / MARGIN)
     sigma_r = float(values[value - 1]) if value else None
@@ -192,6 +190,6 @@ def _before_largest_gap(values: NDArray[np.float64], low: int, high: int, *, lea
         return high
     # A matrix of full rank has no next value: what roundoff could make at least stands in for it.
     following = np.append(values, least)[low : high + 1]
-    with np.errstate(divide="ignore", over="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # 0 / 0 is no gap
         ratios = values[low - 1 : high] / following
-    return low + int(np.argmax(ratios))
+    return low + int(np.argmax(np.nan_to_num(ratios, posinf=np.inf)))

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigurationError, MatrixError, SourceError
-from ...spectrum import Inspection
 from ...spectrum.blocks import as_array, native_dtype
 from .matrix import MatrixSource
+
+KEPT = 1 << 28
+"""Bytes of answers in float64 that are kept from one pass to the next."""
 
 
 @runtime_checkable
@@ -39,8 +41,8 @@ class Adapter(Protocol):
 def from_function(function: Any, *, data: Any, vocab_size: int | None) -> MatrixSource:
     """Return the log-probabilities that a function's logits stand for, a row for each position it answers.
 
-    The function is called once for each batch and pass over the matrix, and once more for its numbers' precision,
-    which is assumed from the first batch.
+    The function is called once for each batch and pass over the matrix, one of which looks at the numbers' precision;
+    answers of `KEPT` bytes together are kept.
 
     Args:
         function: maps int64 ids (B, L) to logits or log-probabilities, (B, L, M) or (B, M); or an `Adapter`.
@@ -61,22 +63,21 @@ def from_function(function: Any, *, data: Any, vocab_size: int | None) -> Matrix
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
     answers = _Answers(answer, [_ids(batch, number) for number, batch in enumerate(data)], vocab_size)
-    first = answers.first()
-    inspection = Inspection(len(first), dtypes=[answers.dtype], language=True)
-    inspection.watch(first)
-    return MatrixSource(answers, kind="logits", path=name, inspection=inspection)
+    return MatrixSource(answers, kind="logits", path=name)
 
 
 class _Answers:
-    """The answers to all batches as one matrix; the last one computed is kept."""
+    """The answers to all batches as one matrix; all are kept where they are few, else the last one computed."""
 
     def __init__(self, function: Callable[[Any], Any], batches: list[NDArray[np.int64]], vocab_size: int) -> None:
         if not batches:
             raise SourceError("data is empty: a function needs at least one batch of token ids")
         self._function, self._batches, self._vocab_size = function, batches, vocab_size
-        self.dtype = "float64"
-        self._number, self._kept = 0, self._ask(0)
-        last_only = len(self._kept) == len(batches[0]) and batches[0].shape[1] > 1
+        self.native_dtypes: set[str] = set()
+        """The types that answers came in."""
+        first = self._ask(0)
+        self._kept = {0: first}
+        last_only = len(first) == len(batches[0]) and batches[0].shape[1] > 1
         sizes = [len(batch) if last_only else batch.size for batch in batches]
         self._ends = list(accumulate(sizes))
         self.shape = (self._ends[-1], vocab_size)
@@ -90,21 +91,20 @@ class _Answers:
             begin = end
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def first(self) -> NDArray[Any]:
-        """Return all rows of the first batch."""
-        return self[: self._ends[0]]
-
     def _answer(self, number: int, rows: int) -> NDArray[Any]:
-        if number != self._number:
-            self._number, self._kept = number, self._ask(number)
-        if len(self._kept) != rows:
-            raise MatrixError(f"batch {number} of the data has {len(self._kept)} rows of logits instead of {rows}")
-        return self._kept
+        if number not in self._kept:
+            if self.shape[0] * self.shape[1] * np.dtype(np.float64).itemsize > KEPT:
+                self._kept.clear()
+            self._kept[number] = self._ask(number)
+        answer = self._kept[number]
+        if len(answer) != rows:
+            raise MatrixError(f"batch {number} of the data has {len(answer)} rows of logits instead of {rows}")
+        return answer
 
     def _ask(self, number: int) -> NDArray[Any]:
         batch = self._batches[number]
         answer = self._function(batch)
-        self.dtype = native_dtype(answer)
+        self.native_dtypes.add(native_dtype(answer))
         logits = as_array(answer)
         if logits.shape not in ((*batch.shape, self._vocab_size), (len(batch), self._vocab_size)):
             raise MatrixError(

@@ -17,12 +17,10 @@ from safetensors import SafetensorError, safe_open
 from ...errors import MatrixError, SourceError
 from ...spectrum import Inspection, Precision
 from ...spectrum.blocks import as_array, check_shape, checked, native_dtype
+from ...spectrum.inspection import ROW_SUM_TOLERANCE
 from ..base import UNKNOWN, Block, Source
 
 KINDS = ("log-probs", "logits", "matrix")
-
-ROW_SUM_TOLERANCE = 32
-"""log Σ P of a row may be off by so many eps · log M: what rounding each log P and a careful softmax leave."""
 
 
 @final
@@ -86,6 +84,7 @@ class MatrixSource(Source):
         inspection = Inspection(self.shape[0], dtypes=[self._native], language=self._kind != "matrix")
         for rows in self._raw(self.ranges()):
             inspection.watch(rows)
+        inspection.note(getattr(self._matrix, "native_dtypes", ()))
         return inspection
 
     @property
