@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
-from .blocked import blocked_nll
+from .blocked import blocked_loss
 from .checks import check_positive
 from .scores import Reduction, Scores, log_prob
 
@@ -133,7 +133,7 @@ class Head(nn.Module, ABC):
         kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
         ids = ids if kept is None else ids[kept]
         self._check_range(ids)
-        loss = blocked_nll(self.scores(hidden).rows(kept), ids, reduction=reduction)
+        loss = blocked_loss(self.scores(hidden).rows(kept), ids, reduction=reduction)
         if reduction != "none":
             return loss
         if kept is not None:
