@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from torch import Tensor, nn
 
@@ -27,19 +28,28 @@ class Component(BaseModel):
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-def _check(component: Component, config: type[Any], allowed: tuple[str, ...], kind: str) -> None:
-    """Refuse settings that are not ``allowed``, or not what ``config``, the component's dataclass, says of them."""
-    what, types = f"{kind} {component.name!r}", get_type_hints(config)
+LAYERS = 64
+"""Layers of the head that checks the settings: more than a backbone has."""
+
+
+def _check_types(component: Component, types: Mapping[str, Any], what: str) -> None:
+    """Refuse settings that are not among the known ones, or not of their type."""
+    what = f"{what} {component.name!r}"
     for key, value in component.settings.items():
-        if key not in allowed:
-            raise ValueError(f"unknown key {key!r} for {what}; known keys are {', '.join(allowed)}")
+        if key not in types:
+            raise ValueError(f"unknown key {key!r} for {what}; known keys are {', '.join(types)}")
         try:
             TypeAdapter(types[key], config=_STRICT).validate_python(value)
         except ValidationError as error:
             raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {value!r})") from None
-    surroundings = [field for field in fields(config) if field.name not in allowed]
-    from_surroundings = {field.name: 1 for field in surroundings if field.default is MISSING}
-    config(**component.settings, **from_surroundings)  # the dataclass's own checks
+
+
+def _check_head(component: Component) -> None:
+    """Refuse values that the head's constructor refuses: make a head of one token, which takes little memory."""
+    all_layers = heads.find(component.name).takes_all_layers
+    sizes = {"hidden_size": LAYERS, "layer_sizes": (1,) * LAYERS} if all_layers else {"hidden_size": 1}
+    with torch.random.fork_rng(devices=[]):
+        heads.build(component.name, vocab_size=1, **sizes, **component.settings)
 
 
 class ModelConfig(BaseModel):
@@ -54,9 +64,14 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _components_know_their_keys(self) -> ModelConfig:
-        backbone, head = backbones.find(self.backbone.name).Config, heads.find(self.head.name).Config
-        _check(self.backbone, backbone, tuple(field.name for field in fields(backbone)), "backbone")
-        _check(self.head, head, heads.settings(self.head.name), "head")
+        backbone = backbones.find(self.backbone.name).Config
+        _check_types(self.backbone, get_type_hints(backbone), "backbone")
+        backbone(**self.backbone.settings)  # refuses values out of range
+        settings = heads.parameters(self.head.name)
+        _check_types(
+            self.head, {key: Any if s.annotation is s.empty else s.annotation for key, s in settings.items()}, "head"
+        )
+        _check_head(self.head)
         return self
 
 

@@ -6,12 +6,12 @@ enter it in ``REGISTRY``; the contract test then runs over it. Another package a
 
 from __future__ import annotations
 
-from dataclasses import fields
+import inspect
 from typing import Any
 
 from ..errors import ConfigurationError
 from . import plugins
-from .base import Head, HeadConfig, ParameterSettings, RankBound
+from .base import Head, ParameterSettings, RankBound
 from .doc import DOC
 from .gss import GeneralizedSigsoftmax
 from .lms_net import LMSNet
@@ -61,7 +61,7 @@ def build(name: str, **settings: Any) -> Head:
 
     Args:
         name: one of ``REGISTRY``, or of an installed package.
-        settings: fields of the head's configuration class, ``hidden_size`` and ``vocab_size`` among them.
+        settings: arguments of the head's class, ``hidden_size`` and ``vocab_size`` among them.
 
     Raises:
         ConfigurationError: for an unknown name or setting, or a size below one.
@@ -70,13 +70,23 @@ def build(name: str, **settings: Any) -> Head:
         >>> build("mos", hidden_size=8, vocab_size=20, components=2).vocab_size
         20
     """
-    return find(name)(**settings)
+    head = find(name)
+    known = inspect.signature(head).parameters
+    if unknown := sorted(settings.keys() - known.keys()):
+        raise ConfigurationError(f"{head.__name__} has no setting {unknown[0]!r}; its settings are {', '.join(known)}")
+    return head(**settings)
+
+
+def parameters(name: str) -> dict[str, inspect.Parameter]:
+    """Return a head's own settings, each with its type and default: all but the sizes its surroundings decide."""
+    given = {"hidden_size", "vocab_size", "layer_sizes"}
+    known = inspect.signature(find(name), eval_str=True).parameters
+    return {key: parameter for key, parameter in known.items() if key not in given}
 
 
 def settings(name: str) -> tuple[str, ...]:
-    """Return the names of a head's own settings: all but the sizes its surroundings decide."""
-    given = {"hidden_size", "vocab_size", "layer_sizes"}
-    return tuple(field.name for field in fields(find(name).Config) if field.name not in given)
+    """Return the names of a head's own settings; see `parameters`."""
+    return tuple(parameters(name))
 
 
 __all__ = [
@@ -86,7 +96,6 @@ __all__ = [
     "Factors",
     "GeneralizedSigsoftmax",
     "Head",
-    "HeadConfig",
     "LMSNet",
     "LogLinear",
     "Mixtape",
@@ -102,5 +111,6 @@ __all__ = [
     "Softmax",
     "build",
     "find",
+    "parameters",
     "settings",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple, cast, get_args
 
 import torch
@@ -11,30 +12,9 @@ from torch import Tensor, nn
 
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
-from .blocked import blocked_nll
+from .blocked import blocked_loss
+from .checks import check_positive
 from .scores import Reduction, Scores, log_prob
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadConfig:
-    """Settings of an output layer: M = ``vocab_size`` rows of ``embedding_size`` = d weights."""
-
-    hidden_size: int
-    """Size of the hidden states that come in."""
-    vocab_size: int
-    """M, the number of tokens."""
-    embedding_size: int | None = None
-    """d, the size of the output embeddings; ``None`` takes ``hidden_size``."""
-    bias: bool = True
-    """Whether every token has a bias."""
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are not positive: every setting that is a whole number is one."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            kind = getattr(field.type, "__name__", str(field.type))
-            if kind.startswith("int") and isinstance(value, int) and value < 1:
-                raise ConfigurationError(f"{field.name} must be at least 1, not {value}")
 
 
 @dataclass(frozen=True)
@@ -65,28 +45,40 @@ class Head(nn.Module, ABC):
     Subclasses are final. Each computes in log space throughout; nothing is ever added inside a logarithm,
     because ``log(p + ε)`` is itself a nonlinearity that hides a low rank.
 
+    The constructor names every setting as an argument, with its type and default, and keeps its value in the attribute
+    of the same name. Configuration files take names, types and defaults from there.
+
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        bias: whether every token has a bias.
+
     Raises:
-        ConfigurationError: for an unknown setting or a size below one.
+        ConfigurationError: for a size below one.
     """
 
-    Config: ClassVar[type[HeadConfig]]
     takes_all_layers: ClassVar[bool] = False
-    """Whether hidden states are those of all layers side by side; the configuration then has ``layer_sizes``."""
+    """Whether hidden states are those of all layers side by side; the constructor then takes ``layer_sizes``."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(
+        self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True
+    ) -> None:
         super().__init__()
-        known = [field.name for field in fields(self.Config)]
-        if unknown := sorted(set(settings) - set(known)):
-            raise ConfigurationError(
-                f"{type(self).__name__} has no setting {unknown[0]!r}; its settings are {', '.join(known)}"
-            )
-        self.config = self.Config(**settings)
-        self.hidden_size = self.config.hidden_size
-        self.vocab_size = self.config.vocab_size
-        self.embedding_size = self.config.embedding_size or self.config.hidden_size
-        self.weight = nn.Parameter(torch.empty(self.vocab_size, self.embedding_size))
+        check_positive(hidden_size=hidden_size, vocab_size=vocab_size, embedding_size=embedding_size)
+        self.hidden_size, self.vocab_size = hidden_size, vocab_size
+        self.embedding_size = embedding_size or hidden_size
+        self.weight = nn.Parameter(torch.empty(vocab_size, self.embedding_size))
         init_embeddings_(self.weight)
-        self.bias = nn.Parameter(torch.zeros(self.vocab_size)) if self.config.bias else None
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make such a head: ``type(head)(**head.settings)``."""
+        kept, names = vars(self) | {"bias": self.bias is not None}, signature(type(self)).parameters
+        if missing := [name for name in names if name not in kept]:
+            raise ConfigurationError(f"{type(self).__name__} must keep its argument {missing[0]!r} as an attribute")
+        return {name: kept[name] for name in names}
 
     def tie(self, embedding: nn.Embedding) -> None:
         """Share the output embeddings W with the input embeddings, both of shape (M, d)."""
@@ -141,7 +133,7 @@ class Head(nn.Module, ABC):
         kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
         ids = ids if kept is None else ids[kept]
         self._check_range(ids)
-        loss = blocked_nll(self.scores(hidden).rows(kept), ids, reduction=reduction)
+        loss = blocked_loss(self.scores(hidden).rows(kept), ids, reduction=reduction)
         if reduction != "none":
             return loss
         if kept is not None:

@@ -1,4 +1,4 @@
-r"""The negative log-likelihood of a head, block by block, with its gradients from the same pass.
+r"""The loss of a head against token ids or whole distributions, block by block, with its gradients from the same pass.
 
 A mixture's loss needs only its K log-partition values, not the N × K × M tensor of its components:
 
@@ -8,6 +8,9 @@ and, with the responsibilities :math:`r_k = P(k | y)` and component probabilitie
 the logits z of component k is :math:`r_k (p_k - 1_y)`. So each block of logits is made once, turned into its
 own gradient in place, and dropped: three matrix products in all, and no more than a few blocks in memory, however
 long the text.
+
+The cross entropy :math:`-\sum_x P^*(x) \log P(x)` goes the same way: the gradient in z is :math:`p - P^*` for one
+softmax, and :math:`π_k p_k (s_k - P^*/P)` with :math:`s_k = \sum_x p_k(x) P^*(x) / P(x)` for component k of a mixture.
 """
 
 from __future__ import annotations
@@ -25,19 +28,28 @@ BLOCK_BYTES = 16 << 20
 """One block of logits: it stays in cache between the passes over it and still fills a matrix product."""
 BLOCK_ROWS = 384
 """Rows of logits in a block at least: with 20, at M = 100,000, the traffic of W costs a third of the speed."""
+MIXTURE_BYTES = 2 << 20
+"""One block of a mixture's logits against whole distributions, which takes several passes over three such blocks."""
+THIN = 32
+"""Up to this d, a CPU takes products with logit gradients two to four times as fast with the thin factor first."""
+NEGLIGIBLE = 1e-30
+"""Times any logarithm of a float32 this is nothing beside a loss: where P* is less, a mixture's P may underflow."""
 ROWS_ADDED = 16
 """Rows that the CPU's BLAS adds one after the other: with so few the error is that of torch's own sum."""
 
 
-def blocked_nll(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Return the negative log-likelihood of `Scores` in nats, in float32 or wider.
+def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return the negative log-likelihood of token ids, or the cross entropy of distributions, in nats.
+
+    It is in float32 or wider.
 
     Matrix products are made in the type of the contexts, or in autocast's, and all else in float32 or wider. A target
     of probability 0 has the loss +∞ and a finite gradient: that of its components, each weighted by its prior.
 
     Args:
         scores: with N rows: contexts (N, K, d), log-prior (N, K).
-        targets: int64, (N,).
+        targets: int64, (N,), token ids; or float, (N, M), P*, each row summing to one. Subnormal numbers in P* slow the
+            products down on a CPU: see `cleared`.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` (N values); the mean of no row is NaN, as torch's is.
     """
     # The gradients of a scalar are made at once, their weights being known; others wait for the backward pass.
@@ -47,7 +59,7 @@ def blocked_nll(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean
     result: Tensor = run(layout, per_row, targets, *layout.pack(scores))
     if per_row and reduction != "none":
         result = result.sum()
-    return result / targets.numel() if reduction == "mean" else result
+    return result / len(targets) if reduction == "mean" else result
 
 
 _UNTRACED: list[Callable[..., Tensor]] = []
@@ -120,46 +132,51 @@ def _pass(
     upstream: Tensor | None,
     gradients: list[Tensor | None] | None,
 ) -> Tensor:
-    """Return the nll of each row; add the gradients of ``Σ upstream · nll`` into ``gradients``."""
+    """Return the loss of each row; add the gradients of ``Σ upstream · loss`` into ``gradients``."""
     parts = layout.unpack(tensors)
     into = None if gradients is None else layout.unpack(gradients)
     factors = [_narrow(factors, layout.product_type) for factors in parts.factors]
     wide = widest(layout.product_type)
-    nll = torch.empty(targets.shape, dtype=wide, device=targets.device)
+    losses = torch.empty(len(targets), dtype=wide, device=targets.device)
     with torch.autocast(targets.device.type, enabled=False):
-        blocks = _blocks(factors, wide)
+        mixed = targets.is_floating_point() and parts.log_prior is not None
+        blocks = _blocks(factors, wide, mixed=mixed)
         rooms = [_room(one, blocks) for one in factors]
-        # A function may need its values on the way back; without one, they become probabilities where they are.
-        spare = targets.new_empty(0) if layout.function is None else _room(factors[0], blocks).to(wide)
+        # A function may need its values on the way back, a mixture its logits; others become probabilities in place.
+        in_place = layout.function is None and not mixed
+        spare = targets.new_empty(0) if in_place else _room(factors[0], blocks).to(wide)
         for rows in blocks:
             log_prior = None if parts.log_prior is None else parts.log_prior[rows]
             products = [_logits(one, rows, room).to(wide) for one, room in zip(factors, rooms, strict=True)]
             bent = _bend(layout.function, products, keep=into is not None)
             values = bent.detach()
-            softmaxes = (
-                values if layout.function is None else spare[: values.shape[0] * values.shape[1]].view_as(values)
-            )
-            nll[rows], responsibility, probability = _normalize(values, log_prior, targets[rows], softmaxes)
+            place = values if in_place else spare[: values.shape[0] * values.shape[1]].view_as(values)
+            if targets.is_floating_point():
+                scratch = values if mixed and layout.function is None else None
+                found = _against_rows(values, log_prior, targets[rows].to(wide), place, scratch)
+            else:
+                found = _against_ids(values, log_prior, targets[rows], place)
+            losses[rows] = found.loss
             if into is None:
                 continue
+            _, gradient, weights, prior_gradient = found
             if upstream is not None:
-                responsibility = responsibility * upstream[rows].unsqueeze(1)
+                scale = upstream[rows].unsqueeze(1)
+                weights, prior_gradient = scale if weights is None else weights * scale, prior_gradient * scale
             if into.log_prior is not None:
-                into.log_prior[rows] = -responsibility
-            probability.scatter_(2, _at(targets[rows], responsibility), -1.0, reduce="add")
+                into.log_prior[rows] = prior_gradient
             if layout.function is None:
-                logit_gradients, by_row = [probability], responsibility
+                logit_gradients, by_row = [gradient], weights
             else:
-                pairs = zip(parts.parameters, into.parameters, strict=True)
-                learned = [(p, total) for p, total in pairs if p is not None and total is not None]
-                probability.mul_(responsibility.unsqueeze(2))
-                found = torch.autograd.grad(bent, [*products, *(p for p, _ in learned)], probability)
-                logit_gradients, by_row = list(found[: len(products)]), None
-                for (_, total), own in zip(learned, found[len(products) :], strict=True):
-                    total.add_(own)
-            for one, place, gradient in zip(factors, into.factors, logit_gradients, strict=True):
-                _add_linear_gradients(place, one, rows, gradient, by_row)
-    return nll
+                if weights is not None:
+                    gradient.mul_(weights.unsqueeze(2))
+                pairs = list(zip(parts.parameters, into.parameters, strict=True))
+                logit_gradients, by_row = _through(bent, products, gradient, pairs), None
+                if targets.is_floating_point():
+                    logit_gradients = [cleared(one) for one in logit_gradients]
+            for one, totals, own in zip(factors, into.factors, logit_gradients, strict=True):
+                _add_linear_gradients(totals, one, rows, own, by_row)
+    return losses
 
 
 def _room(factors: Factors, blocks: Sequence[slice]) -> Tensor:
@@ -189,12 +206,32 @@ def _bend(function: nn.Module | None, products: list[Tensor], *, keep: bool) -> 
     return bent
 
 
-def _normalize(
-    logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, of a block of logits (B, K, M), the losses (B,), responsibilities (B, K) and softmaxes (B, K, M).
+def _through(
+    bent: Tensor, products: list[Tensor], gradient: Tensor, parameters: Sequence[tuple[Tensor | None, Tensor | None]]
+) -> list[Tensor]:
+    """Carry a gradient back through the function to the products, and add that of each parameter to its sum."""
+    learned = [(parameter, total) for parameter, total in parameters if parameter is not None and total is not None]
+    made = torch.autograd.grad(bent, [*products, *(parameter for parameter, _ in learned)], gradient)
+    for (_, total), own in zip(learned, made[len(products) :], strict=True):
+        total.add_(own)
+    return list(made[: len(products)])
 
-    The softmaxes are made in ``place``, on the CPU; elsewhere memory is cheap, and kernels in place are not documented.
+
+class _Found(NamedTuple):
+    """Losses of a block of B contexts, and their gradients."""
+
+    loss: Tensor
+    """(B,)."""
+    gradient: Tensor
+    """In the logits, but for the factors ``weights``: (B, K, M)."""
+    weights: Tensor | None
+    """(B, K); ``None`` for ones."""
+    prior_gradient: Tensor
+    """In the log-prior, (B, K)."""
+
+
+def _against_ids(logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor) -> _Found:
+    """Return the negative log-likelihood of the ids (B,), given logits (B, K, M); the gradient is made in ``place``.
 
     The fused softmax kernel gives the probability of the largest logit (never below 1/M, so its logarithm is
     accurate), and with it log P(y) = (z_y − top) + log P(top) without a second pass over the block. The
@@ -202,13 +239,65 @@ def _normalize(
     """
     top = logits.amax(2)
     below_top = logits.gather(2, _at(targets, top)).squeeze(2) - top
-    probability = torch.softmax(logits, 2, out=place if place.device.type == "cpu" else None)
+    probability = _softmax(logits, place)
     by_component = below_top + torch.log(probability.amax(2))
     joint = by_component if log_prior is None else log_prior + by_component
     nll = -torch.logsumexp(joint, 1)
     prior = torch.ones_like(joint) if log_prior is None else torch.exp(log_prior).to(joint.dtype)
     responsibility = torch.where(nll.isposinf().unsqueeze(1), prior, torch.exp(joint + nll.unsqueeze(1)))
-    return nll, responsibility, probability
+    gradient = probability.scatter_(2, _at(targets, responsibility), -1.0, reduce="add")
+    return _Found(nll, gradient, responsibility, -responsibility)
+
+
+def _against_rows(
+    logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor, scratch: Tensor | None
+) -> _Found:
+    """Return the cross entropy of the rows P* (B, M), given logits (B, K, M); the gradient is made in ``place``.
+
+    ``scratch`` is memory of the logits' shape, or the logits themselves where they are not needed afterwards.
+    """
+    wanted = targets.unsqueeze(1)
+    if log_prior is None:
+        top, along = logits.amax(2), torch.linalg.vecdot(wanted, logits)
+        probability = cleared(_softmax(logits, place))
+        loss = top - probability.amax(2).log() - along
+        return _Found(loss.squeeze(1), probability.sub_(wanted), None, -torch.ones_like(loss))
+    components, prior = cleared(_softmax(logits, place)), log_prior.exp().to(logits.dtype)
+    mixed = torch.bmm(prior.unsqueeze(1), components)
+    smallest = torch.finfo(mixed.dtype).tiny
+    if bool(mixed.amin() < smallest):
+        if bool((wanted[mixed < smallest] > NEGLIGIBLE).any()):
+            return _in_log_space(logits, log_prior, wanted, components)
+        mixed.clamp_min_(smallest)
+    loss = -torch.linalg.vecdot(wanted, mixed.log()).squeeze(1)
+    ratio = wanted / mixed
+    share = torch.mul(components, ratio, out=scratch).sum(2)
+    gradient = components.mul_(torch.sub(share.unsqueeze(2), ratio, out=scratch))
+    return _Found(loss, cleared(gradient), prior, -prior * share)
+
+
+def _in_log_space(logits: Tensor, log_prior: Tensor, wanted: Tensor, components: Tensor) -> _Found:
+    """Return the same where P underflows and P* does not, at a multiple of the time."""
+    joint = torch.log_softmax(logits, 2) + log_prior.unsqueeze(2)
+    log_prob = torch.logsumexp(joint, 1, keepdim=True)
+    taken = torch.exp(joint - log_prob) * wanted
+    share = taken.sum(2)
+    gradient = cleared(components.mul_(share.unsqueeze(2)).sub_(taken))
+    return _Found(-torch.linalg.vecdot(wanted, log_prob).squeeze(1), gradient, torch.ones_like(share), -share)
+
+
+def _softmax(logits: Tensor, place: Tensor) -> Tensor:
+    """Return the softmaxes, in ``place`` on the CPU; elsewhere memory is cheap, and kernels in place not documented."""
+    return torch.softmax(logits, 2, out=place if place.device.type == "cpu" else None)
+
+
+def cleared(numbers: Tensor) -> Tensor:
+    """Set subnormal numbers to zero, in place: no sum over a row has the digits to see them.
+
+    Probabilities of confident models are full of them, and a CPU takes ten times as long to multiply them elementwise,
+    and a hundred times in a matrix product.
+    """
+    return torch.hardshrink(numbers, torch.finfo(numbers.dtype).tiny, out=numbers)
 
 
 def _at(targets: Tensor, components: Tensor) -> Tensor:
@@ -234,11 +323,15 @@ def _add_linear_gradients(
     if bias_gradient is not None:
         bias_gradient.add_(_weighted_sum(flat, scale.squeeze(1)))
     flat = flat.to(factors.weight.dtype)
+    thin = factors.weight.shape[1] <= THIN
     if contexts_gradient is not None:
-        contexts_gradient[rows] = (scale * (flat @ factors.weight)).view_as(contexts_gradient[rows])
+        product = (factors.weight.T.contiguous() @ flat.T).T if thin else flat @ factors.weight
+        contexts_gradient[rows] = (scale * product).view_as(contexts_gradient[rows])
     if weight_gradient is not None:
         scaled = (scale * contexts).to(flat.dtype)
-        if weight_gradient.dtype == flat.dtype:
+        if thin:
+            weight_gradient.add_((scaled.T @ flat).T)
+        elif weight_gradient.dtype == flat.dtype:
             weight_gradient.addmm_(flat.T, scaled)
         else:
             weight_gradient.add_(flat.T @ scaled)
@@ -256,11 +349,11 @@ def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
     return sums.sum(0)
 
 
-def _blocks(factors: Sequence[Factors], wide: torch.dtype) -> list[slice]:
-    """Cut the contexts into blocks, all components of one together, by ``BLOCK_BYTES`` and ``BLOCK_ROWS``."""
+def _blocks(factors: Sequence[Factors], wide: torch.dtype, *, mixed: bool = False) -> list[slice]:
+    """Cut the contexts into blocks, all components of one together, by the constants above."""
     count, components, _ = factors[0].contexts.shape
     row = sum(one.contexts.shape[1] * one.weight.shape[0] for one in factors) * wide.itemsize
-    rows = max(1, BLOCK_BYTES // row, BLOCK_ROWS // components)
+    rows = max(1, MIXTURE_BYTES // row if mixed else max(BLOCK_BYTES // row, BLOCK_ROWS // components))
     return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 

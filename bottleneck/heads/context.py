@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from ..backbones.dropout import locked_dropout
-from ..errors import ConfigurationError
-from .base import HeadConfig
+from .checks import check_dropout, check_positive
 from .scores import widest
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContextConfig(HeadConfig):
-    """Settings of a head that makes context vectors of its own from the hidden states."""
-
-    context_dropout: float = 0.0
-    """Probability of dropping an entry of a context vector, the same ones at every step of a sequence."""
-
-    def __post_init__(self) -> None:
-        """Refuse a probability that is none."""
-        super().__post_init__()
-        if not 0 <= self.context_dropout < 1:
-            raise ConfigurationError(f"context_dropout must be in [0, 1), not {self.context_dropout}")
 
 
 class ContextVectors(nn.Module):
@@ -32,10 +15,15 @@ class ContextVectors(nn.Module):
 
     In training, ``dropout`` of their entries are dropped, the same ones at every step of a sequence (MoS paper,
     table 8, "context vector V-dropout").
+
+    Raises:
+        ConfigurationError: for fewer than one component, or a dropout outside [0, 1).
     """
 
     def __init__(self, hidden_size: int, embedding_size: int, *, components: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
+        check_positive(components=components)
+        check_dropout(context_dropout=dropout)
         self.components, self.embedding_size, self.dropout = components, embedding_size, dropout
         self.projection = nn.Linear(hidden_size, components * embedding_size)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -12,51 +11,12 @@ from torch import Tensor, nn
 from ..backbones.dropout import locked_dropout
 from ..errors import ConfigurationError
 from .base import RankBound
-from .context import ContextConfig, ContextVectors, MixtureWeights
+from .checks import check_dropout, check_positive
+from .context import ContextVectors, MixtureWeights
 from .mixture import Mixture
 
 COMPONENTS = (15, 5)
 """Components from the last layer and from the one below it, as in the commands of the authors' published code."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DOCConfig(ContextConfig):
-    """Settings of `DOC`."""
-
-    layer_sizes: Sequence[int] | None = None
-    """Sizes of the layers whose hidden states come in, the first layer first; ``None`` for a single layer."""
-    components: int | Sequence[int] | None = None
-    """Number of components from each layer, the last layer first; layers not named give none. ``None`` takes 15 from
-    the last layer and 5 from the one below it, if there is one."""
-    prior_penalty: float = 1e-3
-    """Weight λ of the penalty on unevenly used components, as in the authors' commands; 0 leaves it out."""
-
-    def __post_init__(self) -> None:
-        """Refuse layers and components that do not fit together."""
-        super().__post_init__()
-        sizes, counts = self.sizes, self.component_counts
-        if not sizes or min(sizes) < 1 or sum(sizes) != self.hidden_size:
-            raise ConfigurationError(
-                f"DOC needs layer_sizes that sum to hidden_size = {self.hidden_size}, not {list(sizes)}"
-            )
-        if min(counts, default=0) < 0 or not any(counts):
-            raise ConfigurationError(
-                f"DOC needs components of which some are positive and none negative, not {list(counts)}"
-            )
-        if not self.prior_penalty >= 0:
-            raise ConfigurationError(f"prior_penalty must be at least 0, not {self.prior_penalty}")
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Size of each layer, the first layer first."""
-        return (self.hidden_size,) if self.layer_sizes is None else tuple(self.layer_sizes)
-
-    @property
-    def component_counts(self) -> tuple[int, ...]:
-        """Number of components from each layer, the last layer first."""
-        if self.components is None:
-            return COMPONENTS[: len(self.sizes)]
-        return (self.components,) if isinstance(self.components, int) else tuple(self.components)
 
 
 @final
@@ -72,6 +32,21 @@ class DOC(Mixture):
     Dropout and `penalty` follow the authors' code, which made the published numbers. Dropout takes the same entries out
     of the context vectors of all components, at all steps of a text. The penalty differs from the printed one.
 
+    Args:
+        hidden_size: size of the hidden states that come in, that of all layers together.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        layer_sizes: size of each layer whose hidden states come in, the first layer first; ``None`` for one layer.
+        components: number of components from each layer, the last layer first; layers not named give none. ``None``
+            takes 15 from the last layer and 5 from the one below it, if there is one.
+        context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
+            sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
+        prior_penalty: weight λ of `penalty`; 10⁻³ as in the authors' commands, and 0 leaves the penalty out.
+        bias: whether every token has a bias.
+
+    Raises:
+        ConfigurationError: for a size below one, or layers and components that do not fit together.
+
     References:
         Takase, Suzuki and Nagata 2018, "Direct Output Connection for a High-Rank Language Model" (EMNLP).
 
@@ -82,18 +57,40 @@ class DOC(Mixture):
         torch.Size([7, 20])
     """
 
-    Config = DOCConfig
-    config: DOCConfig
     takes_all_layers = True
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        sizes, counts = self.config.sizes, self.config.component_counts
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        layer_sizes: Sequence[int] | None = None,
+        components: int | Sequence[int] | None = None,
+        context_dropout: float = 0.0,
+        prior_penalty: float = 1e-3,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        check_dropout(context_dropout=context_dropout)
+        self.layer_sizes = sizes = (hidden_size,) if layer_sizes is None else tuple(layer_sizes)
+        self.components, self.context_dropout, self.prior_penalty = components, context_dropout, prior_penalty
+        self.component_counts = counts = _component_counts(components, len(sizes))
+        if not sizes or min(sizes) < 1 or sum(sizes) != hidden_size:
+            raise ConfigurationError(
+                f"DOC needs layer_sizes that sum to hidden_size = {hidden_size}, not {list(sizes)}"
+            )
+        if min(counts, default=0) < 0 or not any(counts):
+            raise ConfigurationError(
+                f"DOC needs components of which some are positive and none negative, not {list(counts)}"
+            )
         if len(counts) > len(sizes):
             raise ConfigurationError(
                 f"DOC needs components for at most as many layers as it gets, {len(sizes)}, not {list(counts)}"
             )
-        self.contexts = _LayerContexts(sizes, self.embedding_size, counts=counts, dropout=self.config.context_dropout)
+        if not prior_penalty >= 0:
+            raise ConfigurationError(f"prior_penalty must be at least 0, not {prior_penalty}")
+        self.contexts = _LayerContexts(sizes, self.embedding_size, counts=counts, dropout=context_dropout)
         self.mixture = _LastLayerWeights(sizes[-1], components=sum(counts))
         self.function = None
 
@@ -110,15 +107,25 @@ class DOC(Mixture):
         """
         use = self.mixture(hidden).exp().sum(0)
         variance = (use - use.mean()).square().sum() / max(1, use.numel() - 1)
-        return self.config.prior_penalty * (use.shape[-1] - 1) * variance / use.mean().square()
+        return self.prior_penalty * (use.shape[-1] - 1) * variance / use.mean().square()
 
     @property
     def rank_bound(self) -> RankBound:
         """None for more than one component: log Σ exp of linear functions is no linear function."""
-        if sum(self.config.component_counts) == 1:
-            d, bias = self.embedding_size, int(self.config.bias)
+        if sum(self.component_counts) == 1:
+            d, bias = self.embedding_size, int(self.bias is not None)
             return RankBound(d + 1 + bias, d + bias, "a mixture of one softmax is a softmax")
         return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")
+
+
+def _component_counts(components: int | Sequence[int] | None, layers: int) -> tuple[int, ...]:
+    """Return the number of components from each layer, the last layer first."""
+    if components is None:
+        return COMPONENTS[:layers]
+    if not isinstance(components, int):
+        return tuple(components)
+    check_positive(components=components)
+    return (components,)
 
 
 class _LayerContexts(nn.Module):

@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from ..errors import ConfigurationError
-from .base import HeadConfig
 from .pointwise import Pointwise
 from .sigsoftmax import LogSigmoidProduct
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneralizedSigsoftmaxConfig(HeadConfig):
-    """Settings of `GeneralizedSigsoftmax`; the defaults are those of Parthiban et al. 2021 for Penn Treebank.
-
-    On WikiText-2 they have k = 3.
-    """
-
-    c: float = -1.5
-    """The logit about which the function bends."""
-    k: float = 2.5
-    """The slope far below c; far above it is 1. Positive, or the function would fall."""
-
-    def __post_init__(self) -> None:
-        """Refuse a function that does not increase."""
-        super().__post_init__()
-        if not (self.k > 0 and math.isfinite(self.k) and math.isfinite(self.c)):
-            raise ConfigurationError(f"generalized sigsoftmax needs finite c and k > 0, not c = {self.c}, k = {self.k}")
 
 
 @final
@@ -39,6 +18,18 @@ class GeneralizedSigsoftmax(Pointwise):
 
     `Sigsoftmax` is c = 0 and k = 2; k = 1 is a softmax.
 
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        c: the logit about which the slope changes; −1.5 as in Parthiban et al. 2021.
+        k: the slope far below c, positive; far above c the slope is 1. Parthiban et al. 2021 have 2.5 for Penn Treebank
+            and 3 for WikiText-2.
+        bias: whether every token has a bias.
+
+    Raises:
+        ConfigurationError: for a size below one, or c and k that give no increasing function.
+
     References:
         Parthiban, Mao and Inkpen 2021 (AAAI), who generalize Kanai et al. 2018.
 
@@ -47,9 +38,18 @@ class GeneralizedSigsoftmax(Pointwise):
         True
     """
 
-    Config = GeneralizedSigsoftmaxConfig
-    config: GeneralizedSigsoftmaxConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.function = LogSigmoidProduct(center=self.config.c, power=self.config.k - 1)
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        c: float = -1.5,
+        k: float = 2.5,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        if not (k > 0 and math.isfinite(k) and math.isfinite(c)):
+            raise ConfigurationError(f"generalized sigsoftmax needs finite c and k > 0, not c = {c}, k = {k}")
+        self.c, self.k = c, k
+        self.function = LogSigmoidProduct(center=c, power=k - 1)

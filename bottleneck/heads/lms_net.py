@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import ConfigurationError
-from .base import HeadConfig, ParameterSettings
+from .base import ParameterSettings
+from .checks import check_positive
 from .first_order import first_order
 from .pointwise import Pointwise
 
@@ -19,19 +19,17 @@ PIECE = 1 << 15
 """Logits at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LMSNetConfig(HeadConfig):
-    """Settings of `LMSNet`."""
-
-    hidden_units: int = 10
-    """Number of sigmoids (the paper's K)."""
-    interval: float = 20.0
-    """The sigmoids' centres start evenly spread over [−interval, interval], where f starts as the identity."""
-
-
 @final
 class LMSNet(Pointwise):
     r"""Linear-monotonic-softmax with a `MonotonicNetwork`: :math:`P(x | c) ∝ \exp f(h_c·w_x + b_x)`.
+
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        hidden_units: number of sigmoids (the paper's K, which it does not state).
+        interval: the sigmoids' centres start evenly spread over [−interval, interval], where f starts as the identity.
+        bias: whether every token has a bias.
 
     References:
         Ganea et al. 2019, eq. 12 and 14: the function of its synthetic experiments.
@@ -41,12 +39,19 @@ class LMSNet(Pointwise):
         True
     """
 
-    Config = LMSNetConfig
-    config: LMSNetConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.function = MonotonicNetwork(hidden_units=self.config.hidden_units, interval=self.config.interval)
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        hidden_units: int = 10,
+        interval: float = 20.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.hidden_units, self.interval = hidden_units, interval
+        self.function = MonotonicNetwork(hidden_units=hidden_units, interval=interval)
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Spare the function weight decay, which would bend it; see `Head.parameter_settings`."""
@@ -73,10 +78,9 @@ class MonotonicNetwork(nn.Module):
 
     def __init__(self, *, hidden_units: int = 10, interval: float = 20.0) -> None:
         super().__init__()
-        if not (hidden_units >= 1 and 0 < interval < math.inf):
-            raise ConfigurationError(
-                f"a monotonic network needs hidden_units ≥ 1 and interval > 0, not {hidden_units} and {interval}"
-            )
+        check_positive(hidden_units=hidden_units)
+        if not 0 < interval < math.inf:
+            raise ConfigurationError(f"a monotonic network needs a finite interval > 0, not {interval}")
         spacing = 2 * interval / hidden_units
         centers = spacing * (torch.arange(hidden_units) + 0.5) - interval
         self.u = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), 2 / spacing)))

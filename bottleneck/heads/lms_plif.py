@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 from .base import ParameterSettings
-from .plif import PLIF, PLIFConfig
+from .plif import PLIF
 from .pointwise import Pointwise
 
 
 @final
 class LMSPLIF(Pointwise):
     r"""Linear-monotonic-softmax with a `PLIF`: :math:`P(x | c) ∝ \exp f(h_c·w_x + b_x)`.
+
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        knots: P, the number of linear pieces on [−interval, interval].
+        interval: T, half the width of the interval covered; f goes on linearly outside.
+        noise: standard deviation of the initial slope parameters around unit slope.
+        learn_slopes: whether slopes are learned; random ones that stay were found as good (Parthiban et al. 2021).
+        slope_learning_rate: learning rate of the slopes, as a multiple of the model's.
+        bias: whether every token has a bias.
 
     References:
         Ganea et al. 2019, eq. 12 and §4; defaults are the settings its authors gave to Parthiban et al. 2021.
@@ -21,13 +32,31 @@ class LMSPLIF(Pointwise):
         True
     """
 
-    Config = PLIFConfig
-    config: PLIFConfig
     function: PLIF
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.function = self.config.plif()
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        knots: int = 100_000,
+        interval: float = 20.0,
+        noise: float = 1.0,
+        learn_slopes: bool = True,
+        slope_learning_rate: float = 1.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.knots, self.interval, self.noise = knots, interval, noise
+        self.learn_slopes, self.slope_learning_rate = learn_slopes, slope_learning_rate
+        self.function = PLIF(
+            knots=knots,
+            interval=interval,
+            noise=noise,
+            learn_slopes=learn_slopes,
+            slope_learning_rate=slope_learning_rate,
+        )
 
     @property
     def plif(self) -> PLIF:
@@ -36,4 +65,4 @@ class LMSPLIF(Pointwise):
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Give the slopes their own learning rate; see `Head.parameter_settings`."""
-        return self.config.slope_settings(self.function)
+        return self.function.parameter_settings()

@@ -31,7 +31,7 @@ class LogLinear(Head):
     @property
     def rank_bound(self) -> RankBound:
         """d + 1 for the logits' d directions and the log-partition; a bias adds one."""
-        d, bias = self.embedding_size, int(self.config.bias)
+        d, bias = self.embedding_size, int(self.bias is not None)
         return RankBound(
             raw=d + 1 + bias,
             centered=d + bias,

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
-from .base import Head, HeadConfig, ParameterSettings, RankBound
+from .base import Head, ParameterSettings, RankBound
+from .checks import check_positive
 from .context import ContextVectors
 from .scores import Factors, Scores
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixtapeConfig(HeadConfig):
-    """Settings of `Mixtape`."""
-
-    components: int = 4
-    """K, the number of context vectors: a power of two, the leaves of the tree of gates (4 in the paper)."""
-    gate_size: int = 100
-    """Size of the embeddings that make the gates, much smaller than d where gates are to be cheap."""
-
-    def __post_init__(self) -> None:
-        """Refuse a number of leaves that no full binary tree has."""
-        super().__post_init__()
-        if self.components < 2 or self.components & (self.components - 1):
-            raise ConfigurationError(f"Mixtape needs components that are a power of two from 2, not {self.components}")
 
 
 @final
@@ -44,6 +28,17 @@ class Mixtape(Head):
     For K = 4: π = γ₁γ₂, γ₁(1 − γ₂), (1 − γ₁)γ₃, (1 − γ₁)(1 − γ₃). One softmax a context, against K of `MoS`; every
     token has gates of its own (the paper's sharing of gates among rare tokens is left out, being a cheaper head).
 
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        components: K, the number of context vectors: a power of two, the leaves of the tree of gates (4 in the paper).
+        gate_size: size of the embeddings that make the gates, much smaller than d where gates are to be cheap.
+        bias: whether every token has a bias.
+
+    Raises:
+        ConfigurationError: for a size below one, or components that no full binary tree has as leaves.
+
     References:
         Yang, Luong, Salakhutdinov and Le 2019, "Mixtape: Breaking the Softmax Bottleneck Efficiently" (NeurIPS).
 
@@ -54,18 +49,27 @@ class Mixtape(Head):
         [1.0, 1.0]
     """
 
-    Config = MixtapeConfig
-    config: MixtapeConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        components, gates = self.config.components, self.config.components - 1
-        self.contexts = ContextVectors(self.hidden_size, self.embedding_size, components=components)
-        self.gate_vectors = ContextVectors(self.hidden_size, self.config.gate_size, components=gates)
-        self.gate_scalars = nn.Linear(self.hidden_size, gates, bias=False)
-        self.gate_weight = nn.Parameter(torch.empty(self.vocab_size, self.config.gate_size))
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        components: int = 4,
+        gate_size: int = 100,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        check_positive(components=components, gate_size=gate_size)
+        if components < 2 or components & (components - 1):
+            raise ConfigurationError(f"Mixtape needs components that are a power of two from 2, not {components}")
+        self.components, self.gate_size, gates = components, gate_size, components - 1
+        self.contexts = ContextVectors(hidden_size, self.embedding_size, components=components)
+        self.gate_vectors = ContextVectors(hidden_size, gate_size, components=gates)
+        self.gate_scalars = nn.Linear(hidden_size, gates, bias=False)
+        self.gate_weight = nn.Parameter(torch.empty(vocab_size, gate_size))
         init_embeddings_(self.gate_weight)
-        self.function = GateTree(gates, self.vocab_size)
+        self.function = GateTree(gates, vocab_size)
 
     def scores(self, hidden: Tensor) -> Scores:
         """Return the factors of the K logits, the K − 1 gates and the bias, and the tree; see `Head.scores`."""

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
 from .base import Head
-from .context import ContextConfig
 from .scores import Factors, Scores
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixtureConfig(ContextConfig):
-    """Settings of a mixture with K components."""
-
-    components: int = 15
-    """K, the number of components."""
 
 
 class Mixture(Head):

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from torch import Tensor
 
-from .context import ContextConfig, ContextVectors, MixtureWeights
+from .context import ContextVectors, MixtureWeights
 from .log_linear import LogLinear
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoCConfig(ContextConfig):
-    """Settings of `MoC`."""
-
-    components: int = 15
-    """K, the number of context vectors that are mixed."""
 
 
 @final
@@ -27,6 +18,15 @@ class MoC(LogLinear):
 
     The mixture happens before the softmax, so the rank is bounded exactly as in `Softmax`.
 
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        components: K, the number of context vectors that are mixed; 15 as in the language models of Yang et al. 2018.
+        context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
+            sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
+        bias: whether every token has a bias.
+
     References:
         Yang et al. 2018, eq. 2 (§2.5).
 
@@ -35,16 +35,20 @@ class MoC(LogLinear):
         6
     """
 
-    Config = MoCConfig
-    config: MoCConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        components = self.config.components
-        self.contexts = ContextVectors(
-            self.hidden_size, self.embedding_size, components=components, dropout=self.config.context_dropout
-        )
-        self.mixture = MixtureWeights(self.hidden_size, components=components)
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        components: int = 15,
+        context_dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.components, self.context_dropout = components, context_dropout
+        self.contexts = ContextVectors(hidden_size, self.embedding_size, components=components, dropout=context_dropout)
+        self.mixture = MixtureWeights(hidden_size, components=components)
 
     def context(self, hidden: Tensor) -> Tensor:
         """Return the mixed context vectors: (…, hidden_size) → (…, d)."""

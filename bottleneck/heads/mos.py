@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 from .base import RankBound
 from .context import ContextVectors, MixtureWeights
-from .mixture import Mixture, MixtureConfig
+from .mixture import Mixture
 
 
 @final
@@ -15,33 +15,46 @@ class MoS(Mixture):
 
     .. math:: P(x | c) = \sum_k π_{c,k} \frac{\exp(h_{c,k}·w_x + b_x)}{\sum_{x'} \exp(h_{c,k}·w_{x'} + b_{x'})}
 
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        components: K, the number of components; 15 as in the language models of Yang et al. 2018.
+        context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
+            sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
+        bias: whether every token has a bias.
+
     References:
         Yang et al. 2018, §2.4.
 
     Example:
         >>> import torch
-        >>> head = MoS(hidden_size=8, vocab_size=50, embedding_size=4, components=3)
+        >>> head = MoS(8, 50, embedding_size=4, components=3)
         >>> loss = head.nll(torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.long))
         >>> loss.shape
         torch.Size([])
     """
 
-    Config = MixtureConfig
-    config: MixtureConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        components = self.config.components
-        self.contexts = ContextVectors(
-            self.hidden_size, self.embedding_size, components=components, dropout=self.config.context_dropout
-        )
-        self.mixture = MixtureWeights(self.hidden_size, components=components)
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        components: int = 15,
+        context_dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.components, self.context_dropout = components, context_dropout
+        self.contexts = ContextVectors(hidden_size, self.embedding_size, components=components, dropout=context_dropout)
+        self.mixture = MixtureWeights(hidden_size, components=components)
         self.function = None
 
     @property
     def rank_bound(self) -> RankBound:
         """None for K > 1: log Σ exp of K linear functions is no linear function (MoS paper §2.4)."""
-        if self.config.components == 1:
-            d, bias = self.embedding_size, int(self.config.bias)
+        if self.components == 1:
+            d, bias = self.embedding_size, int(self.bias is not None)
             return RankBound(d + 1 + bias, d + bias, "a mixture of one softmax is a softmax")
         return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from torch import Tensor
 
 from .base import ParameterSettings, RankBound
 from .context import ContextVectors, MixtureWeights
 from .inverse import unbent
-from .mixture import Mixture, MixtureConfig
-from .plif import PLIF, PLIFConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoSPLIFConfig(PLIFConfig, MixtureConfig):
-    """Settings of `MoSPLIF`."""
+from .mixture import Mixture
+from .plif import PLIF
 
 
 @final
@@ -24,6 +18,20 @@ class MoSPLIF(Mixture):
     r"""A mixture of K softmaxes whose logits pass through one learned function, a `PLIF` f.
 
     .. math:: P(x | c) = \sum_k π_{c,k}\, \mathrm{softmax}_x\, f(h_{c,k}·w_x + b_x)
+
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        components: K, the number of components; 15 as in the language models of Yang et al. 2018.
+        context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
+            sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
+        knots: P, the number of linear pieces on [−interval, interval].
+        interval: T, half the width of the interval covered; f goes on linearly outside.
+        noise: standard deviation of the initial slope parameters around unit slope.
+        learn_slopes: whether slopes are learned; random ones that stay were found as good (Parthiban et al. 2021).
+        slope_learning_rate: learning rate of the slopes, as a multiple of the model's.
+        bias: whether every token has a bias.
 
     References:
         Ganea et al. 2019, §5.2 and table 1, "MoS + PLIF"; eq. 12 for f.
@@ -33,18 +41,36 @@ class MoSPLIF(Mixture):
         True
     """
 
-    Config = MoSPLIFConfig
-    config: MoSPLIFConfig
     function: PLIF
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        components = self.config.components
-        self.contexts = ContextVectors(
-            self.hidden_size, self.embedding_size, components=components, dropout=self.config.context_dropout
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        components: int = 15,
+        context_dropout: float = 0.0,
+        knots: int = 100_000,
+        interval: float = 20.0,
+        noise: float = 1.0,
+        learn_slopes: bool = True,
+        slope_learning_rate: float = 1.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.components, self.context_dropout = components, context_dropout
+        self.contexts = ContextVectors(hidden_size, self.embedding_size, components=components, dropout=context_dropout)
+        self.mixture = MixtureWeights(hidden_size, components=components)
+        self.knots, self.interval, self.noise = knots, interval, noise
+        self.learn_slopes, self.slope_learning_rate = learn_slopes, slope_learning_rate
+        self.function = PLIF(
+            knots=knots,
+            interval=interval,
+            noise=noise,
+            learn_slopes=learn_slopes,
+            slope_learning_rate=slope_learning_rate,
         )
-        self.mixture = MixtureWeights(self.hidden_size, components=components)
-        self.function = self.config.plif()
 
     @property
     def plif(self) -> PLIF:
@@ -53,7 +79,7 @@ class MoSPLIF(Mixture):
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Give the slopes their own learning rate; see `Head.parameter_settings`."""
-        return self.config.slope_settings(self.function)
+        return self.function.parameter_settings()
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:
         return unbent(self.function, log_probs)

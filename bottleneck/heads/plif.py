@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import ConfigurationError
-from .base import HeadConfig, ParameterSettings
+from .base import ParameterSettings
+from .checks import check_positive
 from .deterministic import PIECE, histograms, prefix_sums
 from .first_order import first_order
 
@@ -19,40 +20,6 @@ MOST_KNOTS = 1 << 24
 """Pieces that a float32 can number."""
 UNIT_SLOPE = math.log(math.e - 1)
 """softplus(v) = 1, the slope of the identity."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PLIFConfig(HeadConfig):
-    """Settings of a head with a `PLIF`."""
-
-    knots: int = 100_000
-    """P, the number of linear pieces on [−interval, interval]."""
-    interval: float = 20.0
-    """T, half the width of the interval covered; f goes on linearly outside."""
-    noise: float = 1.0
-    """Standard deviation of the initial slope parameters around unit slope."""
-    learn_slopes: bool = True
-    """Whether slopes are learned; random ones that stay were found as good (Parthiban et al. 2021)."""
-    slope_learning_rate: float = 1.0
-    """Learning rate of the slopes, as a multiple of the model's."""
-
-    def __post_init__(self) -> None:
-        """Refuse a learning rate that is none."""
-        super().__post_init__()
-        if not (self.slope_learning_rate > 0 and math.isfinite(self.slope_learning_rate)):
-            raise ConfigurationError(f"slope_learning_rate must be above 0, not {self.slope_learning_rate}")
-
-    def plif(self) -> PLIF:
-        """Return a new function with these settings."""
-        return PLIF(knots=self.knots, interval=self.interval, noise=self.noise).requires_grad_(self.learn_slopes)
-
-    def slope_settings(self, plif: PLIF) -> list[ParameterSettings]:
-        """Return how an optimizer should treat the slopes: at their own rate, without weight decay.
-
-        The code of Parthiban et al. 2021 decays v like all other weights, by 1.2e-6. At its rate of 0.02 that takes
-        less than 1 % off v in 500 epochs of Penn Treebank.
-        """
-        return [ParameterSettings((plif.v,), self.slope_learning_rate, weight_decay=False)]
 
 
 @dataclass(frozen=True)
@@ -90,18 +57,40 @@ class PLIF(nn.Module):
         knots: P, the number of intervals.
         interval: T, half the width of the interval covered.
         noise: standard deviation of the initial v around unit slope (1 in the authors' setting).
+        learn_slopes: whether v is learned.
+        slope_learning_rate: learning rate of v, as a multiple of the model's.
+
+    Raises:
+        ConfigurationError: for a setting that is not positive (noise may be 0) or not finite, or more than 2²⁴ knots.
     """
 
-    def __init__(self, *, knots: int = 100_000, interval: float = 20.0, noise: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        knots: int = 100_000,
+        interval: float = 20.0,
+        noise: float = 1.0,
+        learn_slopes: bool = True,
+        slope_learning_rate: float = 1.0,
+    ) -> None:
         super().__init__()
-        if not (knots >= 1 and 0 < interval < math.inf and 0 <= noise < math.inf):
-            raise ConfigurationError(
-                f"PLIF needs knots ≥ 1, interval > 0 and noise ≥ 0, not {knots}, {interval} and {noise}"
-            )
+        check_positive(knots=knots)
+        if not (0 < interval < math.inf and 0 <= noise < math.inf):
+            raise ConfigurationError(f"PLIF needs a finite interval > 0 and noise ≥ 0, not {interval} and {noise}")
         if knots > MOST_KNOTS:
             raise ConfigurationError(f"PLIF takes at most 2²⁴ knots, not {knots}: a float32 tells no more pieces apart")
-        self.knots, self.interval = knots, float(interval)
-        self.v = nn.Parameter(torch.randn(knots) * noise + UNIT_SLOPE)
+        if not 0 < slope_learning_rate < math.inf:
+            raise ConfigurationError(f"slope_learning_rate must be above 0, not {slope_learning_rate}")
+        self.knots, self.interval, self.slope_learning_rate = knots, float(interval), slope_learning_rate
+        self.v = nn.Parameter(torch.randn(knots) * noise + UNIT_SLOPE, requires_grad=learn_slopes)
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Return how an optimizer should treat the slopes: at their own rate, without weight decay.
+
+        The code of Parthiban et al. 2021 decays v like all other weights, by 1.2e-6. At its rate of 0.02 that takes
+        less than 1 % off v in 500 epochs of Penn Treebank.
+        """
+        return [ParameterSettings((self.v,), self.slope_learning_rate, weight_decay=False)]
 
     def slopes(self) -> Tensor:
         """Return the P slopes s = softplus(v), all positive."""

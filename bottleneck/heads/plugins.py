@@ -9,6 +9,7 @@ A package's ``pyproject.toml`` names its subclass of `Head`::
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
+from inspect import signature
 
 from ..errors import ConfigurationError
 from .base import Head
@@ -42,6 +43,10 @@ def find(name: str) -> type[Head] | None:
         raise ConfigurationError(
             f"the head {name!r} of {_package(point)} is {point.value}, which is no subclass of "
             "softmax_bottleneck.heads.Head; repair or uninstall that package"
+        )
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature(head).parameters.values()):
+        raise ConfigurationError(
+            f"the head {name!r} of {_package(point)} takes any settings; let its constructor name each of them"
         )
     return head
 

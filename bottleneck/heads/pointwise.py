@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from .base import Head, RankBound
@@ -20,8 +18,10 @@ class Pointwise(Head):
 
     function: nn.Module
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         self.contexts = single_context(self.hidden_size, self.embedding_size)
 
     def context(self, hidden: Tensor) -> Tensor:

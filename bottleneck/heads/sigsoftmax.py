@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import HeadConfig
 from .pointwise import Pointwise
 
 
@@ -18,6 +17,12 @@ class Sigsoftmax(Pointwise):
 
     .. math:: P(x | c) ∝ \exp(z_x)\, σ(z_x), \quad z_x = h_c·w_x + b_x
 
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        bias: whether every token has a bias.
+
     References:
         Kanai et al. 2018; the form ss(x) is that of the LMS paper, §1.
 
@@ -26,10 +31,10 @@ class Sigsoftmax(Pointwise):
         True
     """
 
-    Config = HeadConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         self.function = LogSigmoidProduct()
 
 

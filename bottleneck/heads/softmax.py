@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 from torch import Tensor
 
-from .base import HeadConfig
 from .context import single_context
 from .log_linear import LogLinear
 
@@ -20,6 +19,12 @@ class Softmax(LogLinear):
     The hidden state is the context vector when its size is d, else ``h = tanh(W_h g + b_h)``: a `MoS` with
     one component.
 
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        bias: whether every token has a bias.
+
     References:
         Yang et al. 2018, eq. 1.
 
@@ -32,10 +37,10 @@ class Softmax(LogLinear):
         (6, 5)
     """
 
-    Config = HeadConfig
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         self.contexts = single_context(self.hidden_size, self.embedding_size)
 
     def context(self, hidden: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ..allocator import keep_freed_memory
 from ..errors import ConfigurationError
 from ..heads import Head
-from .cross_entropy import cross_entropy_backward, gradient_norm
+from ..heads.blocked import blocked_loss
 from .targets import Targets
 
 CURVE_POINTS = 24
@@ -198,13 +199,21 @@ class _State:
         gradients = []
         for block, rows in zip(self.batches[number], self._split(contexts), strict=True):
             hidden = rows.detach().requires_grad_()
-            total += cross_entropy_backward(self.head, hidden, self.targets.probabilities(block)).sum().double()
+            loss = blocked_loss(self.head.scores(hidden), self.targets.probabilities(block), reduction="sum")
+            loss.backward()
+            total += loss.detach()
             gradients.append(hidden.grad if hidden.grad is not None else torch.zeros_like(hidden))
         contexts.grad = torch.cat(gradients)
         return float(total)
 
     def _split(self, contexts: Tensor) -> tuple[Tensor, ...]:
         return contexts.split(self.targets.blocks.rows_at_once)
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> float:
+    """Return the Euclidean norm of all gradients together, those that were not made counting as zero."""
+    norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
+    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
 
 
 def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

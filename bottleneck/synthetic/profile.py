@@ -12,8 +12,8 @@ import torch
 
 from ..allocator import keep_freed_memory
 from ..heads import Head
+from ..heads.blocked import blocked_loss
 from ..machine import machine
-from .cross_entropy import cross_entropy_backward
 from .dirichlet import DirichletBlocks
 from .models import build
 from .targets import DEFAULT_MEMORY, Targets
@@ -47,7 +47,8 @@ def profile(
         for block in range(len(blocks)):
             rows = blocks.rows(block)
             P = targets.probabilities(block) if targets.cached else first[: rows.stop - rows.start]
-            cross_entropy_backward(head, hidden[: len(P)].detach().requires_grad_(), P)
+            contexts = hidden[: len(P)].detach().requires_grad_()
+            blocked_loss(head.scores(contexts), P, reduction="sum").backward()
 
     heads = {name: build(name, vocab=blocks.vocab, dim=dim, seed=0, device=blocks.device) for name in names}
     seconds = _seconds(

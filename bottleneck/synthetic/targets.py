@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..heads.blocked import cleared
 from .dirichlet import DirichletBlocks
 
 DEFAULT_MEMORY = 2 << 30
@@ -45,15 +46,6 @@ class Targets:
 def _normal(log_probs: Tensor) -> Tensor:
     """Return the probabilities, in place, with 0 for subnormal ones: at α = 0.01 they are one in fifteen."""
     return cleared(log_probs.exp_())
-
-
-def cleared(numbers: Tensor) -> Tensor:
-    """Set subnormal numbers to zero, in place: no sum over a row has the digits to see them.
-
-    Probabilities of confident models are full of them, and a CPU takes ten times as long to multiply them elementwise,
-    and a hundred times in a matrix product.
-    """
-    return torch.hardshrink(numbers, torch.finfo(numbers.dtype).tiny, out=numbers)
 
 
 def entropy(log_probs: Tensor) -> Tensor:

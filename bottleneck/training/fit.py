@@ -184,9 +184,7 @@ def _describe(
     config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, device: str
 ) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
-    own = heads.settings(config.model.head.name)
-    head = {key: value for key, value in asdict(model.head.config).items() if key in own}
-    head["embedding_size"] = model.head.embedding_size
+    head = {key: model.head.settings[key] for key in heads.settings(config.model.head.name)}
     backbone = asdict(model.backbone.config)  # type: ignore[call-overload]
     values = config.model_dump(mode="json")
     values["model"]["head"] = {"name": config.model.head.name, **head}
@@ -270,8 +268,10 @@ def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     head, backbone = saved["model"]["head"], saved["model"]["backbone"]
     model = {
         **saved["model"],
-        "head": _filled(head, heads.find(head["name"]).Config, heads.settings(head["name"])),
-        "backbone": _filled(backbone, backbones.find(backbone["name"]).Config),
+        "head": _filled(head, {key: setting.default for key, setting in heads.parameters(head["name"]).items()}),
+        "backbone": _filled(
+            backbone, {field.name: field.default for field in fields(backbones.find(backbone["name"]).Config)}
+        ),
     }
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
     fixed = begun and is_dropping(model["backbone"], model["head"])
@@ -280,10 +280,8 @@ def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
 
 
-def _filled(component: dict[str, Any], config: type[Any], own: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Return a component's settings as JSON has them, the missing ones of its ``own``, or of all, at their defaults."""
-    named = [field for field in fields(config) if own is None or field.name in own]
-    defaults = {field.name: field.default for field in named}
+def _filled(component: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Return a component's settings as JSON has them, the missing ones at their defaults."""
     filled: dict[str, Any] = json.loads(json.dumps(defaults | component))
     return filled
 

@@ -182,7 +182,7 @@ class Loop:
             if columns > 1
             else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         )
-        dropping = is_dropping(vars(self.model.backbone.config), vars(self.model.head.config))
+        dropping = is_dropping(vars(self.model.backbone.config), self.model.head.settings)
         if columns > 1 and dropping and has_state(self.folder):
             remedy += ", and another --out, because each part of a batch draws dropout masks of its own"
         raise TrainingError(

@@ -115,7 +115,7 @@ def _sigsoftmax(head: Head, hidden: Tensor) -> Tensor:
 
 
 def _gss(head: Any, hidden: Tensor) -> Tensor:
-    logits, c, k = _logits(head, *_contexts(head, hidden)), head.config.c, head.config.k
+    logits, c, k = _logits(head, *_contexts(head, hidden)), head.c, head.k
     return _normalized(torch.exp(logits) * (1 / (1 + torch.exp(c - logits))) ** (k - 1))
 
 
@@ -130,7 +130,7 @@ def _mos_plif(head: Any, hidden: Tensor) -> Tensor:
 
 def _integrated(head: Any, logits: Tensor) -> Tensor:
     """The integral of the slopes: each piece gives its slope times the part of it that x has passed."""
-    v, interval = head.function.v, head.config.interval
+    v, interval = head.function.v, head.interval
     width = 2 * interval / len(v)
     bent = torch.full_like(logits, -interval)
     for i, slope in enumerate(torch.log(1 + torch.exp(v))):
@@ -149,7 +149,7 @@ def _lms_net(head: Any, hidden: Tensor) -> Tensor:
 
 def _doc(head: Any, hidden: Tensor) -> Tensor:
     """Two components from the last layer, one from the first, and the weights from the last."""
-    first, last = hidden.split(head.config.layer_sizes, -1)
+    first, last = hidden.split(head.layer_sizes, -1)
     contexts = [*_vectors(head.contexts.layers["1"], last), *_vectors(head.contexts.layers["0"], first)]
     assert len(contexts) == 3
     softmaxes = [_normalized(torch.exp(_logits(head, context))) for context in contexts]

@@ -11,14 +11,14 @@ from scipy.special import log_softmax, logsumexp
 from torch import Tensor, nn
 
 from softmax_bottleneck.heads import blocked
-from softmax_bottleneck.heads.blocked import blocked_nll
+from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.heads.scores import Factors, Scores
 
 
 def _mixture_nll(
     contexts: Tensor, log_prior: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, **options: Any
 ) -> Tensor:
-    return blocked_nll(Scores((Factors(contexts, weight, bias),), log_prior), targets, **options)
+    return blocked_loss(Scores((Factors(contexts, weight, bias),), log_prior), targets, **options)
 
 
 EPS32 = torch.finfo(torch.float32).eps
@@ -31,7 +31,7 @@ def test_a_small_loss_keeps_its_digits_at_large_logits(offset: float, pointwise:
     logits = torch.tensor([offset, offset - 8.0, offset - 11.0])  # exact in float32
     context, target = torch.ones(1, 1), torch.zeros(1, dtype=torch.long)
     factors = (Factors(context.unsqueeze(1), logits.unsqueeze(1), None),)
-    loss = blocked_nll(Scores(factors, function=nn.Identity() if pointwise else None), target)
+    loss = blocked_loss(Scores(factors, function=nn.Identity() if pointwise else None), target)
     assert loss.item() == pytest.approx(math.log1p(math.exp(-8) + math.exp(-11)), rel=4 * EPS32 / 3e-4)
 
 

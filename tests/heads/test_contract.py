@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -16,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Head, blocked
-from softmax_bottleneck.heads.base import HeadConfig
 
 Make = Callable[..., Head]
 Naive = Callable[[Head, Tensor], Tensor]
@@ -358,14 +358,36 @@ def test_a_bounded_function_starts_where_it_still_moves(make: Make) -> None:
     assert head.bias.grad.abs().min() > 0
 
 
-def test_sizes_of_a_head_whose_annotations_are_types() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Config(HeadConfig):
-        groups: int = 4
+@every_head
+def test_every_argument_is_shown_and_documented(name: str) -> None:
+    """What an editor shows: names, types and defaults, and a line of ``Args:`` for each."""
+    cls = heads.REGISTRY[name]
+    arguments = inspect.signature(cls, eval_str=True).parameters
+    assert list(arguments)[:2] == ["hidden_size", "vocab_size"]
+    assert all(a.kind in (a.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY) for a in arguments.values())
+    assert all(a.annotation is not a.empty for a in arguments.values())
+    assert all(a.default is not a.empty and a.kind is a.KEYWORD_ONLY for a in list(arguments.values())[2:])
+    documented = re.findall(r"^    (\w+): \S", inspect.getdoc(cls).split("Args:\n")[1].split("\n\n")[0], re.MULTILINE)
+    assert documented == list(arguments)
 
-    Config.__dataclass_fields__["groups"].type = int  # as without ``from __future__ import annotations``
-    with pytest.raises(ConfigurationError, match="groups must be at least 1, not 0"):
-        Config(hidden_size=5, vocab_size=7, groups=0)
+
+@every_head
+def test_settings_make_the_same_head(name: str, make: Make) -> None:
+    head = make(name, bias=False)
+    again = heads.build(name, **head.settings)
+    assert again.settings == head.settings
+    assert set(heads.settings(name)) <= set(head.settings)
+    shapes = [{key: value.shape for key, value in each.state_dict().items()} for each in (head, again)]
+    assert shapes[0] == shapes[1]
+
+
+def test_an_argument_that_is_not_kept() -> None:
+    class Forgetful(heads.Softmax):  # type: ignore[misc]
+        def __init__(self, hidden_size: int, vocab_size: int, *, groups: int = 4) -> None:
+            super().__init__(hidden_size, vocab_size)
+
+    with pytest.raises(ConfigurationError, match="Forgetful must keep its argument 'groups' as an attribute"):
+        _ = Forgetful(5, 7).settings
 
 
 @every_head

@@ -25,7 +25,7 @@ def _model(layers: int = 3, **head: Any) -> LanguageModel:
 
 def _penalty_by_hand(head: Any, hidden: torch.Tensor) -> float:
     """As the authors' code has it: (K − 1) · var(S) / mean(S)² of the priors' sums S over time, with Bessel's n − 1."""
-    logits = hidden[..., -head.config.sizes[-1] :].numpy() @ head.mixture.weights.projection.weight.detach().numpy().T
+    logits = hidden[..., -head.layer_sizes[-1] :].numpy() @ head.mixture.weights.projection.weight.detach().numpy().T
     weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     sums = weights.sum(0)
     return float((sums.shape[-1] - 1) * sums.var(ddof=1) / sums.mean() ** 2)
@@ -88,7 +88,7 @@ def test_other_heads_have_no_penalty(name: str, make: Make) -> None:
 )
 def test_components_by_layer(components: Any, counts: tuple[int, ...]) -> None:
     head = DOC(hidden_size=9, layer_sizes=(2, 3, 4), vocab_size=7, embedding_size=5, components=components)
-    assert head.config.component_counts == counts
+    assert head.component_counts == counts
     contexts: Any = head.contexts
     assert {int(layer): part.components for layer, part in contexts.layers.items()} == {
         2 - place: count for place, count in enumerate(counts) if count

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
@@ -31,25 +32,44 @@ py-modules = ["{name}"]
 """
 
 SQUARED = """
-from typing import Any, final
+from typing import final
 
 from torch import Tensor, nn
 
-from softmax_bottleneck.heads import HeadConfig, Pointwise
+from softmax_bottleneck.heads import Pointwise
 
 
 class Sinh(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
     def forward(self, logits: Tensor) -> Tensor:
-        return logits.sinh()
+        return self.scale * logits.sinh()
 
 
 @final
 class SinhSoftmax(Pointwise):
-    Config = HeadConfig
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        scale: float = 1.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.scale = scale
+        self.function = Sinh(scale)
+"""
 
-    def __init__(self, **settings: Any) -> None:
+ANY = """
+from softmax_bottleneck.heads import Softmax
+
+class Anything(Softmax.__base__):
+    def __init__(self, **settings) -> None:
         super().__init__(**settings)
-        self.function = Sinh()
 """
 
 
@@ -74,30 +94,42 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 def test_an_installed_head_is_found_built_and_trained(install: Callable[..., None]) -> None:
     install("sinh_head", SQUARED, head="sinh", attribute="SinhSoftmax")
-    head = heads.build("sinh", hidden_size=5, vocab_size=7).double()
+    head = heads.build("sinh", hidden_size=5, vocab_size=7, scale=2.0).double()
     hidden, targets = torch.randn(4, 5).double(), torch.randint(7, (4,))
-    logits = (hidden @ head.weight.T + head.bias).sinh()
+    logits = 2 * (hidden @ head.weight.T + head.bias).sinh()
     torch.testing.assert_close(head.log_prob(hidden), torch.log_softmax(logits, -1))
     torch.testing.assert_close(head.nll(hidden, targets), torch.nn.functional.cross_entropy(logits, targets))
-    assert heads.settings("sinh") == ("embedding_size", "bias")
+    assert heads.settings("sinh") == ("embedding_size", "scale", "bias")
+    assert head.settings == {"hidden_size": 5, "vocab_size": 7, "embedding_size": 5, "scale": 2.0, "bias": True}
     assert "sinh" not in heads.REGISTRY
     with pytest.raises(ConfigurationError, match=r"unknown head 'cosh'; known heads are softmax, .*, mixtape, sinh"):
         heads.find("cosh")
     config = ModelConfig.model_validate({"head": {"name": "sinh"}})
     assert type(LanguageModel(config, vocab_size=11).head).__name__ == "SinhSoftmax"
+    with pytest.raises(ValidationError, match=r"scale of head 'sinh': .*valid number .*'x'"):
+        ModelConfig.model_validate({"head": {"name": "sinh", "scale": "x"}})
 
 
 @pytest.mark.parametrize(
     ("code", "attribute", "reason"),
     [
-        ("import no_such_module", "Head", r"does not load \(ModuleNotFoundError: No module named 'no_such_module'\)"),
-        ("", "Missing", r"does not load \(AttributeError: .*Missing"),
-        ("Thing = dict", "Thing", r"is broken_head:Thing, which is no subclass of softmax_bottleneck\.heads\.Head"),
+        (
+            "import no_such_module",
+            "Head",
+            r"does not load \(ModuleNotFoundError: No module named 'no_such_module'\); repair or",
+        ),
+        ("", "Missing", r"does not load \(AttributeError: .*Missing.*; repair or"),
+        (ANY, "Anything", "takes any settings; let its constructor name each of them"),
+        (
+            "Thing = dict",
+            "Thing",
+            r"is broken_head:Thing, which is no subclass of softmax_bottleneck\.heads\.Head; repair or",
+        ),
     ],
 )
 def test_a_broken_one_is_one_sentence(install: Callable[..., None], code: str, attribute: str, reason: str) -> None:
     install("broken_head", code, head="broken", attribute=attribute)
-    with pytest.raises(ConfigurationError, match=f"the head 'broken' of the package broken.head {reason}.*; repair or"):
+    with pytest.raises(ConfigurationError, match=f"the head 'broken' of the package broken.head {reason}"):
         heads.build("broken", hidden_size=5, vocab_size=7)
 
 

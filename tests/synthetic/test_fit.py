@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, attainable, evaluate, fit
 from softmax_bottleneck.synthetic import targets as targets_module
-from softmax_bottleneck.synthetic.cross_entropy import cross_entropy_backward
+from softmax_bottleneck.synthetic.fit import gradient_norm
 from softmax_bottleneck.synthetic.metrics import normalized, reachable
 from softmax_bottleneck.synthetic.models import MODELS, build
 
@@ -141,8 +142,8 @@ def test_the_cycle_that_ended_lowest_is_kept() -> None:
     targets = Targets(DirichletBlocks(100, 30, 0.1))
     head = build("lms", vocab=30, dim=3, seed=1)
     found = fit(head, targets, config=FitConfig(first_cycle=3, cycles=5, tolerance=0.0, negligible=0.0))
-    loss = cross_entropy_backward(head, found.contexts, targets.probabilities(0)).mean()
-    assert float(loss) - targets.mean_entropy <= dict(found.curve)[found.epochs] + 1e-3
+    loss = blocked_loss(head.scores(found.contexts), targets.probabilities(0))
+    assert float(loss.detach()) - targets.mean_entropy <= dict(found.curve)[found.epochs] + 1e-3
 
 
 @pytest.mark.filterwarnings("error")
@@ -193,3 +194,10 @@ def test_mos_is_equation_11() -> None:
     head = build("mos", vocab=9, dim=3, seed=0)
     torch.testing.assert_close(head.log_prob(torch.zeros(1, 3)), torch.full((1, 9), -math.log(9)))
     assert "contexts.projection.bias" not in [n for n, p in head.named_parameters() if p.requires_grad]
+
+
+def test_gradient_norm() -> None:
+    first, second, third = (torch.zeros(2, requires_grad=True) for _ in range(3))
+    first.grad, second.grad = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0])
+    assert gradient_norm([first, second, third]) == 5
+    assert gradient_norm([third]) == 0

@@ -143,7 +143,7 @@ def test_the_studys_settings_and_numbers(corpus: str, head: str) -> None:
     assert (by_epoch.start, by_epoch.epoch) == ("epoch", 200)
     model = LanguageModel(preset.config.model, vocab_size=20)
     if head == "gss":
-        assert (model.head.config.c, model.head.config.k) == (-1.5, k)
+        assert (model.head.settings["c"], model.head.settings["k"]) == (-1.5, k)
     if head == "lms-plif":
         (slopes,) = model.head.parameter_settings()
         assert rate * slopes.learning_rate_factor == pytest.approx(0.02)

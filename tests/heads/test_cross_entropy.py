@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from softmax_bottleneck import heads
-from softmax_bottleneck.heads import Head
-from softmax_bottleneck.synthetic import cross_entropy
-from softmax_bottleneck.synthetic.cross_entropy import cross_entropy_backward, gradient_norm
+from softmax_bottleneck.heads import Head, blocked
 from softmax_bottleneck.synthetic.dirichlet import sample_dirichlet_log_probs
 
 SETTINGS = {"lms-plif": {"knots": 50}, "mos-plif": {"knots": 50}}
@@ -36,8 +34,17 @@ def _plain(head: Head, hidden: Tensor, targets: Tensor) -> tuple[Tensor, list[Te
     return loss.detach(), [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
 
 
+def _backward(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Add the gradients of the sum; return the loss of each row, which has to come to the same sum."""
+    loss = blocked.blocked_loss(head.scores(hidden), targets, reduction="sum")
+    loss.backward()
+    rows = blocked.blocked_loss(head.scores(hidden), targets, reduction="none").detach()
+    torch.testing.assert_close(rows.sum(), loss.detach())
+    return rows
+
+
 def _ours(head: Head, hidden: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
-    loss = cross_entropy_backward(head, hidden, targets)
+    loss = _backward(head, hidden, targets)
     return loss, [torch.zeros_like(x) if x.grad is None else x.grad for x in [hidden, *head.parameters()]]
 
 
@@ -63,7 +70,7 @@ def test_probabilities_that_underflow(name: str) -> None:
 
 def test_negligible_underflow_keeps_to_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
     head, hidden, targets = _problem("mos", bias=False, scale=4000.0)
-    monkeypatch.delattr(cross_entropy, "_mixture_in_log_space")
+    monkeypatch.delattr(blocked, "_in_log_space")
     with torch.no_grad():
         mode = head.log_prob(hidden).argmax(1, keepdim=True)
     certain = torch.zeros_like(targets).scatter_(1, mode, 1.0)
@@ -89,7 +96,7 @@ def test_no_product_is_taken_with_subnormal_numbers(name: str) -> None:
             return call(*args, **(kwargs or {}))
 
     with Products():
-        cross_entropy_backward(head, hidden.detach().requires_grad_(), certain)
+        _backward(head, hidden.detach().requires_grad_(), certain)
     gradients = [factor for factor in taken if 23 in factor.shape and factor.shape != head.weight.shape[::-1]]
     assert len(gradients) >= 2
     assert not any(((gradient != 0) & (gradient.abs() < smallest)).any() for gradient in gradients)
@@ -98,7 +105,7 @@ def test_no_product_is_taken_with_subnormal_numbers(name: str) -> None:
 def test_mixtures_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     head, hidden, targets = _problem("mos", bias=True)
     expected = _plain(head, hidden, targets)
-    monkeypatch.setattr(cross_entropy, "COMPONENT_ENTRIES", 2 * 15 * 23)
+    monkeypatch.setattr(blocked, "MIXTURE_BYTES", 2 * 15 * 23 * 8)
     torch.testing.assert_close(_ours(head, hidden, targets), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -120,14 +127,52 @@ def test_lms_with_the_identity_is_softmax() -> None:
     lms.load_state_dict(softmax.state_dict(), strict=False)
     first, second = _ours(softmax, hidden, targets), None
     expected, hidden.grad = hidden.grad, None
-    second = cross_entropy_backward(lms, hidden, targets)
+    second = _backward(lms, hidden, targets)
     torch.testing.assert_close(second, first[0])
     torch.testing.assert_close(hidden.grad, expected)
     torch.testing.assert_close(lms.weight.grad, softmax.weight.grad)
 
 
-def test_gradient_norm() -> None:
-    first, second, third = (torch.zeros(2, requires_grad=True) for _ in range(3))
-    first.grad, second.grad = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0])
-    assert gradient_norm([first, second, third]) == 5
-    assert gradient_norm([third]) == 0
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", SINGLE_LAYER)
+def test_each_row_may_weigh_differently(name: str, bias: bool) -> None:
+    head, hidden, targets = _problem(name, bias=bias)
+    upstream, inputs = torch.linspace(-1, 2, 9).double(), [hidden, *head.parameters()]
+    plain = -(targets * head.log_prob(hidden)).sum(1)
+    ours = blocked.blocked_loss(head.scores(hidden), targets, reduction="none")
+    expected = torch.autograd.grad(plain, inputs, upstream, materialize_grads=True, allow_unused=True)
+    found = torch.autograd.grad(ours, inputs, upstream, materialize_grads=True, allow_unused=True)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4000.0])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradcheck_of_a_mixture(scale: float, reduction: Any) -> None:
+    """Also in log space, where the mixture underflows."""
+    head, hidden, targets = _problem("mos", bias=True, scale=scale)
+    hidden = (hidden.detach() / scale**0.5).requires_grad_()
+
+    def loss(hidden: Tensor, *_: Tensor) -> Tensor:
+        return blocked.blocked_loss(head.scores(hidden), targets, reduction=reduction)
+
+    step = 1e-6 / scale**0.5
+    assert torch.autograd.gradcheck(loss, (hidden,), eps=step, atol=1e-4 * scale**0.5)
+
+
+def test_no_tensor_of_all_components() -> None:
+    """Neither T × M × K, nor anything larger than P* or a block."""
+    contexts, vocab = 70, 8000
+    head = heads.build("mos", hidden_size=6, vocab_size=vocab, embedding_size=4)
+    hidden, targets = torch.randn(contexts, 6, requires_grad=True), torch.full((contexts, vocab), 1 / vocab)
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = call(*args, **(kwargs or {}))
+            largest = max(largest, result.numel() if isinstance(result, Tensor) else 0)
+            return result
+
+    with Largest():
+        blocked.blocked_loss(head.scores(hidden), targets, reduction="sum").backward()
+    assert largest <= max(blocked.MIXTURE_BYTES // 4, contexts * vocab)
