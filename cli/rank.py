@@ -90,6 +90,7 @@ def command(
     from softmax_bottleneck import spectrum
     from softmax_bottleneck.logprobs import estimate_cost, open_source, rank
     from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.parallel import launched
     from softmax_bottleneck.progress import SILENT
 
     check_outputs(json_to, save_spectrum, sources=[source], data=data)
@@ -109,7 +110,7 @@ def command(
         )
         emit(cost.to_dict(), str(cost), json_to)
         return
-    with spectrum.launched() as processes:
+    with launched() as processes:
         report = rank(
             source,
             data=data,

@@ -16,6 +16,7 @@ from ..divergence import PairwiseKLD
 from ..errors import ConfigurationError
 from ..files import cache_folder
 from ..full_precision import precision_state
+from ..parallel import ALONE, Processes
 from ..progress import SILENT, Progress
 from ..spectrum import (
     Choice,
@@ -29,10 +30,9 @@ from ..spectrum import (
     on,
     precision,
 )
-from ..spectrum.choice import DEFAULT_WIDTH, free_memory
+from ..spectrum.choice import DEFAULT_WIDTH, default_memory
 from ..spectrum.gram import check_resolution
 from ..spectrum.precision import EPS
-from ..spectrum.processes import ALONE, Processes
 from ..spectrum.rules import MARGIN, tolerance
 from ..spectrum.saved import SavedState
 from .base import FactorRows, Source
@@ -145,7 +145,7 @@ def rank(
     else:
         seed, eps_value = (0, processes.index), eps_used.value
         if max_memory is None:  # all processes choose alike
-            max_memory = processes.least(free_memory(device))
+            max_memory = min(processes.gather(default_memory(device)))
         choice = choose(
             method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
         )

@@ -17,7 +17,6 @@ from .inspection import Inspection
 from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, precision
-from .processes import ALONE, Processes, launched
 from .report import RankReport
 from .rounding import Rounding, find_rounding
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
@@ -26,7 +25,6 @@ from .tsqr import TSQR
 from .wide_gram import WideGram
 
 __all__ = [
-    "ALONE",
     "EPS",
     "RULES",
     "TSQR",
@@ -40,7 +38,6 @@ __all__ = [
     "Inspection",
     "Judgement",
     "Precision",
-    "Processes",
     "RankEstimate",
     "RankReport",
     "Rounding",
@@ -54,7 +51,6 @@ __all__ = [
     "entry_roundoff",
     "find_rounding",
     "judge",
-    "launched",
     "load_spectrum",
     "measure",
     "numerical_rank",

@@ -71,7 +71,7 @@ def choose(
     """
     check_name(method)
     arithmetic = on(device)
-    allowed = free_memory(device) if max_memory is None else max_memory
+    allowed = default_memory(device) if max_memory is None else max_memory
     T, M = shape
     wide = T < M
     side = min(T, M)
@@ -159,7 +159,7 @@ def _preferred(T: int, M: int, eps: float) -> tuple[str, str]:
     return "tsqr", f"the tolerance for eps {eps:.3g} lies below what gram resolves"
 
 
-def free_memory(device: str) -> int:
+def default_memory(device: str) -> int:
     """Return the bytes a decomposition may take by default: `DEFAULT_MEMORY`, or what an accelerator has free."""
     found = on(device).device
     if found.type != "cuda":

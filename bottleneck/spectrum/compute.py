@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import MatrixError
+from ..parallel import ALONE, Processes
 from .accelerator import on
 from .base import Spectrum, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, native_dtype
 from .choice import check_name, choose, make
+from .combination import finish, sum_up
 from .inspection import Inspection
-from .processes import ALONE, Processes
 from .saved import SavedState
 
 
@@ -93,7 +94,7 @@ def measure(
     reached, done = saved.restore(method) if saved else (0, 0)
     for passed in range(reached, method.passes):
         if passed > reached:
-            processes.sum_up(method)
+            sum_up(method, processes)
             method.end_pass()
             done = 0
         remaining = blocks(done) if callable(blocks) else blocks
@@ -103,7 +104,7 @@ def measure(
             done += len(rows)
             if saved:
                 saved.offer(method, passed, done)
-    spectrum = processes.finish(method)
+    spectrum = finish(method, processes)
     if saved:
         saved.forget()
     return spectrum.scaled(exponent)
