@@ -9,6 +9,7 @@ import rich_click as click
 
 from .options import (
     Memory,
+    Method,
     check_outputs,
     device_option,
     dtype_option,
@@ -32,10 +33,10 @@ INDETERMINATE = 3
 @text_options
 @click.option(
     "--method",
-    type=click.Choice(["auto", "dense", "gram", "tsqr", "sketch", "factored"]),
+    type=Method(),
     default="auto",
     show_default=True,
-    help="auto takes thin factors where the head has them, else what fits.",
+    help="factored, gram, tsqr, dense or sketch; auto takes the first of them that suits the matrix and fits.",
 )
 @click.option("--rule", type=click.Choice(["press", "numpy", "gap"]), default="press", show_default=True)
 @click.option(

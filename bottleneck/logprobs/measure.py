@@ -19,21 +19,18 @@ from ..full_precision import precision_state
 from ..parallel import ALONE, Processes
 from ..progress import SILENT, Progress
 from ..spectrum import (
-    Choice,
-    Factored,
     RankReport,
     Spectrum,
     SpectrumMethod,
     choose,
     judge,
     measure,
-    on,
     precision,
 )
-from ..spectrum.choice import DEFAULT_WIDTH, default_memory
-from ..spectrum.gram import check_resolution
+from ..spectrum.base import DEFAULT_WIDTH
+from ..spectrum.choice import check_resolution, default_memory
 from ..spectrum.precision import EPS
-from ..spectrum.rules import MARGIN, tolerance
+from ..spectrum.registry import check_factors, takes_factors
 from ..spectrum.saved import SavedState
 from .base import FactorRows, Source
 from .findings import findings_of, of_variant
@@ -128,28 +125,26 @@ def rank(
             f"eps {asked.value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "
             "computed: no rank can be told apart below it"
         )
-    if method == "gram":
-        # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
-        check_resolution(tolerance(1.0, opened.shape, (asked or opened.precision).value, "press") / MARGIN, 1.0)
+    check_resolution(method, shape=opened.shape, eps=(asked or opened.precision).value)
     recorded = opened.precision
     eps_used = recorded if asked is None else replace(asked, size=recorded.size)
-    factors = opened.factors() if method in ("auto", "factored") else None
-    if factors is None and method == "factored":
-        raise ConfigurationError(
-            f"the factored method needs a model with a log-linear head (softmax or moc), not {_what(opened)}; "
-            "use --method auto"
-        )
-    if factors is not None:
-        thin = f"the head's factors have {factors.right.shape[1]:,} columns" if method == "auto" else "asked for"
-        choice = Choice(Factored(factors.right, arithmetic=on(device)), thin)
-    else:
-        seed, eps_value = (0, processes.index), eps_used.value
-        if max_memory is None:  # all processes choose alike
-            max_memory = min(processes.gather(default_memory(device)))
-        choice = choose(
-            method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
-        )
-    spectrum = _spectrum(opened, factors, choice.method, width, progress, processes)
+    factors = opened.factors() if takes_factors(method) else None
+    if factors is None:
+        check_factors(method, _what(opened))
+    if max_memory is None:  # all processes choose alike
+        max_memory = min(processes.gather(default_memory(device)))
+    choice = choose(
+        method,
+        shape=opened.shape,
+        eps=eps_used.value,
+        max_memory=max_memory,
+        width=width,
+        seed=(0, processes.index),
+        factor_columns=0 if factors is None else factors.right.shape[1],
+        device=device,
+    )
+    chosen = choice.start(None if factors is None else factors.right)
+    spectrum = _spectrum(opened, factors, chosen, width, progress, processes)
     raw, centered = judge(spectrum, eps_used, rule=rule, recorded=recorded, caution=opened.caution)
     how: dict[str, Any] = {"method": method, "rule": rule, "eps": eps, "max_memory": max_memory, "width": width}
     how |= {"device": device, "progress": progress, "processes": processes}
