@@ -161,6 +161,7 @@ class SpectrumMethod(ABC):
         self.columns = columns
         self.arithmetic = arithmetic or Host()
         self.rows_at_once = 1
+        self._merged = torch.zeros(1)
         self._has_numbers = False
         self._totals = self.arithmetic.zeros(3)
 
@@ -196,8 +197,8 @@ class SpectrumMethod(ABC):
 
     @property
     def relative_error(self) -> float:
-        """The error of its singular values, as a share of the largest, after the rows given."""
-        return self.resolution
+        """The error of its singular values, as a share of the largest: merged blocks' add up like a random walk's."""
+        return self.resolution * (1 + float(self._merged)) ** 0.5
 
     def update(self, rows: Any) -> None:
         """Take the next rows: (n, M), an array or tensor of real numbers.

@@ -78,9 +78,12 @@ class Choice:
                 f"the {name} method would hand LAPACK an array of {entries:,} numbers, and it counts to "
                 f"{LARGEST_INDEX:,}: use {self.method.smaller}, or the run itself as SOURCE when its head is log-linear"
             )
+        half = (T // 2, M)
+        saves = self.method.variant(half).memory(half, self.options) < self.memory_bytes
         return MatrixError(
             f"the {name} method needs {size(self.memory_bytes)} for a {T:,} × {M:,} matrix, more than the "
-            f"{size(allowed)} allowed: raise --max-memory, measure fewer contexts, or use {self.method.smaller}"
+            f"{size(allowed)} allowed: raise --max-memory, {'measure fewer contexts, ' if saves else ''}"
+            f"or use {self.method.smaller}"
         )
 
 

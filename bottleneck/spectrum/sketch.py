@@ -84,11 +84,6 @@ class Sketch(SpectrumMethod):
         self._merged = self.arithmetic.zeros(1)
         self._projecting = self.arithmetic.zeros(1)
 
-    @property
-    def relative_error(self) -> float:
-        """Roundoff of the merged blocks, whose errors add up like those of a random walk."""
-        return self.resolution * (1 + float(self._merged)) ** 0.5
-
     def _add(self, rows: Tensor) -> None:
         means, centered = turned(rows).split([1, self.columns - 1], 1)
         if not self._projecting:

@@ -75,11 +75,6 @@ class TSQR(SpectrumMethod):
         return self.arithmetic.zeros(self.columns, max(LEAST_BLOCK, BLOCK * self.columns)).T
 
     @property
-    def relative_error(self) -> float:
-        """Roundoff of the merged blocks, whose errors add up like those of a random walk."""
-        return self.resolution * (1 + float(self._merged)) ** 0.5
-
-    @property
     def _waiting(self) -> Tensor:
         """Turned rows that wait for the block to be full."""
         return self._block[: self._filled]

@@ -70,6 +70,11 @@ def test_choose_refuses_what_does_not_fit() -> None:
     with pytest.raises(MatrixError, match=r"the gram method needs 11\.9 GiB"):
         choose("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
 
+    # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
+    for shape, advice in (((30_000, 40_000), "measure fewer contexts, or use"), ((10**6, 40_000), "or use")):
+        with pytest.raises(MatrixError, match=f"raise --max-memory, {advice} --method sketch"):
+            choose("gram", shape=shape, eps=FLOAT32, max_memory=1 << 30)
+
 
 @pytest.mark.parametrize(
     ("method", "shape"), [("gram", (10**6, 46_341)), ("tsqr", (10**6, 46_341)), ("dense", (10**6, 2_148))]
@@ -85,7 +90,7 @@ def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(method: str, sha
 def test_a_sketch_that_does_not_fit_is_to_be_thinner() -> None:
     with pytest.raises(MatrixError, match=r"an array of 2,147,483,648 numbers, .*: use a smaller --width, or the run"):
         choose("sketch", shape=(10**6, 1 << 18), eps=FLOAT32, width=1 << 13, max_memory=1 << 50)
-    with pytest.raises(MatrixError, match=r"sketch method needs 8\.0 GiB .*: raise .*, or use a smaller"):
+    with pytest.raises(MatrixError, match=r"sketch method needs 8\.0 GiB .*: raise --max-memory, or use a smaller"):
         choose("sketch", shape=(10**6, 1 << 18), eps=FLOAT32, max_memory=1 << 32)
 
 

@@ -11,7 +11,7 @@ import pytest
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.logprobs import estimate_cost, open_source
-from softmax_bottleneck.spectrum import REGISTRY, Options, choose, singular_values
+from softmax_bottleneck.spectrum import REGISTRY, Dense, Factored, Options, choose, singular_values
 
 from .methods import EPS
 
@@ -86,6 +86,13 @@ def test_a_new_method_is_one_file_and_one_line() -> None:
     assert (choice.memory_bytes, choice.operations) == (8 * 60 * 30, 2.0 * 60 * 30**2)
     with pytest.raises(ConfigurationError, match=r"known methods are auto, .*new"):
         rank(matrix, kind="matrix", method="newer")
+
+
+def test_thin_factors_come_first_and_are_the_models_own_memory() -> None:
+    choice = choose("auto", shape=(1_000, 500), eps=EPS, factor_columns=7, max_memory=1)
+    assert (choice.method, choice.why) == (Factored, "the head's factors have 7 columns")
+    assert choice.start(np.ones((500, 7))).columns == 7
+    assert choose("dense", shape=(1_000, 500), eps=EPS, factor_columns=7).method is Dense
 
 
 @pytest.mark.parametrize("name", REGISTRY)
