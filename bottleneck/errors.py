@@ -37,5 +37,9 @@ class TrainingError(BottleneckError):
     """Training cannot go on."""
 
 
+class ParallelError(BottleneckError):
+    """Another process of one computation is gone."""
+
+
 class OutputError(BottleneckError):
     """A result could not be written."""

@@ -39,6 +39,24 @@ class Memory(click.ParamType[int]):
             self.fail(f"{value!r} is no size; write it as 8GiB, 500MiB or a number of bytes", param, ctx)
 
 
+class Method(click.ParamType[str]):
+    """``auto``, or a method of the registry, which is loaded for any other name alone."""
+
+    name = "method"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse an unknown name with the known ones."""
+        if value != "auto":
+            from softmax_bottleneck.errors import ConfigurationError
+            from softmax_bottleneck.spectrum.registry import find
+
+            try:
+                find(value)
+            except ConfigurationError as error:
+                self.fail(str(error), param, ctx)
+        return str(value)
+
+
 def text_options(command: Command) -> Command:
     """Which text a model is evaluated on."""
     for option in (

@@ -9,6 +9,7 @@ import rich_click as click
 
 from .options import (
     Memory,
+    Method,
     check_outputs,
     device_option,
     dtype_option,
@@ -32,10 +33,10 @@ INDETERMINATE = 3
 @text_options
 @click.option(
     "--method",
-    type=click.Choice(["auto", "dense", "gram", "tsqr", "sketch", "factored"]),
+    type=Method(),
     default="auto",
     show_default=True,
-    help="auto takes thin factors where the head has them, else what fits.",
+    help="factored, gram, tsqr, dense or sketch; auto takes the first of them that suits the matrix and fits.",
 )
 @click.option("--rule", type=click.Choice(["press", "numpy", "gap"]), default="press", show_default=True)
 @click.option(
@@ -90,6 +91,7 @@ def command(
     from softmax_bottleneck import spectrum
     from softmax_bottleneck.logprobs import estimate_cost, open_source, rank
     from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.parallel import launched
     from softmax_bottleneck.progress import SILENT
 
     check_outputs(json_to, save_spectrum, sources=[source], data=data)
@@ -109,7 +111,7 @@ def command(
         )
         emit(cost.to_dict(), str(cost), json_to)
         return
-    with spectrum.launched() as processes:
+    with launched() as processes:
         report = rank(
             source,
             data=data,

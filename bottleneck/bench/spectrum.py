@@ -19,7 +19,7 @@ from ..logprobs import Block, Source, dump, rank
 from ..logprobs.base import UNKNOWN
 from ..machine import machine
 from ..progress import SILENT, Progress
-from ..spectrum import TSQR, Factored, Gram, Precision, SpectrumMethod, measure, on, precision
+from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
 from .goals import Goal, judged
 from .in_turn import Measured, in_turn
 from .process import serve
@@ -169,8 +169,7 @@ def _case(name: str, T: int, M: int, device: str, store: str) -> Callable[[], An
     if name == "gemm":
         other = matrix.copy()  # of one matrix with itself NumPy would make a syrk
         return lambda: float((matrix.T @ other)[0, 0])
-    method = Gram if name == "gram" else TSQR
-    return lambda: _streamed(method(M, arithmetic=on(device)), matrix)
+    return lambda: _streamed(REGISTRY[name].build(M, Options(arithmetic=on(device))), matrix)
 
 
 def _told(found: dict[str, Any]) -> dict[str, Any]:

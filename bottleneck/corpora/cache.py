@@ -10,7 +10,7 @@ from ..errors import CorpusError, OutputError
 from ..files import CACHE_VARIABLE, cache_folder, make_folder, sha256_bytes, write_bytes
 from . import python_docs
 from .corpus import Text
-from .download import Progress, download
+from .download import ByteCallback, download
 from .pinned import PINNED, PinnedCorpus, PinnedFile
 from .sources import find_in_bytes, find_in_path, size_limit
 
@@ -55,7 +55,7 @@ def get(
     sources: Sequence[Path] = (),
     urls: Sequence[str] = (),
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: ByteCallback | None = None,
 ) -> Path:
     """Bring a downloadable corpus into the cache and return its folder; an intact one is left alone.
 
@@ -88,7 +88,7 @@ def _found(
     *,
     sources: Iterable[Path],
     urls: Iterable[str],
-    progress: Progress | None,
+    progress: ByteCallback | None,
 ) -> Iterator[dict[str, bytes]]:
     """Yield what each source or address gave; the pinned addresses only when the caller named nothing."""
     for source in sources:

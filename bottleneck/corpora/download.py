@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 from .._version import __version__
 from ..errors import CorpusError
 
-Progress = Callable[[str, int, int], None]
+ByteCallback = Callable[[str, int, int], None]
 """Called with the file's name, the bytes that have come, and the bytes in all (0: not known)."""
 
 _TIMEOUT = 30.0  # seconds without a byte
@@ -19,7 +19,7 @@ _BLOCK_BYTES = 1 << 16
 _BY_HAND = "or get the file in another way and give it with --from PATH"
 
 
-def download(url: str, *, limit: int, progress: Progress | None = None) -> bytes:
+def download(url: str, *, limit: int, progress: ByteCallback | None = None) -> bytes:
     """Return the bytes at ``url`` (http or https), at most ``limit`` of them.
 
     `CorpusError` when the address is wrong, the server cannot be reached or refuses, the answer is longer
@@ -37,7 +37,7 @@ def download(url: str, *, limit: int, progress: Progress | None = None) -> bytes
         raise CorpusError(f"cannot download {url} ({reason}): check the network, {_BY_HAND}") from error
 
 
-def _fetch(url: str, limit: int, progress: Progress | None) -> bytes:
+def _fetch(url: str, limit: int, progress: ByteCallback | None) -> bytes:
     name = unquote(urlsplit(url).path).rsplit("/", 1)[-1] or url
     request = Request(url, headers={"User-Agent": f"softmax-bottleneck/{__version__}"})
     data = bytearray()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CorpusError
-from .download import Progress
+from .download import ByteCallback
 from .ids import Ids, write_ids
 from .vocabulary import EOS, UNK, Vocabulary
 
@@ -31,7 +31,7 @@ BYTES_AT_ONCE = 1 << 20
 """Of a shard, about: so much is in memory."""
 
 
-def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Progress | None) -> None:
+def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
     """Turn the shards into ids, one after the other: a few thousand lines are in memory.
 
     Args:
@@ -60,7 +60,7 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Pro
         raise CorpusError(f"cannot read {error.filename}: {error.strerror}; make it readable") from error
 
 
-def _count(shards: dict[str, list[Path]], progress: Progress | None) -> tuple[Vocabulary, str]:
+def _count(shards: dict[str, list[Path]], progress: ByteCallback | None) -> tuple[Vocabulary, str]:
     """Return the most frequent words of the training shards, ties in the order of the alphabet, and a hash of all."""
     counts, digests, done = Counter[str](), hashlib.sha256(), 0
     total = sum(map(len, shards.values()))

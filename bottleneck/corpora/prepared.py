@@ -10,7 +10,7 @@ from ..errors import CorpusError
 from ..files import cache_folder
 from . import one_billion, text8
 from .corpus import Corpus
-from .download import Progress
+from .download import ByteCallback
 from .ids import is_whole, read_ids
 from .vocabulary import Vocabulary
 
@@ -43,7 +43,7 @@ class PreparedCorpus:
         return read_ids(self.name, self.folder(cache), vocabulary=vocabulary)
 
     def get(
-        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: Progress | None
+        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
     ) -> Path:
         """Make its files where they are not whole; return their folder."""
         if not is_whole(self.folder(cache), ids=True):

@@ -11,7 +11,7 @@ from . import cache as pinned_cache
 from . import python_docs
 from .cache import corpus_folder, is_present, read
 from .corpus import Corpus, corpus_of
-from .download import Progress
+from .download import ByteCallback
 from .folder import load_folder
 from .pinned import PINNED
 from .prepared import PREPARED
@@ -99,7 +99,7 @@ def get(
     sources: Sequence[Path] = (),
     urls: Sequence[str] = (),
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: ByteCallback | None = None,
 ) -> Path:
     """Bring a corpus into the cache and return its folder; see `cache.get` and `PreparedCorpus.get`."""
     if name in PREPARED:

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import CorpusError
 from ..files import sha256_bytes
 from .archives import is_archive, read_members
-from .download import Progress, download
+from .download import ByteCallback, download
 from .ids import write_ids
 from .vocabulary import Vocabulary
 
@@ -22,7 +22,7 @@ TOKENS = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 VOCABULARY = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz"))
 
 
-def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Progress | None) -> None:
+def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
     """Turn the text into ids, a character a token.
 
     Args:

@@ -9,16 +9,13 @@ from typing import Any
 import torch
 
 from ..spectrum import choose, precision
+from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import size
 from .base import BLOCK_BYTES, Source
 
 SIDE = 768
 """Of the products whose rate is taken: GPT-2's d, far beyond any cache's first levels."""
 SECONDS_TO_CALIBRATE = 0.2
-QR_SHARE = 0.4
-"""Rate of a tall QR factorization, a share of a product's (measured with OpenBLAS, 50,257 × 770 float64)."""
-FACTOR_COPIES = 4
-"""Float64 copies of Y at the peak of the factored method: itself, centred, LAPACK's and R's source."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def estimate_cost(
     method: str = "auto",
     eps: str | float | None = None,
     max_memory: int | None = None,
-    width: int = 1024,
+    width: int = DEFAULT_WIDTH,
     device: str = "cpu",
 ) -> CostEstimate:
     """Estimate what `rank` will take, from the operations and this machine's rate of matrix products.
@@ -81,29 +78,23 @@ def estimate_cost(
         BottleneckError: when no method fits.
     """
     work = source.work()
-    T, M = source.shape
-    if work.factor_columns is not None and method in ("auto", "factored"):
-        r = work.factor_columns
-        name, why = "factored", f"the head's factors have {r:,} columns"
-        operations, memory = (2 * 2 * M + 2 * T) * float(r) ** 2 / QR_SHARE, FACTOR_COPIES * 8 * M * r
-    else:
-        roundoff = (source.precision if eps is None else precision(eps)).value
-        choice = choose(method, shape=source.shape, eps=roundoff, max_memory=max_memory, width=width, device=device)
-        name, why, memory, least = choice.method.name, choice.why, choice.memory_bytes, float(min(T, M))
-        operations = {
-            "gram": T * M * least + 2 * least**3,
-            "tsqr": (2 * T * M * M + 4 * least**3) / QR_SHARE,
-            "dense": 4 * T * M * least / QR_SHARE,
-            "sketch": 6.0 * T * M * width,
-        }[name]
+    choice = choose(
+        method,
+        shape=source.shape,
+        eps=(source.precision if eps is None else precision(eps)).value,
+        max_memory=max_memory,
+        width=width,
+        factor_columns=work.factor_columns or 0,
+        device=device,
+    )
     return CostEstimate(
-        contexts=T,
-        vocab=M,
-        method=name,
-        why=why,
+        contexts=source.shape[0],
+        vocab=source.shape[1],
+        method=choice.method.name,
+        why=choice.why,
         model_seconds=work.operations / _rate(getattr(torch, source.dtype), device),
-        spectrum_seconds=operations / _rate(torch.float64, device),
-        memory_bytes=work.memory_bytes + memory + 2 * BLOCK_BYTES,
+        spectrum_seconds=choice.operations / _rate(torch.float64, device),
+        memory_bytes=work.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
     )
 
 

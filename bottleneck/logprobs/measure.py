@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,21 @@ from ..divergence import PairwiseKLD
 from ..errors import ConfigurationError, MatrixError
 from ..files import cache_folder
 from ..full_precision import precision_state
+from ..parallel import ALONE, Processes
 from ..progress import SILENT, Progress
 from ..spectrum import (
-    Choice,
-    Factored,
     RankReport,
     Spectrum,
     SpectrumMethod,
     choose,
     judge,
     measure,
-    on,
     precision,
 )
-from ..spectrum.choice import DEFAULT_WIDTH, free_memory
-from ..spectrum.gram import check_resolution
+from ..spectrum.base import DEFAULT_WIDTH
+from ..spectrum.choice import check_resolution, default_memory
 from ..spectrum.precision import EPS
-from ..spectrum.processes import ALONE, Processes
-from ..spectrum.rules import MARGIN, tolerance
+from ..spectrum.registry import check_factors, takes_factors
 from ..spectrum.saved import SavedState
 from .base import FactorRows, Source
 from .findings import findings_of, of_variant, unjudged
@@ -131,29 +129,28 @@ def rank(
             f"eps {asked.value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "
             "computed: no rank can be told apart below it"
         )
-    if method == "gram":
-        # Press's tolerance is the finest of the three that the report shows, and a known share of σ_1 beforehand.
-        check_resolution(tolerance(1.0, opened.shape, (asked or opened.precision).value, "press") / MARGIN, 1.0)
+    check_resolution(method, shape=opened.shape, eps=(asked or opened.precision).value)
     recorded = opened.precision
     eps_used = recorded if asked is None else replace(asked, size=recorded.size)
-    factors = opened.factors() if method in ("auto", "factored") else None
-    if factors is None and method == "factored":
-        raise ConfigurationError(
-            f"the factored method needs a model with a log-linear head (softmax or moc), not {_what(opened)}; "
-            "use --method auto"
-        )
-    if factors is not None:
-        _check_factors(opened, factors)
-        thin = f"the head's factors have {factors.right.shape[1]:,} columns" if method == "auto" else "asked for"
-        choice = Choice(Factored(factors.right, arithmetic=on(device)), thin)
+    factors = opened.factors() if takes_factors(method) else None
+    if factors is None:
+        check_factors(method, _what(opened))
     else:
-        seed, eps_value = (0, processes.index), eps_used.value
-        if max_memory is None:  # all processes choose alike
-            max_memory = processes.least(free_memory(device))
-        choice = choose(
-            method, shape=opened.shape, eps=eps_value, max_memory=max_memory, width=width, seed=seed, device=device
-        )
-    spectrum = _spectrum(opened, factors, choice.method, progress, processes)
+        _refuse_masked(opened, factors)
+    if max_memory is None:  # all processes choose alike
+        max_memory = min(processes.gather(default_memory(device)))
+    choice = choose(
+        method,
+        shape=opened.shape,
+        eps=eps_used.value,
+        max_memory=max_memory,
+        width=width,
+        seed=(0, processes.index),
+        factor_columns=0 if factors is None else factors.right.shape[1],
+        device=device,
+    )
+    chosen = choice.start(None if factors is None else factors.right)
+    spectrum = _spectrum(opened, factors, chosen, progress, processes)
     raw, centered = judge(spectrum, eps_used, rule=rule, recorded=recorded, caution=opened.caution)
     how: dict[str, Any] = {"method": method, "rule": rule, "eps": eps, "max_memory": max_memory, "width": width}
     how |= {"device": device, "progress": progress, "processes": processes}
@@ -229,7 +226,7 @@ def _spectrum(
     source: Source, factors: FactorRows | None, chosen: SpectrumMethod, progress: Progress, processes: Processes
 ) -> Spectrum:
     own = [rows for number, rows in enumerate(source.ranges()) if processes.takes(number)]
-    counts = {sum(map(len, own[:number])): number for number in range(len(own) + 1)}
+    counts = {done: number for number, done in enumerate(accumulate(map(len, own), initial=0))}
 
     def blocks(done: int) -> Iterator[NDArray[Any]]:
         """Yield this process's blocks, but for the first ``done`` rows of them."""
@@ -250,7 +247,7 @@ def _spectrum(
         )
 
 
-def _check_factors(source: Source, factors: FactorRows) -> None:
+def _refuse_masked(source: Source, factors: FactorRows) -> None:
     """Refuse a token that the output bias masks."""
     masked = np.isneginf(factors.right).any(1)
     if masked.any():

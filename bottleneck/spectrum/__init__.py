@@ -5,29 +5,28 @@ Floor 1: this package takes arrays or blocks of rows and knows no language model
 
 from .accelerator import Accelerator, on
 from .arithmetic import Arithmetic
-from .base import Spectrum, SpectrumMethod
+from .base import Options, Spectrum, SpectrumMethod
 from .choice import Choice, choose
 from .compute import measure, singular_values
 from .dense import Dense
 from .factored import Factored
 from .files import load_spectrum, save_spectrum
-from .gram import Gram
+from .gram import Gram, WideGram
 from .host import Host
 from .inspection import Inspection
 from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, precision
-from .processes import ALONE, Processes, launched
+from .registry import REGISTRY
 from .report import RankReport
 from .rounding import Rounding, find_rounding
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
 from .tsqr import TSQR
-from .wide_gram import WideGram
 
 __all__ = [
-    "ALONE",
     "EPS",
+    "REGISTRY",
     "RULES",
     "TSQR",
     "Accelerator",
@@ -39,8 +38,8 @@ __all__ = [
     "Host",
     "Inspection",
     "Judgement",
+    "Options",
     "Precision",
-    "Processes",
     "RankEstimate",
     "RankReport",
     "Rounding",
@@ -54,7 +53,6 @@ __all__ = [
     "entry_roundoff",
     "find_rounding",
     "judge",
-    "launched",
     "load_spectrum",
     "measure",
     "numerical_rank",

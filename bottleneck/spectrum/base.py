@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,6 +28,16 @@ LARGEST_RELATIVE_ERROR = 1e-9
 
 SMALLEST_SQUARE = 1e-280
 """‖A‖²_F between this and its inverse is a sum of squares that neither underflowed nor overflowed."""
+
+
+DEFAULT_WIDTH = 1024
+"""Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
+
+SMALL = 1 << 24
+"""Below so many entries the dense method takes seconds: no reason to give up accuracy."""
+
+QR_SHARE = 0.4
+"""Rate of a tall QR factorization, a share of a product's (measured with OpenBLAS, 50,257 × 770 float64)."""
 
 
 class _BrokenCertificateError(Exception):
@@ -106,10 +116,25 @@ class Spectrum:
         return ax
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a method may need to know beside the matrix's shape."""
+
+    width: int = DEFAULT_WIDTH
+    """k of a sketch."""
+    seed: int | tuple[int, ...] = 0
+    """Of a sketch."""
+    factor_columns: int = 0
+    """Columns r of the matrix's thin factors; 0 where it has none."""
+    arithmetic: Arithmetic = field(default_factory=Host)
+    """Where to compute."""
+
+
 class SpectrumMethod(ABC):
     """A streamed singular-value computation: give it the rows in order, then ask for the spectrum.
 
-    Subclasses are final, one a file, named as the literature names the algorithm.
+    Subclasses are final, one a file, named as the literature names the algorithm. A class says what it would take
+    before there is an instance, which allocates; to add one, write its file and enter it in `REGISTRY`.
 
     Args:
         columns: M.
@@ -117,6 +142,12 @@ class SpectrumMethod(ABC):
     """
 
     name: ClassVar[str]
+    resolution: ClassVar[float] = EPS["float64"]
+    """Least error of its singular values, as a share of the largest."""
+    smaller: ClassVar[str] = "--method sketch"
+    """What to use where it does not fit."""
+    from_factors: ClassVar[bool] = False
+    """Whether its rows are those of a thin factor, not of the matrix."""
     fields: ClassVar[tuple[str, ...]]
     """Attributes that hold, as tensors, all that the rows given so far amount to: what is saved and combined."""
     passes: ClassVar[int] = 1
@@ -130,13 +161,44 @@ class SpectrumMethod(ABC):
         self.columns = columns
         self.arithmetic = arithmetic or Host()
         self.rows_at_once = 1
+        self._merged = torch.zeros(1)
         self._has_numbers = False
         self._totals = self.arithmetic.zeros(3)
 
+    @classmethod
+    @abstractmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes it holds at its peak for a T × M matrix, beside the block of rows it is given."""
+
+    @classmethod
+    @abstractmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return its floating-point operations, each counted as the operations of a product that take as long."""
+
+    @classmethod
+    @abstractmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the number of entries of the largest array that it hands LAPACK."""
+
+    @classmethod
+    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
+        """Return why ``auto`` should take it for numbers of roundoff ``eps``, or nothing if it should not."""
+        return ""
+
+    @classmethod
+    def variant(cls, shape: tuple[int, int]) -> type[SpectrumMethod]:
+        """Return the class that does the work for a T × M matrix."""
+        return cls
+
+    @classmethod
+    def build(cls, columns: Any, options: Options) -> SpectrumMethod:
+        """Return the method, ready for rows of M columns; one `from_factors` takes Y, (M, r), in place of M."""
+        return cls(columns, arithmetic=options.arithmetic)
+
     @property
-    def resolution(self) -> float:
-        """The error of its singular values, as a share of the largest: float64's roundoff unless a method says more."""
-        return EPS["float64"]
+    def relative_error(self) -> float:
+        """The error of its singular values, as a share of the largest: merged blocks' add up like a random walk's."""
+        return self.resolution * (1 + float(self._merged)) ** 0.5
 
     def update(self, rows: Any) -> None:
         """Take the next rows: (n, M), an array or tensor of real numbers.
@@ -187,7 +249,7 @@ class SpectrumMethod(ABC):
         for arithmetic, careful in self.arithmetic.attempts():
             try:
                 spectra = self._decompose(arithmetic, careful=careful)
-                return certified(spectra, norms, method=self.name, resolution=self.resolution)
+                return certified(spectra, norms, method=self.name, relative_error=self.relative_error)
             except FAILURES as error:
                 failures.append(str(error).splitlines()[0])
         raise MatrixError(
@@ -265,7 +327,7 @@ def check_scale(squared_norm: float, *, zero: bool) -> None:
         )
 
 
-def certified(found: Spectra, norms: Norms, *, method: str, resolution: float) -> Spectrum:
+def certified(found: Spectra, norms: Norms, *, method: str, relative_error: float) -> Spectrum:
     """Return the spectrum, padded with zeros to min(T, M) values, when Σσ² + ρ² = ‖A‖²_F, raw and centred."""
     error = 0.0
     size, residual = min(norms.shape), norms.residual
@@ -284,5 +346,5 @@ def certified(found: Spectra, norms: Norms, *, method: str, resolution: float) -
     if error > LARGEST_RELATIVE_ERROR:
         raise _BrokenCertificateError(f"of {found.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")
     scales = found.scales or (padded[0].max(initial=0.0), padded[1].max(initial=0.0))
-    errors = [resolution * float(scale) for scale in scales]
+    errors = [relative_error * float(scale) for scale in scales]
     return Spectrum(padded[0], padded[1], norms.shape, method, error, residual, found.driver, *errors)

@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import MatrixError
+from ..parallel import ALONE, Processes
 from .accelerator import on
-from .base import Spectrum, SpectrumMethod
+from .base import Options, Spectrum, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, native_dtype
-from .choice import check_name, choose, make
+from .choice import choose
+from .combination import finish, sum_up
+from .dense import Dense
 from .inspection import Inspection
-from .processes import ALONE, Processes
+from .registry import check_factors, find
 from .saved import SavedState
 
 
@@ -46,7 +49,7 @@ def singular_values(
         >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
         [3.0, 2.0, 1.0]
     """
-    check_name(method)
+    check_factors(method)
     whole = as_array(blocks) if hasattr(blocks, "shape") else None
     if whole is not None:
         check_shape(whole.shape, "the matrix")
@@ -59,7 +62,7 @@ def singular_values(
         for piece in checked(pieces(0)):
             inspection.watch(piece)
         eps = inspection.precision().value
-        chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).method
+        chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).start()
         return measure(pieces, chosen, exponent=inspection.exponent)
     iterator = iter(blocks)
     first = next(iterator, None)
@@ -68,7 +71,8 @@ def singular_values(
     shape = as_array(first).shape
     check_shape(shape, "a block of rows")
     again = chain([first], iterator) if iterator is blocks else blocks
-    return measure(again, make(method, shape[1], arithmetic=on(device)))
+    known = Dense if method == "auto" else find(method)
+    return measure(again, known.build(shape[1], Options(arithmetic=on(device))))
 
 
 def measure(
@@ -97,7 +101,7 @@ def measure(
     reached, done = saved.restore(method) if saved else (0, 0)
     for passed in range(reached, method.passes):
         if passed > reached:
-            processes.sum_up(method)
+            sum_up(method, processes)
             method.end_pass()
             done = 0
         remaining = blocks(done) if callable(blocks) else blocks
@@ -109,7 +113,7 @@ def measure(
             advance(len(rows))
             if saved:
                 saved.offer(method, passed, done)
-    spectrum = processes.finish(method)
+    spectrum = finish(method, processes)
     if saved:
         saved.forget()
     return spectrum.scaled(exponent)

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, turned
-from .base import SpectrumMethod, Totals
+from .base import QR_SHARE, SMALL, Options, SpectrumMethod, Totals
+
+COPIES = 4
+"""Float64 copies of the matrix at the peak: rows, matrix, LAPACK's copy and workspace."""
 
 
 @final
@@ -18,6 +21,28 @@ class Dense(SpectrumMethod):
 
     name = "dense"
     fields = ("_matrix", "_totals")
+
+    @classmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes of `COPIES` matrices."""
+        return COPIES * 8 * shape[0] * shape[1]
+
+    @classmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return the operations of two decompositions."""
+        return 4.0 * shape[0] * shape[1] * min(shape) / QR_SHARE
+
+    @classmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the matrix's entries."""
+        return shape[0] * shape[1]
+
+    @classmethod
+    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
+        """Suit any matrix that the methods before it do not."""
+        if shape[0] * shape[1] <= SMALL:
+            return "the matrix is small"
+        return f"fewer contexts than tokens, and a tolerance for eps {eps:.3g} that takes float64's full accuracy"
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)

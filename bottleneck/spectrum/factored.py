@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, triangle_of
-from .base import Norms, SpectrumMethod, Totals
+from .base import QR_SHARE, Norms, Options, SpectrumMethod, Totals
+
+COPIES = 4
+"""Float64 copies of Y at the peak: itself, centred, LAPACK's and R's source."""
 
 
 @final
@@ -30,6 +33,27 @@ class Factored(SpectrumMethod):
 
     name = "factored"
     fields = ("_triangle", "_gram", "_totals")
+    from_factors = True
+
+    @classmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes of `COPIES` of Y."""
+        return COPIES * 8 * shape[1] * options.factor_columns
+
+    @classmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return the operations of the factorizations of X and Y."""
+        return (4.0 * shape[1] + 2.0 * shape[0]) * options.factor_columns**2 / QR_SHARE
+
+    @classmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the entries of [1, Y]."""
+        return shape[1] * (options.factor_columns + 1)
+
+    @classmethod
+    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
+        """Suit a matrix that has thin factors."""
+        return f"the head's factors have {options.factor_columns:,} columns" if options.factor_columns else ""
 
     def __init__(self, right: Any, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(right.shape[1], arithmetic=arithmetic)

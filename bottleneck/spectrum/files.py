@@ -14,10 +14,7 @@ import numpy as np
 from ..errors import MatrixError
 from ..files import write_bytes
 from .base import Spectrum
-from .gram import RESOLUTION
-
-RESOLUTIONS = {"gram": RESOLUTION}
-"""Of spectra saved before their error was."""
+from .registry import REGISTRY
 
 FORMAT = "softmax-bottleneck spectrum 1"
 
@@ -61,7 +58,8 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
                 about["method"],
                 about["frobenius_relative_error"],
                 about.get("residual", 0.0),
-                error=about.get("error", RESOLUTIONS.get(about["method"], 0.0) * float(file["values"][0])),
+                # Spectra were saved without their error at first.
+                error=about.get("error", REGISTRY[about["method"]].resolution * float(file["values"][0])),
                 centered_error=about.get("centered_error", 0.0),
             )
             _check(spectrum)

@@ -1,4 +1,4 @@
-"""The streamed Gram matrix: exact for data of float32 precision, however many rows."""
+"""The Gram matrix of the smaller side: exact for data of float32 precision, and streamed where T ≥ M."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from collections.abc import Mapping
 from typing import final
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from ..errors import MatrixError
 from .arithmetic import Arithmetic, Spectra
-from .base import SpectrumMethod, Totals
+from .base import SMALL, Options, SpectrumMethod, Totals
+from .rules import MARGIN, tolerance
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
 """Smallest σ/σ_1 it tells from zero: eigenvalues of AᵀA carry an error of a few eps · σ_1², so σ one of √eps · σ_1."""
+
+WIDE_COPIES = 3
+"""T × T float64 matrices that `WideGram` holds at its peak beside the rows."""
+
+COLUMNS = 8192
+"""Tokens at once while its products are formed: a block in float64 beside the rows."""
 
 
 @final
@@ -33,6 +40,34 @@ class Gram(SpectrumMethod):
     fields = ("_gram", "_mixed", "_totals")
     resolution = RESOLUTION
     summed = True
+
+    @classmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes of the sum and of what decomposing it takes."""
+        return options.arithmetic.gram_copies * 8 * shape[1] ** 2
+
+    @classmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return the operations of the products and of both spectra."""
+        T, M = shape
+        return 1.0 * T * M * M + 2.0 * M**3
+
+    @classmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the entries of the Gram matrix."""
+        return shape[1] ** 2
+
+    @classmethod
+    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
+        """Suit tolerances that it resolves."""
+        if shape[0] * shape[1] <= SMALL or tolerance(1.0, shape, eps, "press") / MARGIN < RESOLUTION:
+            return ""
+        return f"the tolerance for eps {eps:.3g} lies above what it resolves"
+
+    @classmethod
+    def variant(cls, shape: tuple[int, int]) -> type[SpectrumMethod]:
+        """Return the Gram matrix of the smaller side."""
+        return WideGram if shape[0] < shape[1] else cls
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)
@@ -61,14 +96,76 @@ class Gram(SpectrumMethod):
         return Spectra(raw, centered, squares.driver)
 
 
-def check_resolution(limit: float, sigma_1: float) -> None:
-    """Refuse a tolerance finer than the Gram matrix can resolve.
+@final
+class WideGram(SpectrumMethod):
+    r"""Square roots of the eigenvalues of :math:`A A^⊤`, T × T.
 
-    Raises:
-        MatrixError: naming the method to use instead.
+    The rows are kept, in float32 where that is all they hold; the products are formed in float64 over blocks of
+    columns at the end. Summed is :math:`C C^⊤` of the row-centred C; as C1 = 0, :math:`A A^⊤ = C C^⊤ + M\,m m^⊤`
+    with m the rows' means.
+
+    Costs T²·M operations (BLAS ``syrk``) plus 4/3 T³ for each spectrum; the rows and three T × T matrices of float64.
     """
-    if sigma_1 > 0 and limit < RESOLUTION * sigma_1:
-        raise MatrixError(
-            f"the gram method resolves σ/σ_1 down to {RESOLUTION:.1e}, but the tolerance asked for is "
-            f"{limit / sigma_1:.1e}: use --method tsqr, or an --eps that fits how the numbers were made"
-        )
+
+    name = "gram"
+    resolution = RESOLUTION
+    fields = ("_rows", "_totals")
+
+    @classmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes of the rows and of `WIDE_COPIES` T × T matrices."""
+        T, M = shape
+        return 8 * (T * M + WIDE_COPIES * T * T)
+
+    @classmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return the operations of the products and of both spectra."""
+        T, M = shape
+        return 1.0 * T * T * M + 2.0 * T**3
+
+    @classmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the entries of the Gram matrix."""
+        return shape[0] ** 2
+
+    def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
+        super().__init__(columns, arithmetic=arithmetic)
+        self._kept: list[Tensor] = []
+
+    def _add(self, rows: Tensor) -> None:
+        kept, totals = _narrowest(rows), self._totals + Totals.of(rows)
+        self._kept.append(kept)
+        self._totals = totals
+
+    @property
+    def _rows(self) -> Tensor:
+        """All rows given, in the narrowest type that holds them."""
+        return torch.cat(self._kept) if self._kept else self.arithmetic.zeros(0, self.columns)
+
+    @_rows.setter
+    def _rows(self, rows: Tensor) -> None:
+        self._kept = [_narrowest(rows)]
+
+    def merge(self, state: Mapping[str, Tensor]) -> None:
+        """Keep other rows: their order changes no singular value."""
+        self._kept.append(state["_rows"])
+        self._totals = self._totals + state["_totals"]
+
+    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        rows = self._rows
+        self._kept = [rows]  # one copy of them, not two
+        rows = rows.to(arithmetic.device)
+        means = rows.mean(1, dtype=torch.float64)
+        gram = arithmetic.zeros(len(rows), len(rows))
+        for start in range(0, self.columns, COLUMNS):
+            block = rows[:, start : start + COLUMNS].double() - means[:, None]
+            arithmetic.add_square(gram, block.T.contiguous())
+        centered, driver = arithmetic.eigenvalues(gram, careful=careful)
+        raw, _ = arithmetic.eigenvalues(gram.addr_(means, means, alpha=self.columns), careful=careful)
+        return Spectra(np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(centered, 0.0)), driver)
+
+
+def _narrowest(rows: Tensor) -> Tensor:
+    """Return a copy in float32 where that holds every number, else in float64."""
+    narrow = rows.float()
+    return narrow if torch.equal(narrow.double(), rows) else rows.clone()

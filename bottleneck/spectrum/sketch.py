@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, triangle_of, turned
-from .base import Norms, SpectrumMethod, Totals
+from .base import Norms, Options, SpectrumMethod, Totals
 
 COPIES = 4
 """M × k float64 matrices that it holds at its peak: sketch, QR's input, its Householder vectors, the basis."""
@@ -42,6 +42,32 @@ class Sketch(SpectrumMethod):
     fields = ("_turned_sketch", "_seen", "_basis", "_triangle", "_outside", "_totals", "_merged", "_projecting")
     passes = 2
     shared = ("_turned_sketch",)
+    smaller = "a smaller --width"
+
+    @classmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes of `COPIES` matrices of k rows."""
+        return COPIES * 8 * shape[1] * options.width
+
+    @classmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return the operations of three products with the rows."""
+        return 6.0 * shape[0] * shape[1] * options.width
+
+    @classmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the entries of the sketch."""
+        return shape[1] * options.width
+
+    @classmethod
+    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
+        """Suit any matrix that no other method fits."""
+        return "it needs the least memory"
+
+    @classmethod
+    def build(cls, columns: Any, options: Options) -> SpectrumMethod:
+        """Return a sketch of the width and the seed asked for."""
+        return cls(columns, width=options.width, seed=options.seed, arithmetic=options.arithmetic)
 
     def __init__(
         self, columns: int, *, width: int, seed: int | tuple[int, ...] = 0, arithmetic: Arithmetic | None = None
@@ -57,11 +83,6 @@ class Sketch(SpectrumMethod):
         self._outside = self.arithmetic.zeros(1)
         self._merged = self.arithmetic.zeros(1)
         self._projecting = self.arithmetic.zeros(1)
-
-    @property
-    def resolution(self) -> float:
-        """Roundoff of the merged blocks, whose errors add up like those of a random walk."""
-        return super().resolution * (1 + float(self._merged)) ** 0.5
 
     def _add(self, rows: Tensor) -> None:
         means, centered = turned(rows).split([1, self.columns - 1], 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import MatrixError
 from .arithmetic import Arithmetic, Spectra, turned
-from .base import SpectrumMethod, Totals
+from .base import QR_SHARE, SMALL, Options, SpectrumMethod, Totals
 
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
@@ -39,6 +39,29 @@ class TSQR(SpectrumMethod):
     name = "tsqr"
     fields = ("_turned_triangle", "_waiting", "_totals", "_merged")
 
+    @classmethod
+    def memory(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the bytes of the triangle, the block and what eliminating it takes."""
+        return options.arithmetic.tsqr_copies * 8 * shape[1] ** 2
+
+    @classmethod
+    def operations(cls, shape: tuple[int, int], options: Options) -> float:
+        """Return the operations of the eliminations and of both spectra."""
+        T, M = shape
+        return (2.0 * T * M * M + 4.0 * min(T, M) ** 3) / QR_SHARE
+
+    @classmethod
+    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
+        """Return the triangle's entries, however few the contexts are."""
+        return shape[1] ** 2
+
+    @classmethod
+    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
+        """Suit at least as many contexts as tokens."""
+        if shape[0] < shape[1] or shape[0] * shape[1] <= SMALL:
+            return ""
+        return f"the tolerance for eps {eps:.3g} takes float64's full accuracy"
+
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)
         self.rows_at_once = 256
@@ -50,11 +73,6 @@ class TSQR(SpectrumMethod):
     def _new_block(self) -> Tensor:
         # Column by column in memory, as LAPACK works in place on it.
         return self.arithmetic.zeros(self.columns, max(LEAST_BLOCK, BLOCK * self.columns)).T
-
-    @property
-    def resolution(self) -> float:
-        """Roundoff of the merged blocks, whose errors add up like those of a random walk."""
-        return super().resolution * (1 + float(self._merged)) ** 0.5
 
     @property
     def _waiting(self) -> Tensor:

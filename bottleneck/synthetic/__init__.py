@@ -7,7 +7,7 @@ from .eckart_young import EckartYoung, eckart_young
 from .fit import Fit, FitConfig, fit
 from .grid import grid, run_grid
 from .launch import submit
-from .metrics import Evaluation, evaluate, expected_pairwise_kl, matrices, reachable
+from .metrics import Agreement, agreement, expected_pairwise_kl, matrices, reachable
 from .models import MODELS
 from .presets import PRESETS, SyntheticPreset, preset
 from .profile import profile
@@ -18,19 +18,19 @@ __all__ = [
     "DEFAULT_MEMORY",
     "MODELS",
     "PRESETS",
+    "Agreement",
     "Attainable",
     "Cell",
     "DirichletBlocks",
     "EckartYoung",
-    "Evaluation",
     "Fit",
     "FitConfig",
     "Result",
     "SyntheticPreset",
     "Targets",
+    "agreement",
     "attainable",
     "eckart_young",
-    "evaluate",
     "expected_pairwise_kl",
     "fit",
     "grid",

@@ -14,7 +14,7 @@ from ..errors import ConfigurationError, OutputError
 from ..files import sha256_json, write_json
 from .dirichlet import DirichletBlocks
 from .fit import FitConfig, fit
-from .metrics import evaluate, matrices, reachable
+from .metrics import agreement, matrices, reachable
 from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, build, check_model
 from .targets import DEFAULT_MEMORY, Targets
 
@@ -73,7 +73,7 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
 
     Returns:
         What decides it (``model``, ``alpha``, ``vocab``, ``dim``, ``contexts``, ``seed``), `Fit` without its tensors,
-        `Evaluation`, and what `matrices` and `reachable` return under their names. Where the fit diverged, or ended
+        `Agreement`, and what `matrices` and `reachable` return under their names. Where the fit diverged, or ended
         more than twice as far from P* as the uniform distribution is, all measures are ``None``.
     """
     head = build(cell.model, vocab=cell.vocab, dim=cell.dim, seed=cell.seed, device=device)
@@ -94,7 +94,7 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
     measures: Result = dict.fromkeys(("mode_match", "kl", "top_overlap", "entropy"))
     if fitted.diverged:
         return {**which, **measures, **how, "matrices": None, "reachable": None}
-    found = asdict(evaluate(head, fitted.contexts, blocks))
+    found = asdict(agreement(head, fitted.contexts, blocks))
     uniform = math.log(cell.vocab) - found["entropy"]
     norm = math.inf if fitted.gradient_norm is None else fitted.gradient_norm
     if not (math.isfinite(norm) and found["kl"] <= 2 * uniform + cell.fit.negligible):

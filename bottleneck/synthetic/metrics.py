@@ -19,7 +19,7 @@ from .eckart_young import eckart_young
 from .targets import entropy
 
 TOP = 10
-"""Tokens compared by `Evaluation.top_overlap`."""
+"""Tokens compared by `Agreement.top_overlap`."""
 SAMPLE = 256
 """Contexts whose matrix of log-probabilities is decomposed."""
 NEWTON_ENTRIES = 1 << 27
@@ -29,8 +29,8 @@ GAP = 1e-8
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Means over all contexts."""
+class Agreement:
+    """How well a model's distributions Q agree with P*: means over all contexts."""
 
     mode_match: float
     """Share of contexts with argmax P* = argmax Q (LMS eq. 10)."""
@@ -43,7 +43,7 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Evaluation:
+def agreement(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Agreement:
     """Compare the model with the distributions block by block.
 
     Args:
@@ -67,7 +67,7 @@ def evaluate(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Evaluatio
                     entropy(log_p).sum(),
                 ]
             )
-    return Evaluation(*(sums / blocks.contexts).tolist())
+    return Agreement(*(sums / blocks.contexts).tolist())
 
 
 def normalized(sample: Tensor) -> Tensor:

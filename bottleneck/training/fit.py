@@ -45,10 +45,10 @@ from ..files import (
 )
 from ..language_model import LanguageModel
 from ..machine import machine, resolve_device
+from ..parallel import Processes, launched
 from ..progress import SILENT, Progress
 from .batches import columns
 from .config import RunConfig, difference, parse
-from .distributed import Team, team
 from .evaluate import Evaluation, evaluate
 from .loop import Loop, write_metrics
 from .objective import is_dropping
@@ -94,30 +94,33 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         RunError: the folder holds something else, a run of another configuration, or a damaged one, or another process
             is training into it.
         TrainingError: the loss is no longer finite, memory does not suffice, or the corpus is too short.
+        ParallelError: another process is gone; what was saved is whole.
         ConfigurationError: the processes cannot share the batch's columns equally.
         OutputError: the folder cannot be written; what was saved before is whole.
     """
     keep_freed_memory()
-    with team() as processes, ExitStack() as stack:
+    with launched() as processes, ExitStack() as stack:
         return _fit(config, Path(folder), resolve_device(device), processes, stack, progress)
 
 
-def _fit(config: RunConfig, folder: Path, device: str, team: Team, stack: ExitStack, progress: Progress) -> FitResult:
+def _fit(
+    config: RunConfig, folder: Path, device: str, processes: Processes, stack: ExitStack, progress: Progress
+) -> FitResult:
     corpus = corpora.load(config.corpus)
     # All that can be wrong with the request shows before the folder is touched.
     data = columns(corpus.split("train"), config.training.batch_size)
-    team.share(config.training.batch_size)
+    processes.share(config.training.batch_size)
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
         torch.manual_seed(config.seed)
         model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
-        if team.in_first(lambda: _prepare(folder, description, corpus, stack)):
+        if processes.in_first(lambda: _prepare(folder, description, corpus, stack)):
             return result(folder)
         model.to(device)
-        Loop(config, folder, corpus, data, model, team=team, progress=progress).run()
-        team.in_first(lambda: _finish(folder, description, corpus, model, progress))
+        Loop(config, folder, corpus, data, model, processes=processes, progress=progress).run()
+        processes.in_first(lambda: _finish(folder, description, corpus, model, progress))
     return result(folder)
 
 

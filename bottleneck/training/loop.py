@@ -19,12 +19,12 @@ from ..corpora import Corpus
 from ..errors import TrainingError
 from ..files import write_bytes
 from ..language_model import LanguageModel
+from ..parallel import Processes
 from ..progress import SILENT, Bar, Progress
 from . import optimizer as optimizers
 from .averaging import WeightAverage
 from .batches import lengths, stretches
 from .config import RunConfig
-from .distributed import Team
 from .evaluate import mean_nll, perplexity_of
 from .objective import Objective, accumulate, is_dropping
 from .state import TrainerState, has_state, load_state, random_states, save_state
@@ -45,7 +45,7 @@ class Loop:
         corpus: the text.
         data: its training split in columns, those of all processes.
         model: on its device, with its first weights.
-        team: the processes that train it.
+        processes: those that train it together.
         progress: where the first of them reports.
     """
 
@@ -57,27 +57,27 @@ class Loop:
         data: Tensor,
         model: LanguageModel,
         *,
-        team: Team,
+        processes: Processes,
         progress: Progress,
     ) -> None:
         self.config, self.settings, self.folder, self.corpus = config, config.training, folder, corpus
-        self.model, self.team, self.progress = model, team, progress if team.first else SILENT
+        self.model, self.processes, self.progress = model, processes, progress if processes.first else SILENT
         self.device = model.head.weight.device
-        self.data = data[:, team.share(self.settings.batch_size)]
+        self.data = data[:, processes.share(self.settings.batch_size)]
         self.steps = sum(len(self._lengths(epoch)) for epoch in range(self.settings.epochs))
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
         self.average = WeightAverage(model)
         saved = load_state(
-            folder, model, self.optimizer, average=self.average, process=team.index, processes=team.count
+            folder, model, self.optimizer, average=self.average, process=processes.index, processes=processes.count
         )
         self.state, carried = saved or (TrainerState(), model.backbone.initial_state(self.settings.batch_size))
-        self.carried = tuple(tensor[:, team.share(self.settings.batch_size)] for tensor in carried)
+        self.carried = tuple(tensor[:, processes.share(self.settings.batch_size)] for tensor in carried)
         if saved is None:
             self._begin(data)
         objective = Objective(model, mixed=self.settings.precision == "bfloat16")
         if self.settings.compile:
             objective.compile(dynamic=True)
-        self.objective = team.wrap(objective)
+        self.objective = processes.wrap(objective)
         self.clock = _Clock(folder / TIMING)
         self.checked = time.monotonic()
 
@@ -92,7 +92,7 @@ class Loop:
                 self._check_start()
             while self.state.epoch < self.settings.epochs and not self._is_to_stop():
                 self._epoch()
-        if self.team.first:
+        if self.processes.first:
             write_metrics(self.folder, self.state.metrics)
 
     def _begin(self, data: Tensor) -> None:
@@ -100,14 +100,14 @@ class Loop:
         if self.settings.unigram_bias and self.config.initial is None:
             counts = _counts(data, self.model.head.vocab_size).to(self.device) + 1.0
             self.model.head.start_at(torch.log(counts / counts.sum()))
-        if self.team.index:  # the first weights are the same in all processes, what is dropped is not
-            torch.manual_seed((self.config.seed + self.team.index) % 2**64)
+        if self.processes.index:  # the first weights are the same in all processes, what is dropped is not
+            torch.manual_seed((self.config.seed + self.processes.index) % 2**64)
         if starts_averaging(self.settings.averaging, [], epochs=0):
             self.average.start()
 
     def _check_start(self) -> None:
         """Keep the weights that training starts from: the best until others are better."""
-        self.state.metrics.append(self.team.in_first(lambda: self._validate({"epoch": 0, "step": 0})))
+        self.state.metrics.append(self.processes.in_first(lambda: self._validate({"epoch": 0, "step": 0})))
         self.state.best_loss = self.state.metrics[0]["valid_loss"]
 
     def _is_to_stop(self) -> bool:
@@ -154,7 +154,7 @@ class Loop:
         inputs, targets = inputs.to(self.device), targets.to(self.device)
         nll, self.carried = accumulate(self.objective, inputs, targets, self.carried, columns=settings.micro_batch_size)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
-        value = self._finite(self.team.mean(nll), norm)
+        value = self._finite(self.processes.mean(nll), norm)
         self.optimizer.step()
         self.average.update()
         state.step += 1
@@ -220,7 +220,7 @@ class Loop:
             epochs: those finished.
         """
         state = self.state
-        row = self.team.in_first(lambda: self._validate(self._trained(rate)))
+        row = self.processes.in_first(lambda: self._validate(self._trained(rate)))
         seconds, self.checked = time.monotonic() - self.checked, time.monotonic()
         state.metrics.append(row)
         state.best_loss = min(row["valid_loss"] for row in state.metrics)
@@ -233,7 +233,7 @@ class Loop:
             self.average.start()
             state.averaged = self.average.steps
             self.progress.line("from here on the weights are averaged")
-        if self.team.first:
+        if self.processes.first:
             write_metrics(self.folder, state.metrics)
 
     def _trained(self, rate: float) -> dict[str, float | bool | int]:
@@ -266,10 +266,12 @@ class Loop:
         }
 
     def _save(self) -> None:
-        columns = self.team.gather([tensor.cpu() for tensor in self.carried] if self.team.count > 1 else self.carried)
+        columns = self.processes.gather(
+            [tensor.cpu() for tensor in self.carried] if self.processes.count > 1 else self.carried
+        )
         carried = tuple(torch.cat(pieces, 1) for pieces in zip(*columns, strict=True))
-        random = self.team.gather(random_states(self.device))
-        if self.team.first:
+        random = self.processes.gather(random_states(self.device))
+        if self.processes.first:
             save_state(
                 self.folder, self.state, self.model, self.optimizer, carried, average=self.average, random=random
             )

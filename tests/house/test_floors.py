@@ -14,6 +14,7 @@ FLOORS = {
     "files": 0,
     "progress": 0,
     "machine": 0,
+    "parallel": 0,
     "allocator": 0,
     "spectrum": 1,
     "divergence": 1,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import MatrixError
 from softmax_bottleneck.logprobs import Source, estimate_cost, open_source
+from softmax_bottleneck.logprobs.measure import peak_memory_bytes
 from softmax_bottleneck.logprobs.sources import RunSource
+from softmax_bottleneck.spectrum import Arithmetic
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
@@ -50,3 +54,25 @@ def test_the_method_is_that_of_the_roundoff_given() -> None:
     source = open_source(np.zeros((30_000, 600), np.float32), kind="matrix")
     assert estimate_cost(source).method == "gram"
     assert estimate_cost(source, eps="float64").method == "tsqr"
+
+
+@pytest.mark.parametrize("method", ["gram", "tsqr", "sketch"])
+def test_an_estimate_allocates_no_matrix(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the chosen method would hold is 3 GB and more: its size is computed, and nothing of it is made."""
+    made: list[int] = []
+    zeros = Arithmetic.zeros
+
+    def counted(self: Arithmetic, *shape: int) -> torch.Tensor:
+        made.append(8 * math.prod(shape))
+        assert sum(made) < 50 << 20, "an estimate allocated a matrix"
+        return zeros(self, *shape)
+
+    monkeypatch.setattr(Arithmetic, "zeros", counted)
+    monkeypatch.setattr("softmax_bottleneck.spectrum.choice.LARGEST_INDEX", 1 << 40)
+    whole = np.broadcast_to(np.float32(1.0), (100_000, 60_000))
+    source = open_source(whole, kind="matrix")
+    before = peak_memory_bytes()
+    found = estimate_cost(source, method=method, eps="float32", max_memory=1 << 50, width=8192)
+    assert (found.method, found.contexts, found.vocab) == (method, 100_000, 60_000)
+    assert found.memory_bytes > 3e9
+    assert peak_memory_bytes() - before < 50 << 20

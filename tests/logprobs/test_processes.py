@@ -47,7 +47,7 @@ def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path
     script = SCRIPT.replace(
         "from softmax_bottleneck.cli import main",
         "import os\nfrom softmax_bottleneck.logprobs import measure\n"
-        "measure.free_memory = lambda device: 10**9 if os.environ['RANK'] == '0' else 6 * 8 * 40 * 12\n"
+        "measure.default_memory = lambda device: 10**9 if os.environ['RANK'] == '0' else 6 * 8 * 40 * 12\n"
         "from softmax_bottleneck.cli import main",
     )
     done = _launch(tmp_path, 2, "rank", str(logits), "--kind", "logits", "--width", "12", "--json", "-", script=script)

@@ -14,9 +14,11 @@ from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.spectrum import (
     TSQR,
     Accelerator,
+    Choice,
     Dense,
     Gram,
     Host,
+    Options,
     Sketch,
     WideGram,
     choose,
@@ -49,7 +51,8 @@ FLOAT32 = 2.0**-23
 )
 def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type) -> None:
     choice = choose(method, shape=shape, eps=eps)
-    assert type(choice.method) is expected
+    assert choice.method is expected
+    assert isinstance(Choice(expected, "", (6, 5), Options()).start(), expected)
     assert (choice.why == "asked for") == (method != "auto")
 
 
@@ -57,15 +60,20 @@ def test_choose_refuses_what_does_not_fit() -> None:
     sentence = r"the dense method needs 3\.0 GiB for a 10,000 × 10,000 matrix, more than the 2\.0 GiB allowed: raise "
     with pytest.raises(MatrixError, match=sentence + "--max-memory"):
         choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=2 << 30)
-    assert isinstance(choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30).method, Dense)
+    assert choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30).method is Dense
     # Rows cost gram nothing.
-    assert isinstance(choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).method, Gram)
+    assert choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).method is Gram
     with pytest.raises(MatrixError, match=r"the tsqr method needs 3\.0 GiB"):
         choose("tsqr", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
     # Where no exact method fits, a sketch does; where that does not either, the exact one is named.
-    assert isinstance(choose("auto", shape=(10**6, 200_000), eps=FLOAT32).method, Sketch)
+    assert choose("auto", shape=(10**6, 200_000), eps=FLOAT32).method is Sketch
     with pytest.raises(MatrixError, match=r"the gram method needs 11\.9 GiB"):
         choose("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
+
+    # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
+    for shape, advice in (((30_000, 40_000), "measure fewer contexts, or use"), ((10**6, 40_000), "or use")):
+        with pytest.raises(MatrixError, match=f"raise --max-memory, {advice} --method sketch"):
+            choose("gram", shape=shape, eps=FLOAT32, max_memory=1 << 30)
 
 
 @pytest.mark.parametrize(
@@ -75,22 +83,24 @@ def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(method: str, sha
     with pytest.raises(MatrixError, match=r"counts to 2,147,483,647: use --method sketch"):
         choose(method, shape=shape, eps=FLOAT32, max_memory=1 << 50)
     choice = choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50)
-    assert isinstance(choice.method, Sketch)
+    assert choice.method is Sketch
     assert choice.why == "gram would need 2,147,488,281 numbers; LAPACK has no index for them"
 
 
 def test_a_sketch_that_does_not_fit_is_to_be_thinner() -> None:
     with pytest.raises(MatrixError, match=r"an array of 2,147,483,648 numbers, .*: use a smaller --width, or the run"):
         choose("sketch", shape=(10**6, 1 << 18), eps=FLOAT32, width=1 << 13, max_memory=1 << 50)
-    with pytest.raises(MatrixError, match=r"sketch method needs 8\.0 GiB .*: raise --max-memory, or take a smaller"):
+    with pytest.raises(MatrixError, match=r"sketch method needs 8\.0 GiB .*: raise --max-memory, or use a smaller"):
         choose("sketch", shape=(10**6, 1 << 18), eps=FLOAT32, max_memory=1 << 32)
 
 
 @pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
 def test_unknown_methods(blocks: Any) -> None:
-    with pytest.raises(ConfigurationError, match="unknown method 'qr'; known methods are auto, dense, gram, tsqr"):
+    with pytest.raises(
+        ConfigurationError, match="unknown method 'qr'; known methods are auto, dense, factored, gram, sketch, tsqr"
+    ):
         singular_values(blocks, method="qr")
-    with pytest.raises(ConfigurationError, match="factored method needs a log-linear head"):
+    with pytest.raises(ConfigurationError, match="factored method needs a model with a log-linear head"):
         singular_values(blocks, method="factored")
 
 
@@ -222,4 +232,4 @@ def test_a_matrix_that_the_accelerator_cannot_allocate(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Host, "zeros", full)
     with pytest.raises(MatrixError, match=r"cpu has no 762\.9 MiB free for the gram method: use --device cpu"):
-        choose("gram", shape=(20_000, 10_000), eps=FLOAT32)
+        choose("gram", shape=(20_000, 10_000), eps=FLOAT32).start()

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import MatrixError, OutputError
-from softmax_bottleneck.spectrum import Spectrum, load_spectrum, measure, save_spectrum, singular_values
-from softmax_bottleneck.spectrum.choice import make
+from softmax_bottleneck.spectrum import Sketch, Spectrum, load_spectrum, measure, save_spectrum, singular_values
 
 SOURCE = {"path": "runs/ä", "head": None}
 
@@ -43,7 +42,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_round_trip_of_a_sketch(tmp_path: Path) -> None:
     """It holds the values that were seen, and what they leave out."""
     matrix = np.random.default_rng(1).standard_normal((60, 40))
-    spectrum = measure([matrix], make("sketch", 40, width=8))
+    spectrum = measure([matrix], Sketch(40, width=8))
     assert spectrum.residual > 0
     save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
     loaded, _ = load_spectrum(tmp_path / "s.npz")

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.spectrum.gram import RESOLUTION, check_resolution
+from softmax_bottleneck.spectrum.choice import check_resolution
+from softmax_bottleneck.spectrum.gram import RESOLUTION
+from softmax_bottleneck.spectrum.rules import MARGIN, tolerance
 
-from .methods import Matrix, centred, spectrum_of
+from .methods import EPS, Matrix, centred, spectrum_of
 
 
 def test_gram_keeps_the_row_centred_accuracy() -> None:
@@ -33,7 +35,10 @@ def test_gram_resolves_what_it_says(built: Callable[..., Matrix], size: int) -> 
 
 
 def test_gram_refuses_what_it_cannot_resolve() -> None:
-    check_resolution(RESOLUTION * 3.0, 3.0)
-    check_resolution(0.0, 0.0)
+    shape = (60, 39)
+    eps = RESOLUTION * MARGIN / tolerance(1.0, shape, 1.0, "press")
+    check_resolution("gram", shape=shape, eps=eps * 1.001)
+    check_resolution("dense", shape=shape, eps=EPS)
+    check_resolution("auto", shape=shape, eps=EPS)
     with pytest.raises(MatrixError, match=r"resolves σ/σ_1 down to 1\.2e-07, .* is 1\.1e-07: use --method tsqr"):
-        check_resolution(RESOLUTION * 3.0 * 0.95, 3.0)
+        check_resolution("gram", shape=shape, eps=eps * 0.95)

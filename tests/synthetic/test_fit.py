@@ -11,7 +11,7 @@ import torch
 
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads.blocked import blocked_loss
-from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, attainable, evaluate, fit
+from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, attainable, fit
 from softmax_bottleneck.synthetic import targets as targets_module
 from softmax_bottleneck.synthetic.fit import gradient_norm
 from softmax_bottleneck.synthetic.metrics import normalized, reachable
@@ -25,7 +25,7 @@ def test_enough_dimensions_fit_everything() -> None:
     targets = Targets(DirichletBlocks(60, 8, 0.5))
     head = build("softmax", vocab=8, dim=7, seed=0)
     found = fit(head, targets, config=FitConfig(first_cycle=100, cycles=5, tolerance=0.0))
-    measured = evaluate(head, found.contexts, targets.blocks)
+    measured = agreement(head, found.contexts, targets.blocks)
     assert measured.kl < 1e-3
     assert measured.mode_match == 1
     assert measured.top_overlap == 1
@@ -48,8 +48,8 @@ def test_every_model_learns(model: str) -> None:
     blocks = DirichletBlocks(100, 30, 0.1)
     head = build(model, vocab=30, dim=4, seed=0)
     found = fit(head, Targets(blocks), config=SHORT)
-    uniform = math.log(30) - evaluate(head, found.contexts, blocks).entropy
-    assert evaluate(head, found.contexts, blocks).kl < 0.6 * uniform
+    uniform = math.log(30) - agreement(head, found.contexts, blocks).entropy
+    assert agreement(head, found.contexts, blocks).kl < 0.6 * uniform
     assert found.epochs == found.steps
     assert found.curve[0][0] == 1
     assert found.curve[-1][0] == found.epochs
@@ -103,12 +103,12 @@ def test_targets_that_are_made_again_give_the_same_fit() -> None:
 
 PEAK = """
 import resource, sys
-from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, evaluate, fit
+from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, fit
 from softmax_bottleneck.synthetic.models import build
 blocks = DirichletBlocks(int(sys.argv[1]), 5000, 0.1)
 head = build("softmax", vocab=5000, dim=2, seed=0)
 found = fit(head, Targets(blocks, max_memory=1 << 20), config=FitConfig(first_cycle=1, cycles=1))
-evaluate(head, found.contexts, blocks)
+agreement(head, found.contexts, blocks)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

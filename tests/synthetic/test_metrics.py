@@ -10,7 +10,7 @@ import torch
 
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.spectrum import singular_values
-from softmax_bottleneck.synthetic import DirichletBlocks, eckart_young, evaluate, matrices, reachable
+from softmax_bottleneck.synthetic import DirichletBlocks, agreement, eckart_young, matrices, reachable
 from softmax_bottleneck.synthetic.models import build
 
 BLOCKS = DirichletBlocks(300, 40, 0.1)
@@ -22,8 +22,8 @@ def test_words_on_a_circle_match_every_mode_in_two_dimensions() -> None:
     circle = torch.stack([angle.cos(), angle.sin()], 1)
     head.load_state_dict({"weight": circle})
     modes = torch.cat(list(BLOCKS)).argmax(1)
-    assert evaluate(head, circle[modes], BLOCKS).mode_match == 1
-    opposite = evaluate(head, -circle[modes], BLOCKS)
+    assert agreement(head, circle[modes], BLOCKS).mode_match == 1
+    opposite = agreement(head, -circle[modes], BLOCKS)
     assert opposite.mode_match == 0
 
 
@@ -31,7 +31,7 @@ def test_against_plain_formulas() -> None:
     blocks = DirichletBlocks(1200, 1000, 0.1)
     head = build("mos", vocab=1000, dim=3, seed=0)
     contexts = torch.randn(1200, 3, generator=torch.Generator().manual_seed(0))
-    found = evaluate(head, contexts, blocks)
+    found = agreement(head, contexts, blocks)
     p = torch.cat([block.double().exp() for block in blocks])
     q = head.double().log_prob(contexts.double()).detach().exp()
     assert found.kl == pytest.approx(float(torch.nn.functional.kl_div(q.log(), p, reduction="batchmean")), rel=1e-6)
@@ -92,5 +92,5 @@ def test_only_softmax_has_what_is_reachable() -> None:
 def test_one_context_and_one_token() -> None:
     blocks = DirichletBlocks(1, 1, 0.1)
     head = build("softmax", vocab=1, dim=1, seed=0)
-    found = evaluate(head, torch.ones(1, 1), blocks)
+    found = agreement(head, torch.ones(1, 1), blocks)
     assert (found.kl, found.mode_match, found.top_overlap, found.entropy) == (0, 1, 1, 0)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError, RunError
+from softmax_bottleneck.parallel import Processes
 from softmax_bottleneck.training import RunConfig, fit
-from softmax_bottleneck.training.distributed import Team
 
 Configure = Callable[..., RunConfig]
 Contents = Callable[[Path], dict[str, bytes]]
@@ -33,9 +33,10 @@ finally:
     assert not any("gloo" in name for name in threads), f"at the interpreter's end there were still {threads}"
 """
 SLOW = """
-import functools, time
-from softmax_bottleneck.training import distributed, loop
-distributed.launched = functools.partial(distributed.launched, seconds=2)
+import time
+from softmax_bottleneck import parallel
+from softmax_bottleneck.training import loop
+parallel.SECONDS_TO_WAIT = 2
 validate = loop.Loop._validate
 def slow(self, *rest):
     time.sleep(3.5)
@@ -47,7 +48,7 @@ import os
 from softmax_bottleneck.training import loop
 step = loop.Loop._step
 def dies(self, *rest):
-    if self.state.step == 7 and self.team.index == 1:
+    if self.state.step == 7 and self.processes.index == 1:
         os._exit(9)
     return step(self, *rest)
 loop.Loop._step = dies
@@ -139,7 +140,7 @@ def test_a_survivor_says_what_to_do_and_another_number_of_processes_is_refused(
     survivor, other = (process.communicate(timeout=60)[1] for process in processes)
     assert [process.returncode for process in processes] == [1, 9], survivor + other
     assert re.search(
-        r"^Error: another process of this training is gone \([^/]*\); what was saved is whole: start all of them again "
+        r"^Error: another process is gone \([^/]*\); what was saved is whole: start all of them again "
         r"to continue$",
         survivor,
         re.MULTILINE,
@@ -149,6 +150,6 @@ def test_a_survivor_says_what_to_do_and_another_number_of_processes_is_refused(
 
 
 def test_columns_that_cannot_be_shared() -> None:
-    assert [Team(index, 3).share(12) for index in range(3)] == [slice(0, 4), slice(4, 8), slice(8, 12)]
+    assert [Processes(index, 3).share(12) for index in range(3)] == [slice(0, 4), slice(4, 8), slice(8, 12)]
     with pytest.raises(ConfigurationError, match="batch_size=20 columns cannot be shared equally by 3 processes"):
-        Team(1, 3).share(20)
+        Processes(1, 3).share(20)

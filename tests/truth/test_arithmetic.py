@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.logprobs import open_source
-from softmax_bottleneck.spectrum import RankEstimate, singular_values
-from softmax_bottleneck.spectrum.choice import make
+from softmax_bottleneck.spectrum import REGISTRY, Options, RankEstimate, singular_values
 from softmax_bottleneck.spectrum.compute import measure
 
 Matrix = NDArray[np.float64]
@@ -122,7 +121,7 @@ def test_what_underflowed_is_refused() -> None:
         rank(np.full((5, 3), np.longdouble("1e-400")), kind="matrix")
     for method in ("gram", "dense", "tsqr"):
         with pytest.raises(MatrixError, match="too small for"):  # blocks, whose scale nobody has looked at
-            measure(iter([np.full((5, 3), 1e-200)]), make(method, 3))
+            measure(iter([np.full((5, 3), 1e-200)]), REGISTRY[method].build(3, Options()))
 
 
 def test_eps_finer_than_the_arithmetic_is_refused() -> None:

@@ -1,0 +1,164 @@
+"""The processes that PyTorch's launcher started, sharing one computation."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .errors import BottleneckError, ConfigurationError, ParallelError
+
+Result = TypeVar("Result")
+
+SECONDS_TO_WAIT = 600
+"""How long a process waits for another's numbers before it gives up."""
+
+HOURS_IN_FIRST = 24
+"""How long the others wait while the first process works alone."""
+
+
+@dataclass
+class Processes:
+    """The processes of ``torchrun``, or this one alone."""
+
+    index: int = 0
+    count: int = 1
+    patient: Any = None
+    """The process group that waits for `HOURS_IN_FIRST`."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.index == 0
+
+    def takes(self, block: int) -> bool:
+        """Return whether this process takes a block, given its number: they are dealt out in turn."""
+        return block % self.count == self.index
+
+    def share(self, columns: int) -> slice:
+        """Return this process's columns of a batch.
+
+        Raises:
+            ConfigurationError: when the columns cannot be shared equally.
+        """
+        if columns % self.count:
+            raise ConfigurationError(
+                f"training.batch_size={columns} columns cannot be shared equally by {self.count} processes: give a "
+                f"multiple of {self.count}"
+            )
+        width = columns // self.count
+        return slice(self.index * width, (self.index + 1) * width)
+
+    def wrap(self, objective: nn.Module) -> nn.Module:
+        """Return the module whose backward pass averages the gradients of all processes."""
+        if self.count == 1:
+            return objective
+        return nn.parallel.DistributedDataParallel(objective, gradient_as_bucket_view=True)
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Return the sum of the processes' tensors, in all of them; the tensor given is used up."""
+        if self.count > 1:
+            torch.distributed.all_reduce(value)
+        return value
+
+    def mean(self, value: Tensor) -> Tensor:
+        """Return the mean of the processes' tensors, in all of them."""
+        return value if self.count == 1 else self.sum(value.clone()) / self.count
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every process's value, in all of them."""
+        values: list[Any] = [value] * self.count
+        if self.count > 1:
+            torch.distributed.all_gather_object(values, value)
+        return values
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        """Send a float32 or float64 tensor of at most two dimensions to another process."""
+        double = int(tensor.dtype == torch.float64)
+        sizes = [double, tensor.ndim, *tensor.shape, *[0] * (2 - tensor.ndim)]
+        torch.distributed.send(torch.tensor(sizes, device=tensor.device), to)
+        torch.distributed.send(tensor.contiguous(), to)
+
+    def receive(self, origin: int, device: torch.device) -> Tensor:
+        """Return the tensor that another process sends."""
+        header = torch.zeros(4, dtype=torch.int64, device=device)
+        torch.distributed.recv(header, origin)
+        double, dimensions, *sizes = header.tolist()
+        dtype = torch.float64 if double else torch.float32
+        tensor = torch.zeros(sizes[:dimensions], dtype=dtype, device=device)
+        torch.distributed.recv(tensor, origin)
+        return tensor
+
+    def in_first(self, work: Callable[[], Result]) -> Result:
+        """Do something in the first process; return its result, or raise its error, in all of them.
+
+        The others wait up to `HOURS_IN_FIRST`, which is longer than they wait for a process that is gone.
+        """
+        if self.count == 1:
+            return work()
+        outcome: list[Any] = [None, None]
+        if self.first:
+            try:
+                outcome[0] = work()
+            except BottleneckError as error:
+                outcome[1] = error
+        torch.distributed.broadcast_object_list(outcome, src=0, group=self.patient)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: Result = outcome[0]
+        return result
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def launched() -> Iterator[Processes]:
+    """Join the processes of ``torchrun`` while the block runs; without a launcher this process is alone.
+
+    Tensors travel by NCCL between GPUs, one a process, and by gloo between CPUs. A process that fails ends the others:
+    they wait for it no longer than `SECONDS_TO_WAIT`.
+
+    Raises:
+        ParallelError: when another process is gone.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield ALONE
+        return
+    import torch.distributed as dist
+    import torch.distributed.nn  # loaded later, its functions' defaults would keep the group alive
+
+    # The launcher ends the others with SIGTERM; a Python handler would not run while they wait inside gloo.
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    backend = "gloo"
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    dist.init_process_group(backend, timeout=timedelta(seconds=SECONDS_TO_WAIT))
+    processes = Processes(dist.get_rank(), dist.get_world_size())
+    try:
+        processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))
+        yield processes
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL"))):
+            raise
+        # The library's first sentence, without the place in its source that gloo begins with.
+        reason = re.sub(r"^\[\S*\] *", "", str(error).splitlines()[0]).partition(". ")[0]
+        raise ParallelError(
+            f"another process is gone ({reason}); what was saved is whole: start all of them again to continue"
+        ) from error
+    finally:
+        # A group lives as long as something refers to it, and a thread of its own that outlives the interpreter aborts.
+        processes.patient = None
+        gc.collect()
+        dist.destroy_process_group()
+        signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,38 @@
+"""The methods by name, in the order in which ``auto`` tries them."""
+
+from __future__ import annotations
+
+from ..errors import ConfigurationError
+from .base import SpectrumMethod
+from .dense import Dense
+from .factored import Factored
+from .gram import Gram
+from .sketch import Sketch
+from .tsqr import TSQR
+
+REGISTRY: dict[str, type[SpectrumMethod]] = {method.name: method for method in (Factored, Gram, TSQR, Dense, Sketch)}
+
+
+def find(name: str) -> type[SpectrumMethod]:
+    """Return the method registered under a name.
+
+    Raises:
+        ConfigurationError: for an unknown name; the text lists the known ones.
+    """
+    if name not in REGISTRY:
+        raise ConfigurationError(f"unknown method {name!r}; known methods are auto, {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[name]
+
+
+def check_factors(method: str, matrix: str = "a matrix") -> None:
+    """Refuse an unknown method, and one that needs thin factors for a matrix that has none."""
+    if method != "auto" and find(method).from_factors:
+        raise ConfigurationError(
+            f"the {method} method needs a model with a log-linear head (softmax or moc), not {matrix}; use "
+            "--method auto"
+        )
+
+
+def takes_factors(method: str) -> bool:
+    """Return whether a method, or ``auto``, takes the thin factors of a matrix that has them."""
+    return method == "auto" or find(method).from_factors
