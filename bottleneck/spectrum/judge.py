@@ -54,8 +54,12 @@ def judge(
         why = f"eps {eps.value:.2g} is finer than the roundoff of the numbers ({recorded.dtype or recorded.value})"
         found = Judgement(*(_for_both(*pair, why) for pair in zip(found, coarser, strict=True)))
     if caution:
-        size = min(spectrum.shape)
-        found = Judgement(*(replace(each, high=size, determinate=False, doubt=caution) for each in found))
+        T, M = spectrum.shape
+        open_ranks = (
+            replace(each, low=min(each.low, 1), high=max(1, min(T, full)), determinate=False, doubt=caution)
+            for each, full in zip(found, (M, M - 1), strict=True)
+        )
+        found = Judgement(*open_ranks)
     return found
 
 
