@@ -56,7 +56,7 @@ def test_the_threads_are_those_of_torch(runtime: bool) -> None:
         for _ in range(3):
             in_parallel([lambda: seen.add(str(threading.get_native_id()))] * 2)
             torch.ones(1 << 20).add_(1)
-        assert _threads() == before
+        assert not _threads() - before  # one of another test may have ended meanwhile
         assert seen <= before
         assert str(threading.get_native_id()) in seen
     finally:
