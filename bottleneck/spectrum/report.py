@@ -90,6 +90,8 @@ class RankReport:
                 "driver": self.spectrum.driver,
                 "precision_found": dict(self.precision_found),
                 "residual": residual,
+                "error": self.spectrum.error,
+                "centered_error": self.spectrum.centered_error,
             },
             **{finding.key: dict(finding.values) for finding in self.findings},
             "seconds": self.seconds,
@@ -109,6 +111,7 @@ class RankReport:
         )
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
         outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
+        outside += f"; the method itself knows no value below {self.spectrum.error:.2g}"
         dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
         bound = self.bound
         raw, centered = bound["raw"], bound["centered"]

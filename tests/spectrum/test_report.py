@@ -24,7 +24,7 @@ KEYS = {  # the contract, and at the end of a part what extends it
     "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
     "rank_by_rule": "press numpy gap",
     "effective_rank": "1e-3 1e-4 1e-5",
-    "certificate": "frobenius_relative_error finite driver precision_found residual",
+    "certificate": "frobenius_relative_error finite driver precision_found residual error centered_error",
 }
 
 
@@ -87,6 +87,8 @@ def test_the_numbers_in_it() -> None:
         "driver": "gesdd",
         "precision_found": {},
         "residual": 0.0,
+        "error": of.spectrum.error,
+        "centered_error": of.spectrum.centered_error,
     }
     assert found["certificate"] == {**expected, "precision_found": {}}
     assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)

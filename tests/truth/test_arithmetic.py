@@ -211,3 +211,14 @@ def test_a_store_keeps_masks_as_minus_infinity(tmp_path: Any) -> None:
     with pytest.raises(MatrixError, match="holds -inf at row 0, column 7"):
         rank(store)
     assert rank(store, inf="drop-columns").rank_centered.value == 4
+
+
+def test_every_method_states_its_error() -> None:
+    matrix = product(400, 100, 10)
+    for method, share in (("dense", 2.0**-52), ("gram", 1.19e-7), ("tsqr", 2.0**-52), ("sketch", 2.0**-52)):
+        report = rank(matrix, kind="matrix", method=method, eps=1e-4)
+        found = report.to_dict()["certificate"]
+        assert share * report.rank.sigma_1 <= 1.001 * found["error"] < 2e3 * share * report.rank.sigma_1
+        assert f"the method itself knows no value below {found['error']:.2g}" in str(report)
+        for estimate in (report.rank, report.rank_centered):
+            assert estimate.tolerance >= found["error"]
