@@ -53,7 +53,7 @@ def find(source: Any) -> Kind:
     for name in plugins.names("sources"):
         kind = plugins.find("sources", name)
         if kind.matches(source):
-            return kind  # type: ignore[no-any-return]
+            return kind
     raise _unknown(source)
 
 
