@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from ..logprobs.sources.hf_model import quiet
 from ..machine import machine
 from ..progress import SILENT, Progress
 from .in_turn import in_turn
-from .process import serve
 
 SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
@@ -49,8 +48,8 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     """
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
-        arguments = {name: (name, folder, str(contexts)) for name in (FORWARD, ONCE, AFTER)}
-        cases = in_turn("softmax_bottleneck.bench.hugging_face", arguments, runs=1, warm_up=False, progress=progress)
+        works = {name: partial(_case, name, Path(folder), contexts) for name in (FORWARD, ONCE, AFTER)}
+        cases = in_turn(works, runs=1, warm_up=False, progress=progress)
     forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
     return {
         "machine": machine(),
@@ -109,8 +108,3 @@ def _rank(source: HuggingFaceSource) -> dict[str, Any]:
     found = rank(source)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "rank": found.rank.value, "rank_centered": found.rank_centered.value}
-
-
-if __name__ == "__main__":
-    case, where, rows = sys.argv[1:]
-    serve(_case(case, Path(where), int(rows)))
