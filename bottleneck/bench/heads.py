@@ -194,7 +194,7 @@ def _step(case: Case) -> Callable[[], Tensor]:
 
     from .. import heads
 
-    settings = {"components": case.components} if "components" in heads.settings(case.head) else {}
+    settings = {"components": case.components} if "components" in heads.parameters(case.head) else {}
     with torch.device(case.device):
         head = heads.build(case.head, hidden_size=case.size, vocab_size=case.vocab, **settings)
         hidden = torch.randn(case.contexts, case.size, requires_grad=True)

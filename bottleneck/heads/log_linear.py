@@ -30,12 +30,10 @@ class LogLinear(Head):
 
     @property
     def rank_bound(self) -> RankBound:
-        """d + 1 for the logits' d directions and the log-partition; a bias adds one."""
-        d, bias = self.embedding_size, int(self.bias is not None)
-        return RankBound(
-            raw=d + 1 + bias,
-            centered=d + bias,
-            why=f"log-probabilities are d = {d} context directions"
-            + (", the output bias" if bias else "")
+        """That of `RankBound.of_softmax`."""
+        return RankBound.of_softmax(
+            self,
+            f"log-probabilities are d = {self.embedding_size} context directions"
+            + (", the output bias" if self.bias is not None else "")
             + " and the log-partition column; centring the rows removes the last",
         )

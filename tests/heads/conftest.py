@@ -153,7 +153,7 @@ def _doc(head: Any, hidden: Tensor) -> Tensor:
     contexts = [*_vectors(head.contexts.layers["1"], last), *_vectors(head.contexts.layers["0"], first)]
     assert len(contexts) == 3
     softmaxes = [_normalized(torch.exp(_logits(head, context))) for context in contexts]
-    return sum(p * q for p, q in zip(_weights(head.mixture.weights, last), softmaxes, strict=True))
+    return sum(p * q for p, q in zip(_weights(head.mixture, last), softmaxes, strict=True))
 
 
 def _mixtape(head: Any, hidden: Tensor) -> Tensor:
