@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from ..models.huggingface.loading import quiet
 from ..progress import SILENT, Progress
 from ..sources import ModelSource, open_source
 from .in_turn import in_turn
-from .process import serve
 
 SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
@@ -50,8 +49,8 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     """
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
-        arguments = {name: (name, folder, str(contexts)) for name in (FORWARD, ONCE, AFTER)}
-        cases = in_turn("softmax_bottleneck.bench.hugging_face", arguments, runs=1, warm_up=False, progress=progress)
+        works = {name: partial(_case, name, Path(folder), contexts) for name in (FORWARD, ONCE, AFTER)}
+        cases = in_turn(works, runs=1, warm_up=False, progress=progress)
     forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
     return {
         "machine": machine(),
@@ -112,8 +111,3 @@ def _rank(source: ModelSource) -> dict[str, Any]:
     found = rank(source)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "rank": found.rank.value, "rank_centered": found.rank_centered.value}
-
-
-if __name__ == "__main__":
-    case, where, rows = sys.argv[1:]
-    serve(_case(case, Path(where), int(rows)))

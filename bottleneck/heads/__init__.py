@@ -90,11 +90,6 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
     return {key: parameter for key, parameter in known.items() if key not in given}
 
 
-def settings(name: str) -> tuple[str, ...]:
-    """Return the names of a head's own settings; see `parameters`."""
-    return tuple(parameters(name))
-
-
 __all__ = [
     "DOC",
     "LMSPLIF",
@@ -118,5 +113,4 @@ __all__ = [
     "build",
     "find",
     "parameters",
-    "settings",
 ]

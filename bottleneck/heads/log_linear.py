@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigurationError
 from .base import Head, RankBound
-from .inverse import unbent
+from .inverse import logits_before
 from .scores import Factors, Scores
 
 
@@ -78,20 +78,18 @@ class LogLinear(Head):
         return Scores((Factors(contexts.unsqueeze(-2), self.weight, bias),), function=self.function)
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:
-        logits = log_probs if self.function is None else unbent(self.function, log_probs)
+        logits = log_probs if self.function is None else logits_before(self.function, log_probs)
         return logits / self.scale
 
     @property
     def rank_bound(self) -> RankBound:
-        """d + 1 for the logits' d directions and the log-partition; a bias adds one. With a soft cap there is none."""
+        """That of `RankBound.of_softmax`; with a soft cap there is none."""
         if self.soft_cap is not None:
             why = f"soft-capping at {self.soft_cap:g} is a pointwise nonlinearity, which has no rank bound"
             return RankBound(None, None, why)
-        d, bias = self.embedding_size, int(self.bias is not None)
-        return RankBound(
-            raw=d + 1 + bias,
-            centered=d + bias,
-            why=f"log-probabilities are d = {d} context directions"
-            + (", the output bias" if bias else "")
+        return RankBound.of_softmax(
+            self,
+            f"log-probabilities are d = {self.embedding_size} context directions"
+            + (", the output bias" if self.bias is not None else "")
             + " and the log-partition column; centring the rows removes the last",
         )

@@ -99,7 +99,7 @@ def test_an_installed_head_is_found_built_and_trained(install: Callable[..., Non
     logits = 2 * (hidden @ head.weight.T + head.bias).sinh()
     torch.testing.assert_close(head.log_prob(hidden), torch.log_softmax(logits, -1))
     torch.testing.assert_close(head.nll(hidden, targets), torch.nn.functional.cross_entropy(logits, targets))
-    assert heads.settings("sinh") == ("embedding_size", "scale", "bias")
+    assert tuple(heads.parameters("sinh")) == ("embedding_size", "scale", "bias")
     assert head.settings == {"hidden_size": 5, "vocab_size": 7, "embedding_size": 5, "scale": 2.0, "bias": True}
     assert "sinh" not in heads.REGISTRY
     with pytest.raises(ConfigurationError, match=r"unknown head 'cosh'; known heads are softmax, .*, mixtape, sinh"):

@@ -18,4 +18,4 @@ def naive(head: Any, hidden: Tensor) -> Tensor:
     contexts = [*vectors(head.contexts.layers["1"], last), *vectors(head.contexts.layers["0"], first)]
     assert len(contexts) == 3
     softmaxes = [normalized(torch.exp(logits_of(head, context))) for context in contexts]
-    return sum(p * q for p, q in zip(weights(head.mixture.weights, last), softmaxes, strict=True))
+    return sum(p * q for p, q in zip(weights(head.mixture, last), softmaxes, strict=True))
