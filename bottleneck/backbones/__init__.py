@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import plugins
 from ..errors import ConfigurationError
 from .awd_lstm import AWDLSTM, AWDLSTMConfig
 from .base import Backbone, Encoding, State
 from .lstm import LSTM, LSTMConfig
 
-REGISTRY: dict[str, type[LSTM] | type[AWDLSTM]] = {"lstm": LSTM, "awd-lstm": AWDLSTM}
+REGISTRY: dict[str, type[Backbone]] = {"lstm": LSTM, "awd-lstm": AWDLSTM}
 
 
-def find(name: str) -> type[LSTM] | type[AWDLSTM]:
-    """Return the class registered under ``name``; `ConfigurationError` lists the known ones."""
-    if name not in REGISTRY:
-        raise ConfigurationError(f"unknown backbone {name!r}; known backbones are {', '.join(REGISTRY)}")
-    return REGISTRY[name]
+def find(name: str) -> type[Backbone]:
+    """Return the class registered under ``name``, here or by an installed package; see docs/extending.md.
+
+    Raises:
+        ConfigurationError: for an unknown name; the text lists the known ones.
+    """
+    if name in REGISTRY:
+        return REGISTRY[name]
+    found: type[Backbone] | None = plugins.find_class(
+        "backbones", name, Backbone, "softmax_bottleneck.backbones.Backbone"
+    )
+    if found is None:
+        known = ", ".join([*REGISTRY, *plugins.names("backbones")])
+        raise ConfigurationError(f"unknown backbone {name!r}; known backbones are {known}")
+    return found
 
 
 def build(name: str, *, vocab_size: int, all_layers: bool = False, **settings: Any) -> Backbone:
@@ -25,7 +36,7 @@ def build(name: str, *, vocab_size: int, all_layers: bool = False, **settings: A
     With ``all_layers`` its hidden states are those of all layers side by side, the first layer first.
     """
     cls = find(name)
-    return cls(cls.Config(**settings), vocab_size=vocab_size, all_layers=all_layers)  # type: ignore[arg-type]
+    return cls(cls.Config(**settings), vocab_size=vocab_size, all_layers=all_layers)
 
 
 __all__ = [

@@ -78,8 +78,7 @@ class AWDLSTM(Backbone):
     Config = AWDLSTMConfig
 
     def __init__(self, config: AWDLSTMConfig, *, vocab_size: int, all_layers: bool = False) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, vocab_size=vocab_size, all_layers=all_layers)
         sizes = tuple(config.hidden_sizes)
         self.layer_sizes = sizes if all_layers else sizes[-1:]
         self.hidden_size = sum(self.layer_sizes)

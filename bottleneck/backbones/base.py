@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -23,13 +23,25 @@ class Encoding(NamedTuple):
 
 
 class Backbone(nn.Module, ABC):
-    """A causal encoder of contexts. Subclasses are final and hold their input embeddings as ``embedding``."""
+    """A causal encoder of contexts. Subclasses are final and hold their input embeddings as ``embedding``.
 
+    Args:
+        config: its settings, a `Config`.
+        vocab_size: M.
+        all_layers: whether hidden states are those of all layers side by side, the first layer first.
+    """
+
+    Config: ClassVar[type[Any]]
+    """A dataclass of the settings; configuration files take names, types and defaults from there."""
     embedding: nn.Embedding
     hidden_size: int
     """Size of the hidden states that come out: the last layer's, or the sum of all layers'."""
     layer_sizes: tuple[int, ...]
     """Sizes of the layers in them, the first layer first."""
+
+    def __init__(self, config: Any, *, vocab_size: int, all_layers: bool = False) -> None:
+        super().__init__()
+        self.config = config
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:

@@ -49,8 +49,7 @@ class LSTM(Backbone):
     Config = LSTMConfig
 
     def __init__(self, config: LSTMConfig, *, vocab_size: int, all_layers: bool = False) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, vocab_size=vocab_size, all_layers=all_layers)
         self.layer_sizes = (config.hidden_size,) * (config.layers if all_layers else 1)
         self.hidden_size = sum(self.layer_sizes)
         self.embedding = nn.Embedding(vocab_size, config.embedding_size)

@@ -1,6 +1,7 @@
 """Text as token ids: the built-in corpus, the downloadable ones, and any folder of three text files."""
 
-from .corpus import SPLITS, Corpus
+from .corpus import SPLITS, Corpus, Text, corpus_of
+from .downloadable import Downloadable
 from .pinned import PINNED, PinnedCorpus
 from .prepared import PREPARED
 from .registry import CorpusInfo, catalogue, get, load, path
@@ -15,10 +16,13 @@ __all__ = [
     "UNK",
     "Corpus",
     "CorpusInfo",
+    "Downloadable",
     "PinnedCorpus",
     "PinnedFile",
+    "Text",
     "Vocabulary",
     "catalogue",
+    "corpus_of",
     "get",
     "load",
     "path",

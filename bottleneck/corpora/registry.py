@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import plugins
 from ..errors import CorpusError
 from . import python_docs
 from .corpus import Corpus, load_folder
@@ -106,7 +107,9 @@ def path(name: str, *, cache: Path | None = None) -> Path:
 
 
 def _downloadable() -> dict[str, Downloadable]:
-    return {**PINNED, **PREPARED}
+    """Return the corpora by name, those of other packages last; see docs/extending.md."""
+    others = {name: plugins.find("corpora", name) for name in plugins.names("corpora")}
+    return {**PINNED, **PREPARED, **others}
 
 
 def _find(name: str) -> Downloadable:

@@ -14,6 +14,7 @@ from ..errors import ConfigurationError, SourceError
 from ..progress import SILENT, Progress
 from ..result import Result
 from ..sources import Opening, Source, open_source
+from ..sources.opening import shows
 
 PREDICTIONS = 5
 """Of each model, as in the MoS paper's table 14."""
@@ -89,6 +90,7 @@ class Comparison(Result):
         return "\n".join(lines)
 
 
+@shows(Opening)
 def compare(
     first: Any, second: Any, *, examples: int = 5, progress: Progress = SILENT, **options: Unpack[Opening]
 ) -> Comparison:

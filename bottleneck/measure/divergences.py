@@ -13,8 +13,10 @@ from .. import divergence
 from ..divergence import PairwiseKLD
 from ..progress import SILENT, Progress
 from ..sources import Opening, open_source
+from ..sources.opening import shows
 
 
+@shows(Opening)
 def kld(
     source: Any, *, pairs: str | int = "all", seed: int = 0, progress: Progress = SILENT, **options: Unpack[Opening]
 ) -> PairwiseKLD:

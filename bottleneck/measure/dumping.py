@@ -7,9 +7,11 @@ from typing import Any, Unpack
 
 from ..progress import SILENT, Progress
 from ..sources import Opening, open_source
+from ..sources.opening import shows
 from ..sources.store_files import write_store
 
 
+@shows(Opening)
 def dump(source: Any, path: str | Path, *, progress: Progress = SILENT, **options: Unpack[Opening]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 

@@ -21,6 +21,7 @@ from ..full_precision import full_precision
 from ..progress import SILENT, Progress
 from ..result import Result
 from ..sources import ModelSource, Opening, open_source
+from ..sources.opening import shows
 
 DEFAULT_SAMPLE = 64
 """Contexts whose Jacobian is made for an output layer that is not log-linear."""
@@ -98,6 +99,7 @@ class GradientReport(Result):
         ]
 
 
+@shows(Opening)
 def gradient(
     source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress = SILENT, **options: Unpack[Opening]
 ) -> GradientReport:

@@ -13,6 +13,7 @@ from ..machine import peak_memory_bytes
 from ..parallel import ALONE
 from ..progress import SILENT, Progress
 from ..sources import FiniteColumns, Opening, Source, open_source
+from ..sources.opening import shows
 from ..spectrum import Judgement, Precision, Spectrum, judge, precision
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
@@ -26,6 +27,7 @@ INF = ("refuse", "drop-columns")
 """What to do with −∞."""
 
 
+@shows(RankOptions)
 def rank(
     source: Any,
     *,

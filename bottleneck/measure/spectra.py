@@ -9,10 +9,12 @@ from .. import spectrum
 from ..machine import parse_size, resolve_device
 from ..progress import SILENT, Progress
 from ..sources import Opening, Source, open_source
+from ..sources.opening import shows
 from ..spectrum import Spectrum
 from .computing import Computing, compute_spectrum
 
 
+@shows(Opening)
 def singular_values(
     source: Any,
     *,
@@ -42,8 +44,8 @@ def singular_values(
         [3.0, 2.0, 1.0]
     """
     device = options.get("device", "auto")
-    plain = hasattr(source, "shape") or (isinstance(source, Iterable) and not isinstance(source, str | Source))
-    if plain and not options.keys() - {"device"}:
+    plain = hasattr(source, "shape") or (isinstance(source, Iterable) and not isinstance(source, str))
+    if plain and not isinstance(source, Source) and not options.keys() - {"device"}:
         return spectrum.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )

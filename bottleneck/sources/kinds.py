@@ -12,7 +12,7 @@ from ..models import ModelOnText
 from . import function, matrix, models, ngram, store, zarr_array
 from .base import Source
 from .model import ModelSource
-from .opening import DEFAULTS, Kind, Opening, check_names
+from .opening import DEFAULTS, Kind, Opening, check_names, shows
 from .views import FirstContexts
 
 OPENED = Kind(what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source)
@@ -57,6 +57,7 @@ def find(source: Any) -> Kind:
     raise _unknown(source)
 
 
+@shows(Opening)
 def open_source(source: Any, **options: Unpack[Opening]) -> Source:
     """Return what ``source`` names: a model, a store, a matrix, or a function.
 

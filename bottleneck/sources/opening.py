@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any, Final, TypedDict
+from inspect import Parameter, signature
+from typing import Any, Final, TypedDict, TypeVar
 
 from ..models import ModelOnText
 from ..models.huggingface.options import HuggingFaceOptions
 from .base import Source
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Opening(TypedDict, total=False):
@@ -72,6 +74,32 @@ class Kind:
     def takes(self) -> tuple[str, ...]:
         """The options of `Opening` that ``open`` has as parameters."""
         return tuple(name for name in signature(self.open).parameters if name in DEFAULTS)
+
+
+def shows(options: type) -> Callable[[Function], Function]:
+    """Return the decorator that makes ``inspect.signature``, and so ``help`` and notebooks, name every option.
+
+    Args:
+        options: the typed dictionary that a function takes as ``**options``.
+    """
+
+    def decorate(function: Function) -> Function:
+        shown = signature(function)
+        own = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        defaults: Mapping[str, Any] = DEFAULTS
+        more = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in options.__annotations__.items()
+        ]
+        function.__signature__ = shown.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def named(suffixes: tuple[str, ...]) -> Callable[[Any], bool]:

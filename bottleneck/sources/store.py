@@ -20,9 +20,14 @@ from .opening import Kind
 
 @final
 class StoreSource(Source):
-    """The matrix of a store, with the provenance recorded in it; every chunk is checked as it is read."""
+    """The matrix of a store, with the provenance recorded in it; every chunk is checked as it is read.
 
-    def __init__(self, path: str | Path) -> None:
+    Args:
+        path: its folder.
+        kind: not needed: what the matrix holds is recorded.
+    """
+
+    def __init__(self, path: str | Path, *, kind: str = "log-probs") -> None:
         self._path = path = Path(path)
         self._attributes = store.read_attributes(path)
         try:

@@ -90,6 +90,30 @@ class RunConfig(_Section):
     initial: str | None = None
     """A run of the same model whose best weights training starts from; ``None`` draws them."""
 
+    def replace(self, **changes: Any) -> RunConfig:
+        """Return this configuration with other values: whole sections, or mappings with some of their keys.
+
+        Args:
+            changes: by name. A head or backbone with another ``name`` has its own defaults for all else.
+
+        Raises:
+            ConfigurationError: for an unknown key, or a value out of range.
+
+        Example:
+            >>> changed = RunConfig().replace(training={"epochs": 1}, model={"head": {"name": "mos", "components": 3}})
+            >>> changed.training.epochs, changed.model.head.name, changed.training.batch_size
+            (1, 'mos', 20)
+        """
+        return parse(_merged(self.model_dump(mode="json"), changes), where="replace")
+
+
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values with some of them changed."""
+    if "name" in values and changes.get("name", values["name"]) != values["name"]:
+        return dict(changes)  # another head or backbone: the old one's settings are not its own
+    inside = [key for key, new in changes.items() if isinstance(new, Mapping) and isinstance(values.get(key), dict)]
+    return {**values, **changes, **{key: _merged(values[key], changes[key]) for key in inside}}
+
 
 def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
     """Return the checked configuration.

@@ -188,7 +188,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
     head = {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
-    backbone = asdict(model.backbone.config)  # type: ignore[call-overload]
+    backbone = asdict(model.backbone.config)
     values = config.model_dump(mode="json")
     values["model"]["head"] = {"name": config.model.head.name, **head}
     values["model"]["backbone"] = {"name": config.model.backbone.name, **backbone}

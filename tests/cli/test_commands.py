@@ -138,7 +138,8 @@ def test_train_by_file_and_set(world: Path, folder_corpus: Path, bottleneck: Bot
     assert bottleneck("train", "--resume", "--out", "run").stdout == done.stdout
     saved = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
     assert saved["model"]["backbone"]["hidden_size"] == 200
-    assert saved["model"]["head"] == {"name": "softmax", "embedding_size": 4, "bias": True}
+    defaults = {"scale": 1.0, "soft_cap": None}
+    assert saved["model"]["head"] == {"name": "softmax", "embedding_size": 4, "bias": True, **defaults}
 
 
 def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:

@@ -79,7 +79,7 @@ def test_dry_run_says_what_it_would_take(here: Path, bottleneck: Bottleneck) -> 
     assert (found["method"], found["contexts"]) == ("factored", 113)
     assert found["memory_bytes"] > 0
     shown = bottleneck("rank", "gpt", *WINDOWS, "--dry-run").stdout
-    assert "time    about" in shown
+    assert "time  about" in shown
     assert "factored (the head's factors have 7 columns)" in shown
 
 

@@ -15,6 +15,7 @@ FLOORS = {
     "progress": 0,
     "machine": 0,
     "parallel": 0,
+    "plugins": 0,
     "allocator": 0,
     "result": 0,
     "spectrum": 1,
@@ -116,4 +117,4 @@ def test_no_circles() -> None:
 def test_the_walk_sees_relative_and_nested_imports() -> None:
     seen = _imports(f"{PACKAGE}.models.run", MODULES[f"{PACKAGE}.models.run"])
     assert {f"{PACKAGE}.checkpoint", f"{PACKAGE}.models.on_text", f"{PACKAGE}.files"} <= seen
-    assert f"{PACKAGE}.machine" in _imports(f"{PACKAGE}.cli.rank", MODULES[f"{PACKAGE}.cli.rank"])
+    assert f"{PACKAGE}.parallel" in _imports(f"{PACKAGE}.cli.sources", MODULES[f"{PACKAGE}.cli.sources"])

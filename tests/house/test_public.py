@@ -1,0 +1,118 @@
+"""The public face: what a fresh Python reaches, what editors show, and what a strict type checker accepts."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.result import Result
+
+ROOT = Path(__file__).parents[2]
+
+USER = """
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.integrations import TransformersCallback, model_statistics, training_statistics
+from softmax_bottleneck.training import PRESETS
+
+source: sb.Source = sb.open("runs/mos", contexts=5000, dtype="float64")
+report: sb.RankReport = sb.rank(source, rule="press", max_memory="1GiB", width=100, estimate_hidden_size=True)
+value: int = report.rank.value
+divergence: float = sb.kld("runs/mos", pairs=1000, seed=1, split="valid").kld
+store: Path = sb.dump("runs/mos", "mos.zarr", device="cpu")
+spectrum: sb.Spectrum = sb.singular_values(np.eye(3), method="dense")
+rank: int = sb.numerical_rank(spectrum.values, shape=(3, 3), eps="float32").value
+sb.rank(nn.Linear(3, 4), hidden=torch.randn(5, 3), targets=[1, 2, 3, 0, 1])
+sb.gradient("runs/mos", sample=3).to_frame()
+sb.compare("runs/mos", "runs/softmax", examples=3, hugging_face=sb.HuggingFaceOptions(stride=3)).to_dict()
+head: sb.heads.Head = sb.heads.MoS(hidden_size=5, vocab_size=7, components=2)
+loss: torch.Tensor = head.nll(torch.randn(2, 5), torch.tensor([1, 2]))
+table = sb.frame([report, sb.kld(source)])
+sb.head_statistics(nn.Linear(3, 4).weight).weight.energy(0.9)
+numbers: dict[str, float] = training_statistics(head, torch.randn(9, 5))
+run = sb.checkpoint.load(Path("runs/mos"))
+config = PRESETS["demo-mos"].config.replace(training={"epochs": 1})
+result: sb.Result = report
+"""
+
+
+def test_a_fresh_python_reaches_everything() -> None:
+    code = "import softmax_bottleneck as sb\nfor name in sb.__all__: getattr(sb, name)\nprint(len(sb.__all__))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(sb.__all__)
+
+
+def test_a_strict_type_checker_accepts_users_code(tmp_path: Path) -> None:
+    tree = tmp_path / "types" / "softmax_bottleneck"
+    tree.mkdir(parents=True)
+    for part in [*(ROOT / "bottleneck").iterdir(), ROOT / "cli", ROOT / "figures"]:
+        (tree / part.name).symlink_to(part)
+    (tmp_path / "user.py").write_text(USER, encoding="utf-8")
+    wrong = USER + 'sb.rank(source, context=3)\nsb.kld("runs/mos", pears=3)\n'
+    (tmp_path / "wrong.py").write_text(wrong, encoding="utf-8")
+    found = {}
+    for name in ("user.py", "wrong.py"):
+        options = ["--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), name]
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", *options],
+            cwd=tmp_path,
+            env={**os.environ, "MYPYPATH": str(tree.parent)},
+            capture_output=True,
+            text=True,
+        )
+        found[name] = done.stdout
+    assert found["user.py"].startswith("Success"), found["user.py"]
+    assert 'Unexpected keyword argument "context"' in found["wrong.py"]
+    assert 'Unexpected keyword argument "pears"' in found["wrong.py"]
+
+
+@pytest.mark.parametrize("name", ["rank", "kld", "gradient", "compare", "dump", "singular_values", "open"])
+def test_every_option_is_shown(name: str) -> None:
+    shown = inspect.signature(getattr(sb, name)).parameters
+    assert {"data", "split", "contexts", "kind", "dtype", "device", "hidden", "tokenizer"} <= set(shown)
+    assert not any(each.kind is each.VAR_KEYWORD for each in shown.values())
+    assert shown["split"].default == "test"
+
+
+@pytest.mark.parametrize("name", ["rank", "kld", "singular_values", "open"])
+def test_an_unknown_option_is_a_type_error(name: str) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'contxts'; it takes data, split, contexts"):
+        getattr(sb, name)(np.zeros((3, 2)), contxts=3)
+
+
+def test_an_opened_source_is_measured_often() -> None:
+    rows = np.log(np.random.default_rng(0).dirichlet(np.ones(6), 40))
+    source = sb.open(rows, contexts=30)
+    report, divergence = sb.rank(source), sb.kld(source)
+    assert report.spectrum.shape == (30, 6)
+    assert divergence.contexts == 30
+    assert sb.singular_values(source).values == pytest.approx(report.spectrum.values)
+    results: list[Result] = [report, divergence]
+    table = sb.frame(results)
+    assert isinstance(table, pd.DataFrame)
+    assert len(table) == 2
+    for result in results:
+        json.dumps(result.to_dict(), allow_nan=False)
+        assert result._repr_html_().startswith("<table>")
+        assert str(result)
+
+
+def test_sizes_are_read() -> None:
+    matrix = np.random.default_rng(0).standard_normal((9, 4))
+    assert sb.rank(matrix, kind="matrix", max_memory="1GiB", device="auto").rank.value == 4
+    with pytest.raises(sb.BottleneckError, match="'lots' is no size"):
+        sb.rank(matrix, kind="matrix", max_memory="lots")
