@@ -129,13 +129,12 @@ class _State:
         device = head.weight.device
         # One tensor a batch: a tensor without a gradient is left alone by Adam, moments and all.
         self.contexts = [
-            nn.Parameter(torch.randn(self._rows(batch), head.hidden_size, generator=generator).to(device))
+            nn.Parameter(torch.randn(targets.rows(batch), head.hidden_size, generator=generator).to(device))
             for batch in self.batches
         ]
-        bends = getattr(head, "function", None)
-        function = list(bends.parameters()) if isinstance(bends, nn.Module) else []
-        known = {id(parameter) for parameter in function}
-        others = [parameter for parameter in head.parameters() if id(parameter) not in known]
+        named = dict(head.named_parameters())
+        function = [parameter for name, parameter in named.items() if name.startswith("function.")]
+        others = [parameter for name, parameter in named.items() if not name.startswith("function.")]
         rates = [config.context_rate, config.embedding_rate, config.function_rate]
         groups = zip([self.contexts, others, function], rates, strict=True)
         self.optimizer = torch.optim.Adam(
@@ -145,10 +144,6 @@ class _State:
         self.kept: list[Tensor] = []
         self.steps = 0
         self.curve: list[tuple[int, float]] = []
-
-    def _rows(self, batch: range) -> int:
-        blocks = self.targets.blocks
-        return blocks.rows(batch[-1]).stop - blocks.rows(batch[0]).start
 
     def cycle(self, length: int) -> float:
         """Run one cycle of epochs and return the mean divergence during the last; stop when it is no number."""
@@ -197,7 +192,8 @@ class _State:
         contexts = self.contexts[number]
         total = torch.zeros((), dtype=torch.float64, device=contexts.device)
         gradients = []
-        for block, rows in zip(self.batches[number], self._split(contexts), strict=True):
+        parts = contexts.split(self.targets.blocks.rows_at_once)
+        for block, rows in zip(self.batches[number], parts, strict=True):
             hidden = rows.detach().requires_grad_()
             loss = blocked_loss(self.head.scores(hidden), self.targets.probabilities(block), reduction="sum")
             loss.backward()
@@ -206,14 +202,10 @@ class _State:
         contexts.grad = torch.cat(gradients)
         return float(total)
 
-    def _split(self, contexts: Tensor) -> tuple[Tensor, ...]:
-        return contexts.split(self.targets.blocks.rows_at_once)
-
 
 def gradient_norm(parameters: Iterable[Tensor]) -> float:
     """Return the Euclidean norm of all gradients together, those that were not made counting as zero."""
-    norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
-    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+    return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
 
 
 def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

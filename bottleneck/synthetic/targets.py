@@ -37,6 +37,10 @@ class Targets:
         """Return P* of one block: float32, (n, M), no subnormal number among them; not to be written to."""
         return self._kept[block] if self.cached else _normal(self.blocks.log_probs(block))
 
+    def rows(self, batch: range) -> int:
+        """Return how many contexts a batch of blocks holds."""
+        return self.blocks.rows(batch[-1]).stop - self.blocks.rows(batch[0]).start
+
     def batches(self, contexts: int) -> list[range]:
         """Return the blocks of each minibatch: as many as come to about this number of contexts."""
         at_once = max(1, contexts // self.blocks.rows_at_once)
