@@ -23,7 +23,7 @@ from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, m
 from .in_turn import Goal, Measured, in_turn, judged
 
 RUNS = 3
-"""Of each case; the median counts."""
+"""Runs of each case; the median counts."""
 ROWS = 1024
 """Rows of a block."""
 PTB = (82_429, 10_000)

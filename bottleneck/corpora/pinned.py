@@ -55,7 +55,8 @@ class PinnedCorpus(Downloadable):
             return
         with _explain_cache_errors():
             make_folder(self.folder(cache))
-        for source in [*sources, *urls] or [file.url for file in missing]:
+        given: list[Path | str] = [*sources, *urls]
+        for source in given or [file.url for file in missing]:
             for file, data in find(pins, source, progress=progress).items():
                 with _explain_cache_errors():
                     write_bytes(self._place(file, cache), data)

@@ -1,4 +1,4 @@
-"""One cell of the experiment: what it is, how it is run, and its file, which is whole and its own or not there."""
+"""One cell of the experiment: its settings, how it is run, and the file that keeps its result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Cell:
     contexts: int
     """T, the paper's N."""
     seed: int = 0
-    """Of the distributions and of the starting weights."""
+    """Seed of the distributions and of the starting weights."""
     fit: FitConfig = field(default_factory=FitConfig)
     """How it is fitted."""
 

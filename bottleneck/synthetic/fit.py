@@ -22,7 +22,7 @@ CURVE_POINTS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """How long, and how fast.
+    """How long a fit takes, and its learning rates.
 
     Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle begins again and is twice as
     long (Loshchilov and Hutter 2017). A fit has converged when a cycle, although twice as long as the one before it,
@@ -32,15 +32,15 @@ class FitConfig:
     """
 
     batch: int = 1000
-    """Contexts a step, at least one block of `DirichletBlocks`."""
+    """Contexts of a step, at least one block of `DirichletBlocks`."""
     first_cycle: int = 40
     """Epochs of the first cycle."""
     cycles: int = 5
-    """The most cycles."""
+    """Largest number of cycles."""
     tolerance: float = 0.01
-    """Of the Kullback-Leibler divergence."""
+    """Largest relative change of the Kullback-Leibler divergence between two cycles of a converged fit."""
     negligible: float = 1e-4
-    """Nats."""
+    """Change of the divergence in nats that counts as none."""
     context_rate: float = 0.3
     """Highest learning rate of the context vectors."""
     embedding_rate: float = 0.1
@@ -60,7 +60,7 @@ class FitConfig:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a fit came to."""
+    """The result of a fit."""
 
     contexts: Tensor
     """(T, hidden_size), the context vectors."""
@@ -69,9 +69,9 @@ class Fit:
     epochs: int
     """Passes over all contexts, the one at the end that measures the gradient left out."""
     steps: int
-    """Of the optimizer."""
+    """Updates that the optimizer made."""
     gradient_norm: float | None
-    """Of the mean cross entropy at the end, over all parameters; ``None`` after a divergence."""
+    """Norm of the final gradient of the mean cross entropy in all parameters; ``None`` after a divergence."""
     converged: bool
     """Whether the criterion of `FitConfig` was met."""
     diverged: bool

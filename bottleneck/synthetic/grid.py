@@ -29,9 +29,9 @@ PROCESS_BYTES = 600 << 20
 BLOCK_COPIES = 24
 """Float32 blocks alive at once at the peak: the float64 evaluation of a mixture."""
 PARAMETER_COPIES = 8
-"""Of each parameter: itself, its gradient, Adam's two moments, the best so far, and what is joined or evaluated."""
+"""Copies of each parameter: itself, gradient, Adam's two moments, best so far, and what is joined or evaluated."""
 SAMPLE_COPIES, EMBEDDING_COPIES = 5, 6
-"""In float64: log P*, log Q and their spectra of the contexts that are measured whole; the embeddings solved with."""
+"""Float64 copies: of log P*, log Q and their spectra for the contexts measured whole; of the embeddings solved for."""
 
 
 def grid(

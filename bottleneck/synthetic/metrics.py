@@ -40,7 +40,7 @@ class Agreement:
     top_overlap: float
     """Share of the ten likeliest tokens of P* (of all where there are fewer) among the ten of Q."""
     entropy: float
-    """Of P*, in nats."""
+    """Mean entropy of P* in nats."""
 
 
 @torch.no_grad()

@@ -31,7 +31,7 @@ class Targets:
             if self.cached:
                 self._kept.append(_normal(log_probs))
         self.mean_entropy = float(total) / blocks.contexts
-        """Of P*, in nats: the least cross entropy there is."""
+        """Mean entropy of P* in nats, which no cross entropy is below."""
 
     def probabilities(self, block: int) -> Tensor:
         """Return P* of one block: float32, (n, M), no subnormal number among them; not to be written to."""

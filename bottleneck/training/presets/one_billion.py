@@ -13,7 +13,7 @@ from typing import Any
 from .preset import Preset, plain_lstm, plain_sgd
 
 TOKENS = 8e8
-"""Of an epoch, about."""
+"""About how many tokens an epoch has."""
 FLOPS = 1.5e13
 """Three quarters of an A100's float32 rate; a token takes six operations a weight of the recurrence and the output."""
 
