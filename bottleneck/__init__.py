@@ -17,25 +17,61 @@ from ._version import __version__
 from .errors import BottleneckError
 
 if TYPE_CHECKING:
-    from . import corpora, heads, synthetic, training
+    from . import (
+        checkpoint,
+        corpora,
+        divergence,
+        evaluation,
+        heads,
+        integrations,
+        measure,
+        models,
+        sources,
+        spectrum,
+        synthetic,
+        training,
+    )
     from .divergence import PairwiseKLD, pairwise_kld
-    from .logprobs import HuggingFaceOptions, compare, dump, gradient, kld, rank
-    from .spectrum import RankReport, Spectrum, numerical_rank, singular_values
+    from .measure import RankReport, compare, dump, gradient, head_statistics, kld, rank, singular_values
+    from .models.huggingface import HuggingFaceOptions
+    from .result import Result, frame
+    from .sources import Opening, Source
+    from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
+    from .spectrum import Spectrum, numerical_rank
 
-_MODULES = ("corpora", "heads", "synthetic", "training")
+_MODULES = (
+    "checkpoint",
+    "corpora",
+    "divergence",
+    "evaluation",
+    "heads",
+    "integrations",
+    "measure",
+    "models",
+    "sources",
+    "spectrum",
+    "synthetic",
+    "training",
+)
 _HOMES = {
-    "HuggingFaceOptions": "logprobs",
+    "HuggingFaceOptions": "models.huggingface",
+    "Opening": "sources",
     "PairwiseKLD": "divergence",
-    "RankReport": "spectrum",
+    "RankReport": "measure",
+    "Result": "result",
+    "Source": "sources",
     "Spectrum": "spectrum",
-    "compare": "logprobs",
-    "dump": "logprobs",
-    "gradient": "logprobs",
-    "kld": "logprobs",
+    "compare": "measure",
+    "dump": "measure",
+    "frame": "result",
+    "gradient": "measure",
+    "head_statistics": "measure",
+    "kld": "measure",
     "numerical_rank": "spectrum",
+    "open": "sources",
     "pairwise_kld": "divergence",
-    "rank": "logprobs",
-    "singular_values": "spectrum",
+    "rank": "measure",
+    "singular_values": "measure",
 }
 
 
@@ -43,7 +79,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _HOMES:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return getattr(import_module(f".{_HOMES[name]}", __name__), "open_source" if name == "open" else name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -54,20 +90,34 @@ def __dir__() -> list[str]:
 __all__ = [
     "BottleneckError",
     "HuggingFaceOptions",
+    "Opening",
     "PairwiseKLD",
     "RankReport",
+    "Result",
+    "Source",
     "Spectrum",
     "__version__",
+    "checkpoint",
     "compare",
     "corpora",
+    "divergence",
     "dump",
+    "evaluation",
+    "frame",
     "gradient",
+    "head_statistics",
     "heads",
+    "integrations",
     "kld",
+    "measure",
+    "models",
     "numerical_rank",
+    "open",
     "pairwise_kld",
     "rank",
     "singular_values",
+    "sources",
+    "spectrum",
     "synthetic",
     "training",
 ]

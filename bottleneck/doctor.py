@@ -17,9 +17,9 @@ from ._version import __version__
 from .checkpoint import check_tensors, is_run, load
 from .corpora.ids import is_ids, read_ids
 from .errors import SourceError
-from .logprobs.sources import StoreSource
-from .logprobs.store import is_store
 from .machine import free_memory
+from .sources import StoreSource
+from .sources.store_files import is_store
 
 
 def environment() -> list[tuple[str, str]]:

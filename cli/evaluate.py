@@ -49,7 +49,7 @@ def command(
     epsilon: float | None,
     window: int | None,
     device: str,
-    json_to: str | None,
+    json_to: Path | None,
 ) -> None:
     """Compute the exact perplexity of a run: every token but the first, in one sequence.
 
@@ -68,9 +68,9 @@ def command(
         raise click.UsageError("--window goes with --cache")
     from softmax_bottleneck.checkpoint import corpus_of, load
     from softmax_bottleneck.evaluation import cached_scores, dynamic_scores, evaluate_source, published_dynamic
-    from softmax_bottleneck.logprobs import open_source
-    from softmax_bottleneck.logprobs.sources.ngram import is_ngram
     from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.sources import open_source
+    from softmax_bottleneck.sources.ngram import is_ngram
     from softmax_bottleneck.training import evaluate
 
     check_outputs(json_to, sources=[run], data=data)

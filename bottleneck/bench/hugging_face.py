@@ -16,11 +16,12 @@ import torch
 
 from .._version import __version__
 from ..full_precision import full_precision
-from ..logprobs import HuggingFaceOptions, open_source, rank
-from ..logprobs.sources import HuggingFaceSource
-from ..logprobs.sources.hf_model import quiet
 from ..machine import machine
+from ..measure import rank
+from ..models.huggingface import HuggingFaceOnText, HuggingFaceOptions
+from ..models.huggingface.loading import quiet
 from ..progress import SILENT, Progress
+from ..sources import ModelSource, open_source
 from .in_turn import in_turn
 
 SIZES = {
@@ -87,21 +88,23 @@ def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
         length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]
         options = replace(options, stride=length)
     opened = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
-    assert isinstance(opened, HuggingFaceSource)
-    _ = opened.layer
-    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(opened))
+    assert isinstance(opened, ModelSource)
+    assert isinstance(opened.model, HuggingFaceOnText)
+    model = opened.model
+    _ = model.head
+    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(model))
 
 
-def _forward(source: HuggingFaceSource) -> dict[str, float]:
-    started, tokens = time.perf_counter(), 0
+def _forward(model: HuggingFaceOnText) -> dict[str, float]:
+    started, tokens, body = time.perf_counter(), 0, model.model.body
     with full_precision():
-        for ids in source.windows():
-            source.body(ids.unsqueeze(0), use_cache=False)
+        for ids in model.windows():
+            body(ids.unsqueeze(0), use_cache=False)
             tokens += len(ids)
     return {"seconds": time.perf_counter() - started, "tokens": tokens}
 
 
-def _rank(source: HuggingFaceSource) -> dict[str, Any]:
+def _rank(source: ModelSource) -> dict[str, Any]:
     for _ in source.hidden(source.ranges()):
         pass
     started = time.perf_counter()

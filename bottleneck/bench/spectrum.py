@@ -15,10 +15,10 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from .._version import __version__
-from ..logprobs import Block, Source, dump, rank
-from ..logprobs.base import UNKNOWN
 from ..machine import machine
+from ..measure import dump, rank
 from ..progress import SILENT, Progress
+from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
 from .in_turn import Goal, Measured, in_turn, judged
 

@@ -55,8 +55,8 @@ class PinnedCorpus(Downloadable):
             return
         with _explain_cache_errors():
             make_folder(self.folder(cache))
-        given: list[Path | str] = [*sources, *urls]
-        for source in given or [file.url for file in missing]:
+        places: list[Path | str] = [*sources, *urls]
+        for source in places or [file.url for file in missing]:
             for file, data in find(pins, source, progress=progress).items():
                 with _explain_cache_errors():
                     write_bytes(self._place(file, cache), data)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import SourceError
-from ..logprobs import Source
 from ..progress import SILENT, Progress
+from ..sources import Source
 from ..training.evaluate import Evaluation
 
 

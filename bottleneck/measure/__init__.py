@@ -1,0 +1,37 @@
+"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost."""
+
+from .comparison import Comparison, compare
+from .computing import Computing, RankOptions
+from .cost import CostEstimate, estimate_cost
+from .directions import Directions, HeadStatistics, directions, head_statistics
+from .divergences import kld
+from .dumping import dump
+from .gradients import GradientReport, gradient
+from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
+from .ranks import rank
+from .report import Finding, RankReport
+from .spectra import singular_values
+
+__all__ = [
+    "Comparison",
+    "Computing",
+    "CostEstimate",
+    "Directions",
+    "Finding",
+    "GradientReport",
+    "HeadStatistics",
+    "HiddenSizeEstimate",
+    "RankOptions",
+    "RankReport",
+    "compare",
+    "directions",
+    "dump",
+    "estimate_cost",
+    "estimate_hidden_size",
+    "gradient",
+    "head_statistics",
+    "kld",
+    "logits_from_top_k",
+    "rank",
+    "singular_values",
+]
