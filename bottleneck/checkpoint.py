@@ -68,10 +68,9 @@ def corpus_of(run: Run, data: str | None = None) -> Corpus:
 def is_run(path: Path) -> bool:
     """Return whether ``path`` is a run folder of this tool, finished or not."""
     try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return bool(read_config(path))
+    except RunError:
         return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 def save_model(path: Path, model: LanguageModel) -> None:
@@ -126,20 +125,17 @@ def check_tensors(folder: Path) -> None:
         read_state(file)
 
 
+@torch.no_grad()
 def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
     """Fill a model's weights; `RunError` when names, shapes or types do not fit."""
     expected = model_tensors(model)
     if different := sorted(set(tensors) ^ set(expected)):
         raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
     for name, tensor in tensors.items():
-        narrowed = tensor.dtype == torch.bfloat16 and expected[name].dtype == torch.float32  # see `copy_weights`
         found, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
-        found = wanted if narrowed and tensor.shape == expected[name].shape else found
-        if found != wanted:
+        if found not in (wanted, wanted.replace("float32", "bfloat16")):  # see `copy_weights`
             raise RunError(f"{where} does not fit its config.json: {name!r} is {found}, not {wanted}")
-    with torch.no_grad():
-        for name, tensor in expected.items():
-            tensor.copy_(tensors[name])
+        expected[name].copy_(tensor)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -147,20 +143,24 @@ def read_config(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise RunError(f"there is no run folder {path}; 'bottleneck train --out {path}' makes one")
     file = path / CONFIG
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one") from None
-    except OSError as error:
-        raise RunError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise RunError(f"{file} is not JSON: {error}") from error
+    if not file.exists():
+        raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one")
+    config = _read_json(file)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise RunError(
             f"{file} was not written by this tool (its format is not {FORMAT!r}); "
             "a run is a folder made by 'bottleneck train'"
         )
     return config
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except OSError as error:
+        raise RunError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise RunError(f"{file} is not JSON: {error}") from error
 
 
 def load(path: str | Path, *, unfinished: bool = False) -> Run:
@@ -178,13 +178,7 @@ def load(path: str | Path, *, unfinished: bool = False) -> Run:
     if not (unfinished and (path / MODEL).exists() and not (path / COMPLETE).exists()):
         check_hashes(path)
     try:
-        words = json.loads((path / VOCABULARY).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"cannot read {path / VOCABULARY}: {error.strerror}") from error
-    except ValueError as error:
-        raise RunError(f"the run {path} cannot be read: {error}") from error
-    try:
-        vocabulary = Vocabulary(tuple(words))
+        vocabulary = Vocabulary(tuple(_read_json(path / VOCABULARY)))
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, only to be replaced
             model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
     except (KeyError, TypeError, ValueError, BottleneckError) as error:
@@ -231,14 +225,9 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
 
 
 def write_complete(path: Path, contents: Mapping[str, bytes] | None = None) -> None:
-    """Seal a run: write the hashes of all its files, last of all.
+    """Seal a run: write the hashes of all its files, last of all; `RunError` when weights or a state have changed.
 
-    Args:
-        path: the run's folder.
-        contents: what files were written with: their hashes are of that, whatever the disk has made of it.
-
-    Raises:
-        RunError: weights or a state are not as they were written.
+    ``contents`` is what files were written with: their hashes are of that, whatever the disk has made of it.
     """
     check_tensors(path)
     known = {name: sha256_bytes(data) for name, data in (contents or {}).items()}
@@ -259,13 +248,13 @@ def check_hashes(path: Path) -> None:
     Raises:
         RunError: when the run is unfinished, or a file of it is lost or has changed.
     """
-    try:
-        hashes = dict(json.loads((path / COMPLETE).read_text(encoding="utf-8"))["sha256"])
-    except FileNotFoundError:
+    if not (path / COMPLETE).exists():
         raise RunError(
             f"the run {path} is not finished (it has no {COMPLETE} file); "
             "run the same 'bottleneck train' command again to finish it"
-        ) from None
+        )
+    try:
+        hashes = dict(json.loads((path / COMPLETE).read_bytes())["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path / COMPLETE} is damaged: {error!r}; train the run again") from error
     if missing := [name for name in (CONFIG, VOCABULARY, MODEL, METRICS) if name not in hashes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,41 +12,10 @@ from .errors import ConfigurationError
 from .evaluation import Dynamic, cached_scores, dynamic_scores
 from .figures import mos_figure_1
 from .files import make_folder, write_json
-from .measure import RankReport, kld, rank
+from .measure import kld, rank
 from .progress import SILENT, Progress
 from .sources import open_source
 from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
-
-
-@dataclass(frozen=True)
-class Row:
-    """One trained and measured output layer."""
-
-    name: str
-    seed: int
-    run: FitResult
-    report: RankReport
-    kld: float
-    """Expected pairwise KL divergence on the test split, nats."""
-    adaptive: Mapping[str, Any]
-    """Test perplexities that need the text before them, ``dynamic`` and ``cache``, and the ``settings`` of both."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rank report with what training, the divergence and the adaptive scores add to it."""
-        return {
-            "name": self.name,
-            "seed": self.seed,
-            "parameters": self.run.parameters,
-            "steps": self.run.steps,
-            "averaged_steps": self.run.averaged_steps,
-            "valid_perplexity": self.run.valid_perplexity,
-            "test_perplexity": self.run.test.perplexity,
-            **({"adaptive": dict(self.adaptive)} if self.adaptive else {}),
-            "train_seconds": self.run.seconds,
-            "machine": dict(self.run.machine),
-            "kld": self.kld,
-            "report": self.report.to_dict(),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +23,7 @@ class Study:
     """What is trained and measured; the defaults are those of ``make demo``."""
 
     family: str = "demo"
-    """Of presets."""
+    """The family of presets that is trained."""
     seeds: int = 1
     """Runs of each preset, with the seeds from 0."""
     settings: tuple[str, ...] = ()
@@ -129,29 +97,42 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             read_config(Path(config.initial))
             check_hashes(Path(config.initial))
     make_folder(out / "reports")
-    rows = []
+    rows, spectra = [], {}
     for preset, config in configurations:
-        file = file_name(preset, config.seed)
+        file, name = file_name(preset, config.seed), preset.variant or preset.head
         progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
         done = fit(config, out / "runs" / file, device=device, progress=progress)
-        rows.append(_measure(preset.variant or preset.head, config.seed, done, study, device, progress))
-        write_json(out / "reports" / f"{file}.json", rows[-1].to_dict())
-    first = {row.name: row.report.spectrum for row in rows if not row.seed}
-    mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")
-    return table([row.to_dict() for row in rows])
+        source = open_source(done.path, device=device, contexts=study.contexts)
+        report = rank(source, progress=progress)
+        if not config.seed:
+            spectra[name] = report.spectrum
+        rows.append(
+            {
+                "name": name,
+                "seed": config.seed,
+                "parameters": done.parameters,
+                "steps": done.steps,
+                "averaged_steps": done.averaged_steps,
+                "valid_perplexity": done.valid_perplexity,
+                "test_perplexity": done.test.perplexity,
+                **(_adaptive_scores(done, device, progress) if study.adaptive and not config.seed else {}),
+                "train_seconds": done.seconds,
+                "machine": dict(done.machine),
+                "kld": kld(source, progress=progress).kld,
+                "report": report.to_dict(),
+            }
+        )
+        write_json(out / "reports" / f"{file}.json", rows[-1])
+    mos_figure_1.save(spectra, out / "cdf.png", out / "cdf.pdf")
+    return table(rows)
 
 
-def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, progress: Progress) -> Row:
-    source = open_source(done.path, device=device, contexts=study.contexts)
-    report = rank(source, progress=progress)
-    divergence = kld(source, progress=progress).kld
-    adaptive: dict[str, Any] = {}
-    if study.adaptive and seed == 0:
-        trained = load(done.path)
-        trained.model.to(device)
-        corpus = corpus_of(trained)
-        cached, settings = cached_scores(trained, corpus, progress=progress)
-        rates = Dynamic()
-        adaptive["dynamic"] = dynamic_scores(trained, corpus, settings=rates, progress=progress).perplexity
-        adaptive |= {"cache": cached.perplexity, "settings": {"dynamic": asdict(rates), "cache": asdict(settings)}}
-    return Row(name, seed, done, report, divergence, adaptive)
+def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:
+    """Return the test perplexities that need the text before them, and the settings they are made with."""
+    trained = load(done.path)
+    trained.model.to(device)
+    corpus, rates = corpus_of(trained), Dynamic()
+    cached, settings = cached_scores(trained, corpus, progress=progress)
+    dynamic = dynamic_scores(trained, corpus, settings=rates, progress=progress)
+    used = {"dynamic": asdict(rates), "cache": asdict(settings)}
+    return {"adaptive": {"dynamic": dynamic.perplexity, "cache": cached.perplexity, "settings": used}}

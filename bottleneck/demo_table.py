@@ -47,23 +47,13 @@ def table(reports: Sequence[Report]) -> str:
     for report in reports:
         by_name.setdefault(report["name"], []).append(report)
     adaptive = any("adaptive" in report for report in reports)
-    lines = [_head(adaptive=adaptive), *(_line(name, some, adaptive=adaptive) for name, some in by_name.items())]
-    widths = [max(2, *(len(line[column]) for line in lines)) for column in range(len(lines[0]))]
-    lines.insert(1, [f"{'-' * (width - 1)}:" if column else "-" * width for column, width in enumerate(widths)])
-    return "\n".join(
-        "| "
-        + " | ".join(
-            text.rjust(width) if column else text.ljust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in lines
-    )
-
-
-def _head(*, adaptive: bool) -> list[str]:
     scores = ["test perplexity", *(["dynamic", "with cache"] if adaptive else [])]
-    return ["model", "parameters", *scores, "d", "bound", "rank", "row-centred rank", "pairwise KL", "seconds"]
+    head = ["model", "parameters", *scores, "d", "bound", "rank", "row-centred rank", "pairwise KL", "seconds"]
+    lines = [head, *(_line(name, some, adaptive=adaptive) for name, some in by_name.items())]
+    first, *others = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * first, *(f"{'-' * (width - 1)}:" for width in others)])
+    rows = ([name.ljust(first), *map(str.rjust, numbers, others)] for name, *numbers in lines)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:

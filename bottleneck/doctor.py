@@ -33,10 +33,7 @@ def environment() -> list[tuple[str, str]]:
         ("torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
         ("NumPy, SciPy, Zarr", f"{np.__version__}, {scipy.__version__}, {zarr.__version__}"),
         ("CUDA devices", ", ".join(devices) or "none"),
-        (
-            "processors, memory",
-            f"{os.cpu_count()}, {free}",
-        ),
+        ("processors, memory", f"{os.cpu_count()}, {free}"),
         ("corpora", ", ".join(here)),
     ]
 

@@ -43,10 +43,10 @@ def free_memory(root: Path = Path("/")) -> int:
     Args:
         root: where ``proc`` and ``sys`` are.
     """
-    return max(0, min([psutil.virtual_memory().available, *_rooms(root)]))
+    return max(0, min([psutil.virtual_memory().available, *_free_in_groups(root)]))
 
 
-def _rooms(root: Path) -> Iterator[int]:
+def _free_in_groups(root: Path) -> Iterator[int]:
     """Yield what is left of each limit: of the process's control group and of those it lies in."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

@@ -49,7 +49,7 @@ class KneserNey:
     vocab_size: int
     """M."""
     orders: tuple[_Order, ...]
-    """Of lengths 1 to n."""
+    """The n-grams of lengths 1 to n."""
 
     @classmethod
     def fit(cls, ids: Ids, *, order: int, vocab_size: int) -> KneserNey:

@@ -6,18 +6,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 15.0
 
 
-class Bar(Protocol):
-    """A task under way."""
+class Bar:
+    """A task under way; this one reports nothing."""
 
     def advance(self, amount: int, note: str = "") -> None:
-        """Say that ``amount`` more units are done; ``note`` replaces the last note."""
+        """Report that ``amount`` more units are done; ``note`` replaces the last note."""
 
 
 class Progress:
@@ -26,15 +26,10 @@ class Progress:
     @contextmanager
     def bar(self, description: str, total: int, unit: str) -> Iterator[Bar]:
         """Report one task of ``total`` units while the block runs."""
-        yield _Silent()
+        yield Bar()
 
     def line(self, text: str) -> None:
         """Report one finished step."""
-
-
-class _Silent:
-    def advance(self, amount: int, note: str = "") -> None:
-        """Say nothing."""
 
 
 SILENT = Progress()
@@ -61,7 +56,7 @@ class StreamProgress(Progress):
         self.stream.flush()
 
 
-class _TqdmBar:
+class _TqdmBar(Bar):
     def __init__(self, shown: tqdm[Any]) -> None:
         self._shown = shown
 
@@ -71,7 +66,7 @@ class _TqdmBar:
         self._shown.update(amount)
 
 
-class _Lines:
+class _Lines(Bar):
     def __init__(self, progress: Progress, description: str, total: int, unit: str) -> None:
         self._progress, self._description, self._total, self._unit = progress, description, total, unit
         self._done, self._last = 0, time.monotonic()

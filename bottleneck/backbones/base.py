@@ -49,14 +49,9 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Encode a stretch of text.
+        """Encode a stretch of L tokens of B parallel texts, int64 (L, B), given the state after the stretch before.
 
-        Args:
-            ids: int64, (L, B): L tokens of B parallel texts.
-            state: as returned for the stretch before.
-
-        Returns:
-            hidden states (L, B, hidden_size), and the state after the last token.
+        Return the hidden states (L, B, hidden_size), and the state after the last token.
         """
 
     def encode(self, ids: Tensor, state: State) -> Encoding:

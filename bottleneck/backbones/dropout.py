@@ -10,10 +10,7 @@ from torch.nn import functional as F
 def locked_dropout(sequence: Tensor, probability: float, *, training: bool) -> Tensor:
     """Drop the same units at every step of a sequence (Gal and Ghahramani 2016, variational dropout).
 
-    Args:
-        sequence: float, (L, …); each of the (…) units is dropped at all L steps, or scaled by 1 / (1 − p) at all.
-        probability: p, in [0, 1).
-        training: whether anything is dropped at all.
+    Each of the (…) units of a sequence (L, …) is dropped at all L steps, or scaled by 1 / (1 − p) at all.
     """
     if not training or not probability:
         return sequence
@@ -23,11 +20,7 @@ def locked_dropout(sequence: Tensor, probability: float, *, training: bool) -> T
 def drop_words(embedding: nn.Embedding, ids: Tensor, probability: float, *, training: bool) -> Tensor:
     """Look embeddings up, (…) ids to (…, d), with whole words dropped wherever they occur (Merity et al. 2018, §4.3).
 
-    Args:
-        embedding: M embeddings.
-        ids: int64, (…).
-        probability: p, in [0, 1); the words that stay are scaled by 1 / (1 − p).
-        training: whether anything is dropped at all.
+    The words that stay are scaled by 1 / (1 − p).
     """
     vectors: Tensor = embedding(ids)
     if not training or not probability:
@@ -40,14 +33,8 @@ def drop_words(embedding: nn.Embedding, ids: Tensor, probability: float, *, trai
 def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
     """Return a one-layer LSTM's weights with some of its hidden-to-hidden ones dropped (DropConnect, Wan et al. 2013).
 
-    Gradients flow back to the layer's parameters, which are left alone.
-
-    Args:
-        layer: torch's, with biases, one direction and one layer.
-        probability: p, in [0, 1); the weights that stay are scaled by 1 / (1 − p).
-
-    Returns:
-        input-to-hidden and hidden-to-hidden matrix, then the two biases.
+    These are the input-to-hidden and the hidden-to-hidden matrix, whose other weights are scaled by 1 / (1 − p), then
+    the two biases. Gradients flow back to the layer's parameters, which are left alone.
     """
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights: list[Tensor] = [layer.get_parameter(name) for name in names]
@@ -58,12 +45,7 @@ def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
 def _stays(matrix: Tensor, probability: float) -> Tensor:
     """Draw which numbers of a matrix stay, two from 64 random bits: on a CPU torch's own dropout draws a fifth as fast.
 
-    Args:
-        matrix: of any type.
-        probability: p of those that do not, rounded to a multiple of 2⁻³².
-
-    Returns:
-        bool, of the matrix's shape.
+    The ``probability`` of those that do not is rounded to a multiple of 2⁻³². The result is bool.
     """
     bits = torch.empty(matrix.numel() // 2 + 1, dtype=torch.int64, device=matrix.device).random_(-(2**63), None)
     least = min(round(probability * 2**32) - 2**31, 2**31 - 1)

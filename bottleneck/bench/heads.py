@@ -12,8 +12,7 @@ from .._version import __version__
 from ..errors import ConfigurationError
 from ..machine import machine
 from ..progress import SILENT, Progress
-from .goals import judged
-from .in_turn import RUNS, in_turn
+from .in_turn import RUNS, in_turn, judged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,8 +76,7 @@ def bench_heads(
     Returns:
         ``machine``, ``cases`` (median ``seconds`` of the ``runs``, which are in turn; bytes above the idle process;
         GFLOP/s of the floor, and their share of the rate of the matrix products beside them), ``slowdown`` over
-        Softmax by K, and ``asked``: the project's goals, each with its bound, what was measured, and whether it is
-        met; of the last two what ``only`` leaves.
+        Softmax by K, and ``asked``, the project's goals: see `judged`. The last two hold what ``only`` leaves.
 
     Raises:
         ConfigurationError: for a head in ``only`` that has no case.
@@ -99,18 +97,9 @@ def bench_heads(
         measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
         rates = {name: case.floor / measured[name].seconds / 1e9 for name, case in group.items()}
         products = next(rates[name] for name, case in group.items() if case.head == "products")
-        rows |= {
-            name: {
-                "case": asdict(case),
-                "seconds": measured[name].seconds,
-                "runs": measured[name].runs,
-                "memory_bytes": measured[name].memory_bytes,
-                "gflops": rates[name],
-                "share": rates[name] / products,
-                "loss": measured[name].result["loss"],
-            }
-            for name, case in group.items()
-        }
+        for name, case in group.items():
+            speed = {"gflops": rates[name], "share": rates[name] / products}
+            rows[name] = {"case": asdict(case), **measured[name].row(), **speed}
     return {
         "machine": machine(device),
         "device": device,

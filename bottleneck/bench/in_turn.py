@@ -5,11 +5,12 @@ A machine that is slow for a while is then slow for all cases, and the memory of
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -50,6 +51,30 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON."""
         return {"seconds": self.seconds, **asdict(self)}
+
+    def row(self) -> dict[str, Any]:
+        """Return it for work whose result is a loss."""
+        values = self.to_dict()
+        del values["results"]
+        return {**values, **self.result}
+
+
+Goal = tuple[str, float, str, float]
+"""What it is, what was measured (NaN: it was not), ``"<="`` or ``">="``, and the bound."""
+
+
+def judged(goals: Iterable[Goal]) -> list[dict[str, Any]]:
+    """Return the goals that were measured, each with its bound and whether it is met."""
+    return [
+        {
+            "what": what,
+            "measured": found,
+            "asked": f"{sign} {bound:.3g}",
+            "met": found >= bound if sign == ">=" else found <= bound,
+        }
+        for what, found, sign, bound in goals
+        if not math.isnan(found)
+    ]
 
 
 def in_turn(

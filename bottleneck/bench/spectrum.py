@@ -20,11 +20,10 @@ from ..measure import dump, rank
 from ..progress import SILENT, Progress
 from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
-from .goals import Goal, judged
-from .in_turn import Measured, in_turn
+from .in_turn import Goal, Measured, in_turn, judged
 
 RUNS = 3
-"""Of each case; the median counts."""
+"""Runs of each case; the median counts."""
 ROWS = 1024
 """Rows of a block."""
 PTB = (82_429, 10_000)
@@ -61,7 +60,7 @@ def bench_spectrum(
 
     Returns:
         ``machine``, ``shape``, ``cases`` (median seconds, bytes above the input), ``rates`` (float64 GFLOP/s),
-        ``ratios``, and ``asked``: the project's goals, each with its bound, what was measured, and whether it is met.
+        ``ratios``, and ``asked``, the project's goals: see `judged`.
     """
     T, M = shape
     wanted = {

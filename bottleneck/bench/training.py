@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .._version import __version__
 from ..machine import machine
 from ..progress import SILENT, Progress
-from .goals import judged
-from .in_turn import RUNS, in_turn
+from .in_turn import RUNS, in_turn, judged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,8 +64,7 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
 
     Returns:
         ``machine``; ``cases``: median seconds of a step, seconds of an epoch of Penn Treebank at that rate, bytes of
-        weights, gradients and all above the idle process, last loss; ``asked``: the project's goals, each with its
-        bound, what was measured, and whether it is met.
+        weights, gradients and all above the idle process, last loss; ``asked``, the project's goals: see `judged`.
 
     Raises:
         BottleneckError: when a case fails.
@@ -77,14 +75,7 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
     rows: dict[str, dict[str, Any]] = {}
     for name, case in cases.items():
         seconds, steps = measured[name].seconds, math.ceil(TOKENS / (LENGTH * case.columns))
-        rows[name] = {
-            "case": asdict(case),
-            "seconds": seconds,
-            "runs": measured[name].runs,
-            "epoch_seconds": seconds * steps,
-            "memory_bytes": measured[name].memory_bytes,
-            "loss": measured[name].result["loss"],
-        }
+        rows[name] = {"case": asdict(case), **measured[name].row(), "epoch_seconds": seconds * steps}
     return {
         "machine": machine(device),
         "device": device,
@@ -141,7 +132,7 @@ def _step(case: Case) -> Callable[[], Tensor]:
             loss = plain_loss(model, inputs, targets)
             loss.backward()
         else:
-            loss = accumulate(objective, inputs, targets, state, columns=None).nll
+            loss = accumulate(objective, inputs, targets, state, columns=None)[0]
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         optimizer.step()
         return loss.detach()

@@ -28,7 +28,7 @@ SHARDS = {
 """All training shards, two and three of the held-out ones (MoS paper, appendix B.2)."""
 
 BYTES_AT_ONCE = 1 << 20
-"""Of a shard, about: so much is in memory."""
+"""About how many bytes of a shard are in memory at once."""
 
 
 def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:

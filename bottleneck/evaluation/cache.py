@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,11 +50,7 @@ class Cache:
 
 
 def cache_evaluate(
-    model: LanguageModel,
-    ids: NDArray[np.integer[Any]],
-    settings: Cache | None = None,
-    *,
-    progress: Progress = SILENT,
+    model: LanguageModel, ids: NDArray[np.integer[Any]], settings: Cache | None = None, *, progress: Progress = SILENT
 ) -> Evaluation:
     r"""Score every token of a text but the first by the model and a cache of its last contexts.
 
@@ -78,8 +74,8 @@ def cache_evaluate(
     """
     settings = settings or Cache()
     total = 0.0
-    for scores in _scores(model, ids, settings.window, (settings.theta,), progress):
-        total -= _mixed(scores.model, scores.cache[0], settings.weight).double().sum().item()
+    for log_probs, (cached,) in _scores(model, ids, settings.window, (settings.theta,), progress):
+        total -= _mixed(log_probs, cached, settings.weight).double().sum().item()
     return Evaluation.of(total, len(ids) - 1)
 
 
@@ -95,19 +91,11 @@ def tune_cache(
         progress: where to report.
     """
     losses = np.zeros((len(THETAS), len(WEIGHTS)))
-    for scores in _scores(model, ids, window, THETAS, progress):
-        for row, log_probs in enumerate(scores.cache):
-            losses[row] -= [_mixed(scores.model, log_probs, weight).double().sum().item() for weight in WEIGHTS]
+    for log_probs, by_theta in _scores(model, ids, window, THETAS, progress):
+        for row, cached in enumerate(by_theta):
+            losses[row] -= [_mixed(log_probs, cached, weight).double().sum().item() for weight in WEIGHTS]
     theta, weight = np.unravel_index(losses.argmin(), losses.shape)
     return Cache(window=window, theta=THETAS[int(theta)], weight=WEIGHTS[int(weight)])
-
-
-class _Scores(NamedTuple):
-    """Log-probabilities of consecutive targets, (n,) each."""
-
-    model: Tensor
-    cache: list[Tensor]
-    """For each θ; NaN where there is no cache yet."""
 
 
 def _mixed(model: Tensor, cache: Tensor, weight: float) -> Tensor:
@@ -120,7 +108,11 @@ def _mixed(model: Tensor, cache: Tensor, weight: float) -> Tensor:
 
 def _scores(
     model: LanguageModel, ids: NDArray[np.integer[Any]], window: int, thetas: Sequence[float], progress: Progress
-) -> Iterator[_Scores]:
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yield log-probabilities of consecutive targets, (n,) each: the model's, and for each θ the cache's.
+
+    The cache's are NaN where it is empty.
+    """
     check_scorable(ids)
     text = torch.from_numpy(ids).to(model.head.weight.device, torch.int64)
     training, state = model.training, None
@@ -138,7 +130,7 @@ def _scores(
                     cached = _cached(keys, values, len(inputs), window, thetas)
                 keys, values = keys[-window:], values[-window:]
                 bar.advance(len(inputs))
-                yield _Scores(log_probs, cached)
+                yield log_probs, cached
     finally:
         model.train(training)
 

@@ -43,9 +43,9 @@ class Dynamic:
 
 
 AWD_LSTM = Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
-"""Of AWD-LSTM's Softmax on both corpora: Krause et al. 2018 (``--oldhyper`` in their code)."""
+"""Settings of AWD-LSTM's Softmax on both corpora: Krause et al. 2018 (``--oldhyper`` in their code)."""
 MOS = {"ptb": Dynamic(), "wikitext-2": Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)}
-"""Of MoS, by corpus: MoS paper, table 9."""
+"""Settings of MoS by corpus: MoS paper, table 9."""
 
 
 def published_dynamic(head: str, corpus: str) -> Dynamic:

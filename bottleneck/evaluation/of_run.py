@@ -24,9 +24,6 @@ def dynamic_scores(
         settings: rates; by default `published_dynamic`'s for the head and the corpus.
         progress: where to report.
 
-    Returns:
-        Mean loss in nats, perplexity and number of the scored tokens.
-
     Raises:
         TrainingError: a text is too short, or the loss grows beyond any perplexity.
         CorpusError, RunError: the run's own corpus is not there, or has changed.
@@ -55,9 +52,6 @@ def cached_scores(
         split: ``"train"``, ``"valid"`` or ``"test"``.
         window: contexts the cache holds; by default that of AWD-LSTM's code for the corpus.
         progress: where to report.
-
-    Returns:
-        Mean loss in nats, perplexity and number of the scored tokens; the settings.
 
     Raises:
         TrainingError: a split is too short.

@@ -40,7 +40,7 @@ class ParameterSettings(NamedTuple):
 
     parameters: tuple[nn.Parameter, ...]
     learning_rate_factor: float = 1.0
-    """Times the learning rate of all others."""
+    """Their learning rate over that of all others."""
     weight_decay: bool = True
     """Whether weight decay acts on them, where it acts on their kind."""
 
@@ -166,9 +166,8 @@ class Head(nn.Module, ABC):
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Return what an optimizer should know of some parameters, by default those of ``function``; each once."""
-        settings: list[ParameterSettings] = []
         function: Any = getattr(self, "function", None)
-        return function.parameter_settings() if hasattr(function, "parameter_settings") else settings
+        return function.parameter_settings() if hasattr(function, "parameter_settings") else []
 
     def _check_hidden(self, hidden: Tensor) -> None:
         """Refuse hidden states that are not the head's: of another size, or without autocast of another type."""

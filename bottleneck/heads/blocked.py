@@ -33,7 +33,7 @@ MIXTURE_BYTES = 2 << 20
 THIN = 32
 """Up to this d, a CPU takes products with logit gradients two to four times as fast with the thin factor first."""
 NEGLIGIBLE = 1e-30
-"""Times any logarithm of a float32 this is nothing beside a loss: where P* is less, a mixture's P may underflow."""
+"""Where P* is less, a mixture's P may underflow: times any logarithm of a float32, this changes no loss."""
 ROWS_ADDED = 16
 """Rows that the CPU's BLAS adds one after the other: with so few the error is that of torch's own sum."""
 
@@ -141,15 +141,15 @@ def _pass(
     with torch.autocast(targets.device.type, enabled=False):
         mixed = targets.is_floating_point() and parts.log_prior is not None
         blocks = _blocks(factors, wide, mixed=mixed)
-        rooms = [_room(one, blocks) for one in factors]
+        buffers = [_buffer(one, blocks) for one in factors]
         # A function may need its values on the way back, a mixture its logits; others become probabilities in place.
         in_place = layout.function is None and not mixed
-        spare = targets.new_empty(0) if in_place else _room(factors[0], blocks).to(wide)
+        spare = targets.new_empty(0) if in_place else _buffer(factors[0], blocks).to(wide)
         for rows in blocks:
             log_prior = None if parts.log_prior is None else parts.log_prior[rows]
-            products = [_logits(one, rows, room).to(wide) for one, room in zip(factors, rooms, strict=True)]
-            bent = _bend(layout.function, products, keep=into is not None)
-            values = bent.detach()
+            products = [_logits(one, rows, buffer).to(wide) for one, buffer in zip(factors, buffers, strict=True)]
+            outputs = _apply(layout.function, products, keep=into is not None)
+            values = outputs.detach()
             place = values if in_place else spare[: values.shape[0] * values.shape[1]].view_as(values)
             if targets.is_floating_point():
                 scratch = values if mixed and layout.function is None else None
@@ -171,7 +171,7 @@ def _pass(
                 if weights is not None:
                     gradient.mul_(weights.unsqueeze(2))
                 pairs = list(zip(parts.parameters, into.parameters, strict=True))
-                logit_gradients, by_row = _through(bent, products, gradient, pairs), None
+                logit_gradients, by_row = _through(outputs, products, gradient, pairs), None
                 if targets.is_floating_point():
                     logit_gradients = [cleared(one) for one in logit_gradients]
             for one, totals, own in zip(factors, into.factors, logit_gradients, strict=True):
@@ -179,17 +179,17 @@ def _pass(
     return losses
 
 
-def _room(factors: Factors, blocks: Sequence[slice]) -> Tensor:
+def _buffer(factors: Factors, blocks: Sequence[slice]) -> Tensor:
     """Return memory for the products of one block, which all blocks take in turn: new pages would cost a pass."""
     rows = blocks[0].stop if blocks else 0
     return factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
 
 
-def _logits(factors: Factors, rows: slice, room: Tensor) -> Tensor:
-    """Return the products (B, K, M) of a block of contexts, in ``room``."""
+def _logits(factors: Factors, rows: slice, buffer: Tensor) -> Tensor:
+    """Return the products (B, K, M) of a block of contexts, in ``buffer``."""
     contexts = factors.contexts[rows]
     flat = contexts.reshape(-1, contexts.shape[2])
-    products = room[: len(flat)]
+    products = buffer[: len(flat)]
     if factors.bias is None:
         torch.mm(flat, factors.weight.T, out=products)
     else:
@@ -197,21 +197,21 @@ def _logits(factors: Factors, rows: slice, room: Tensor) -> Tensor:
     return products.view(*contexts.shape[:2], -1)
 
 
-def _bend(function: nn.Module | None, products: list[Tensor], *, keep: bool) -> Tensor:
+def _apply(function: nn.Module | None, products: list[Tensor], *, keep: bool) -> Tensor:
     """Return the logits that the function makes, with the way back through it where it is to be kept."""
     if function is None:
         return products[0]
     with torch.set_grad_enabled(keep):
-        bent: Tensor = function(*(product.requires_grad_(keep) for product in products))
-    return bent
+        outputs: Tensor = function(*(product.requires_grad_(keep) for product in products))
+    return outputs
 
 
 def _through(
-    bent: Tensor, products: list[Tensor], gradient: Tensor, parameters: Sequence[tuple[Tensor | None, Tensor | None]]
+    outputs: Tensor, products: list[Tensor], gradient: Tensor, parameters: Sequence[tuple[Tensor | None, Tensor | None]]
 ) -> list[Tensor]:
     """Carry a gradient back through the function to the products, and add that of each parameter to its sum."""
     learned = [(parameter, total) for parameter, total in parameters if parameter is not None and total is not None]
-    made = torch.autograd.grad(bent, [*products, *(parameter for parameter, _ in learned)], gradient)
+    made = torch.autograd.grad(outputs, [*products, *(parameter for parameter, _ in learned)], gradient)
     for (_, total), own in zip(learned, made[len(products) :], strict=True):
         total.add_(own)
     return list(made[: len(products)])
@@ -223,11 +223,11 @@ class _Found(NamedTuple):
     loss: Tensor
     """(B,)."""
     gradient: Tensor
-    """In the logits, but for the factors ``weights``: (B, K, M)."""
+    """Gradient in the logits without the factors ``weights``: (B, K, M)."""
     weights: Tensor | None
     """(B, K); ``None`` for ones."""
     prior_gradient: Tensor
-    """In the log-prior, (B, K)."""
+    """Gradient in the log-prior, (B, K)."""
 
 
 def _against_ids(logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor) -> _Found:

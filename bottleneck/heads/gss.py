@@ -1,4 +1,4 @@
-"""Generalized sigsoftmax: sigsoftmax with its bend moved and sharpened."""
+"""Generalized sigsoftmax: where and how far the slope of sigsoftmax changes are settings."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SlopeStatistics:
 
     mean: float
     std: float
-    """Of the population: divided by P."""
+    """Standard deviation of the population, with the divisor P."""
     min: float
     max: float
 
@@ -112,7 +112,9 @@ class PLIF(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply f to each element."""
-        return _piecewise_linear(inputs, self.slopes(), self.interval)
+        function = _ByLoops if _has_loops(inputs) else _ByKernels
+        result: Tensor = function.apply(inputs, self.slopes(), self.interval)
+        return result
 
 
 class _Pieces(NamedTuple):
@@ -138,12 +140,6 @@ class _Pieces(NamedTuple):
         s_j lifts every piece after j by Δ: a reverse prefix sum, without j itself.
         """
         return inside + self.width * (prefix_sums(total.flip(0)).flip(0) - total)
-
-
-def _piecewise_linear(inputs: Tensor, slopes: Tensor, interval: float) -> Tensor:
-    function = _ByLoops if _has_loops(inputs) else _ByKernels
-    result: Tensor = function.apply(inputs, slopes, interval)
-    return result
 
 
 def _has_loops(inputs: Tensor) -> bool:

@@ -1,11 +1,11 @@
-"""One cell of the experiment: what it is, how it is run, and its file, which is whole and its own or not there."""
+"""One cell of the experiment: its settings, how it is run, and the file that keeps its result."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..errors import ConfigurationError, OutputError
 from ..files import sha256_json, write_json
 from .dirichlet import DirichletBlocks
 from .fit import FitConfig, fit
-from .metrics import agreement, matrices, reachable
+from .metrics import Agreement, agreement, matrices, reachable
 from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, build, check_model
 from .targets import DEFAULT_MEMORY, Targets
 
@@ -39,7 +39,7 @@ class Cell:
     contexts: int
     """T, the paper's N."""
     seed: int = 0
-    """Of the distributions and of the starting weights."""
+    """Seed of the distributions and of the starting weights."""
     fit: FitConfig = field(default_factory=FitConfig)
     """How it is fitted."""
 
@@ -79,34 +79,24 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
     head = build(cell.model, vocab=cell.vocab, dim=cell.dim, seed=cell.seed, device=device)
     blocks = cell.blocks(device)
     fitted = fit(head, Targets(blocks, max_memory=max_memory), config=cell.fit, seed=cell.seed)
-    which = {name: getattr(cell, name) for name in ("model", "alpha", "vocab", "dim", "contexts", "seed")}
-    how = {
+    found = None if fitted.diverged else agreement(head, fitted.contexts, blocks)
+    has_norm = fitted.gradient_norm is not None and math.isfinite(fitted.gradient_norm)
+    if found and not (has_norm and found.kl <= 2 * (math.log(cell.vocab) - found.entropy) + cell.fit.negligible):
+        found = None
+    return {
+        **{name: getattr(cell, name) for name in ("model", "alpha", "vocab", "dim", "contexts", "seed")},
+        **(asdict(found) if found else dict.fromkeys(one.name for one in fields(Agreement))),
         "steps": fitted.steps,
         "epochs": fitted.epochs,
         "seconds": round(fitted.seconds, 3),
-        "converged": fitted.converged,
-        "diverged": fitted.diverged,
-        "gradient_norm": fitted.gradient_norm,
+        "converged": fitted.converged and found is not None,
+        "diverged": found is None,
+        "gradient_norm": fitted.gradient_norm if found else None,
         "parameters": sum(p.numel() for p in head.parameters() if p.requires_grad) + fitted.contexts.numel(),
         "device": device,
         "curve": [list(point) for point in fitted.curve],
-    }
-    measures: Result = dict.fromkeys(("mode_match", "kl", "top_overlap", "entropy"))
-    if fitted.diverged:
-        return {**which, **measures, **how, "matrices": None, "reachable": None}
-    found = asdict(agreement(head, fitted.contexts, blocks))
-    uniform = math.log(cell.vocab) - found["entropy"]
-    norm = math.inf if fitted.gradient_norm is None else fitted.gradient_norm
-    if not (math.isfinite(norm) and found["kl"] <= 2 * uniform + cell.fit.negligible):
-        how |= {"diverged": True, "converged": False, "gradient_norm": None}
-        return {**which, **measures, **how, "matrices": None, "reachable": None}
-    measures |= found
-    return {
-        **which,
-        **measures,
-        **how,
-        "matrices": matrices(head, fitted.contexts, blocks),
-        "reachable": reachable(head, fitted.contexts, blocks),
+        "matrices": matrices(head, fitted.contexts, blocks) if found else None,
+        "reachable": reachable(head, fitted.contexts, blocks) if found else None,
     }
 
 

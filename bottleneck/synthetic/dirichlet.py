@@ -108,7 +108,7 @@ class DirichletBlocks:
     alpha: float
     """The concentration."""
     seed: int = 0
-    """Of all blocks."""
+    """Seed of all blocks."""
     device: str = "cpu"
     """Where blocks are made; another kind of device makes others."""
 

@@ -13,9 +13,9 @@ class EckartYoung:
     """Lower bounds on ‖log P* − log Q‖_F² for every linear softmax Q of one embedding size."""
 
     raw: float
-    """Of the raw spectrum: Q's matrix has rank D + 1 at most."""
+    """From the raw spectrum: Q's matrix has rank D + 1 at most."""
     centered: float
-    """Of the row-centred one, never smaller: without its log-partition column Q's matrix has rank D at most."""
+    """From the row-centred one, never smaller: without its log-partition column Q's matrix has rank D at most."""
 
 
 def eckart_young(spectrum: Spectrum, embedding_size: int) -> EckartYoung:

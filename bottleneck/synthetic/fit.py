@@ -22,7 +22,7 @@ CURVE_POINTS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """How long, and how fast.
+    """How long a fit takes, and its learning rates.
 
     Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle begins again and is twice as
     long (Loshchilov and Hutter 2017). A fit has converged when a cycle, although twice as long as the one before it,
@@ -32,15 +32,15 @@ class FitConfig:
     """
 
     batch: int = 1000
-    """Contexts a step, at least one block of `DirichletBlocks`."""
+    """Contexts of a step, at least one block of `DirichletBlocks`."""
     first_cycle: int = 40
     """Epochs of the first cycle."""
     cycles: int = 5
-    """The most cycles."""
+    """Largest number of cycles."""
     tolerance: float = 0.01
-    """Of the Kullback-Leibler divergence."""
+    """Largest relative change of the Kullback-Leibler divergence between two cycles of a converged fit."""
     negligible: float = 1e-4
-    """Nats."""
+    """Change of the divergence in nats that counts as none."""
     context_rate: float = 0.3
     """Highest learning rate of the context vectors."""
     embedding_rate: float = 0.1
@@ -60,7 +60,7 @@ class FitConfig:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a fit came to."""
+    """The result of a fit."""
 
     contexts: Tensor
     """(T, hidden_size), the context vectors."""
@@ -69,9 +69,9 @@ class Fit:
     epochs: int
     """Passes over all contexts, the one at the end that measures the gradient left out."""
     steps: int
-    """Of the optimizer."""
+    """Updates that the optimizer made."""
     gradient_norm: float | None
-    """Of the mean cross entropy at the end, over all parameters; ``None`` after a divergence."""
+    """Norm of the final gradient of the mean cross entropy in all parameters; ``None`` after a divergence."""
     converged: bool
     """Whether the criterion of `FitConfig` was met."""
     diverged: bool
@@ -129,13 +129,12 @@ class _State:
         device = head.weight.device
         # One tensor a batch: a tensor without a gradient is left alone by Adam, moments and all.
         self.contexts = [
-            nn.Parameter(torch.randn(self._rows(batch), head.hidden_size, generator=generator).to(device))
+            nn.Parameter(torch.randn(targets.rows(batch), head.hidden_size, generator=generator).to(device))
             for batch in self.batches
         ]
-        bends = getattr(head, "function", None)
-        function = list(bends.parameters()) if isinstance(bends, nn.Module) else []
-        known = {id(parameter) for parameter in function}
-        others = [parameter for parameter in head.parameters() if id(parameter) not in known]
+        named = dict(head.named_parameters())
+        function = [parameter for name, parameter in named.items() if name.startswith("function.")]
+        others = [parameter for name, parameter in named.items() if not name.startswith("function.")]
         rates = [config.context_rate, config.embedding_rate, config.function_rate]
         groups = zip([self.contexts, others, function], rates, strict=True)
         self.optimizer = torch.optim.Adam(
@@ -145,10 +144,6 @@ class _State:
         self.kept: list[Tensor] = []
         self.steps = 0
         self.curve: list[tuple[int, float]] = []
-
-    def _rows(self, batch: range) -> int:
-        blocks = self.targets.blocks
-        return blocks.rows(batch[-1]).stop - blocks.rows(batch[0]).start
 
     def cycle(self, length: int) -> float:
         """Run one cycle of epochs and return the mean divergence during the last; stop when it is no number."""
@@ -197,7 +192,8 @@ class _State:
         contexts = self.contexts[number]
         total = torch.zeros((), dtype=torch.float64, device=contexts.device)
         gradients = []
-        for block, rows in zip(self.batches[number], self._split(contexts), strict=True):
+        parts = contexts.split(self.targets.blocks.rows_at_once)
+        for block, rows in zip(self.batches[number], parts, strict=True):
             hidden = rows.detach().requires_grad_()
             loss = blocked_loss(self.head.scores(hidden), self.targets.probabilities(block), reduction="sum")
             loss.backward()
@@ -206,14 +202,10 @@ class _State:
         contexts.grad = torch.cat(gradients)
         return float(total)
 
-    def _split(self, contexts: Tensor) -> tuple[Tensor, ...]:
-        return contexts.split(self.targets.blocks.rows_at_once)
-
 
 def gradient_norm(parameters: Iterable[Tensor]) -> float:
     """Return the Euclidean norm of all gradients together, those that were not made counting as zero."""
-    norms = [parameter.grad.norm() for parameter in parameters if parameter.grad is not None]
-    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+    return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
 
 
 def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

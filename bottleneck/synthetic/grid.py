@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from itertools import product
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -30,9 +29,9 @@ PROCESS_BYTES = 600 << 20
 BLOCK_COPIES = 24
 """Float32 blocks alive at once at the peak: the float64 evaluation of a mixture."""
 PARAMETER_COPIES = 8
-"""Of each parameter: itself, its gradient, Adam's two moments, the best so far, and what is joined or evaluated."""
+"""Copies of each parameter: itself, gradient, Adam's two moments, best so far, and what is joined or evaluated."""
 SAMPLE_COPIES, EMBEDDING_COPIES = 5, 6
-"""In float64: log P*, log Q and their spectra of the contexts that are measured whole; the embeddings solved with."""
+"""Float64 copies: of log P*, log Q and their spectra for the contexts measured whole; of the embeddings solved for."""
 
 
 def grid(
@@ -129,9 +128,7 @@ def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
 
 
 def _processes(cells: Sequence[Cell], max_memory: int) -> int:
-    if not cells:
-        return 1
-    largest = max(memory(cell, max_memory=max_memory) for cell in cells)
+    largest = max((memory(cell, max_memory=max_memory) for cell in cells), default=1)
     cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
     return max(1, min(cores, free_memory() // largest))
 
@@ -143,10 +140,8 @@ def _completed(
     if processes <= 1:
         yield from ((cell, work(cell, folder, device, max_memory)) for cell in cells)
         return
-    context = multiprocessing.get_context("spawn")
-    lifeline, ours = context.Pipe(duplex=False)
-    threads = max(1, torch.get_num_threads() // processes)
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(lifeline, threads))
+    context, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // processes)
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(threads,))
     try:
         waiting = {pool.submit(work, cell, folder, device, max_memory): cell for cell in cells}
         for future in as_completed(waiting):
@@ -157,16 +152,16 @@ def _completed(
             "--processes; finished cells are kept"
         ) from error
     finally:
-        ours.close()
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(lifeline: Connection, threads: int) -> None:
-    """Let a worker end with its parent, however that ends: nobody else holds the other end of the pipe."""
+def _start_worker(threads: int) -> None:
+    """Let a worker end with its parent, however that ends."""
     torch.set_num_threads(threads)
 
     def wait() -> None:
-        lifeline.poll(None)
+        if parent := multiprocessing.parent_process():
+            parent.join()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -15,7 +15,7 @@ from .grid import finished, memory, work
 from .targets import DEFAULT_MEMORY
 
 MINUTES = 24 * 60
-"""Of a job, when nobody says otherwise: submitit would give it five."""
+"""Time limit of a job by default; submitit's own is five minutes."""
 
 
 def submit(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..divergence import pairwise_kld
 from ..full_precision import full_precision
@@ -39,7 +40,7 @@ class Agreement:
     top_overlap: float
     """Share of the ten likeliest tokens of P* (of all where there are fewer) among the ten of Q."""
     entropy: float
-    """Of P*, in nats."""
+    """Mean entropy of P* in nats."""
 
 
 @torch.no_grad()
@@ -137,8 +138,7 @@ def reachable(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str
     bias = None if factors.bias is None else factors.bias.double()
     with full_precision():
         best = attainable(log_p, W, bias=bias, start=h, tolerance=GAP)
-        fitted = torch.log_softmax(h @ W.T + (0 if bias is None else bias), 1)
-        log_q = torch.log_softmax(best.contexts @ W.T + (0 if bias is None else bias), 1)
+        fitted, log_q = (torch.log_softmax(F.linear(vectors, W, bias), 1) for vectors in (h, best.contexts))
     return {
         "contexts": len(log_p),
         "fitted_kl": float(divergence(log_p, fitted).mean()),

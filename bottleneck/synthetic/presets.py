@@ -35,11 +35,7 @@ class SyntheticPreset:
 
 def _paper(alpha: float, summary: str) -> SyntheticPreset:
     return SyntheticPreset(
-        alpha=alpha,
-        vocabs=(100, 1000, 10_000),
-        dims=(2, 5, 10, 20, 50, 100),
-        contexts=100_000,
-        summary=summary,
+        alpha=alpha, vocabs=(100, 1000, 10_000), dims=(2, 5, 10, 20, 50, 100), contexts=100_000, summary=summary
     )
 
 

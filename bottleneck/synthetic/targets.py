@@ -31,11 +31,15 @@ class Targets:
             if self.cached:
                 self._kept.append(_normal(log_probs))
         self.mean_entropy = float(total) / blocks.contexts
-        """Of P*, in nats: the least cross entropy there is."""
+        """Mean entropy of P* in nats, which no cross entropy is below."""
 
     def probabilities(self, block: int) -> Tensor:
         """Return P* of one block: float32, (n, M), no subnormal number among them; not to be written to."""
         return self._kept[block] if self.cached else _normal(self.blocks.log_probs(block))
+
+    def rows(self, batch: range) -> int:
+        """Return how many contexts a batch of blocks holds."""
+        return self.blocks.rows(batch[-1]).stop - self.blocks.rows(batch[0]).start
 
     def batches(self, contexts: int) -> list[range]:
         """Return the blocks of each minibatch: as many as come to about this number of contexts."""

@@ -1,12 +1,15 @@
-"""The running average of the weights, swapped in where they are evaluated and kept (averaged SGD)."""
+"""The running average of the weights (averaged SGD), when it starts, and when a model is validated for that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
+
+from .config import AveragingConfig
 
 
 class WeightAverage:
@@ -65,3 +68,37 @@ class WeightAverage:
     def _fill(self, tensors: Mapping[str, Tensor]) -> None:
         for name, weight in self._weights.items():
             weight.copy_(tensors[name])
+
+
+def is_non_monotone(losses: Sequence[float], interval: int) -> bool:
+    """Return whether the last validation loss is above the least of all but the ``interval`` before it.
+
+    This is the trigger of NT-ASGD (Merity et al. 2018, algorithm 1); ``interval`` is its n.
+
+    Example:
+        >>> is_non_monotone([5.0, 4.0, 4.2, 4.1], 2), is_non_monotone([5.0, 4.0, 4.2, 4.1], 1)
+        (False, True)
+    """
+    earlier = losses[: max(0, len(losses) - 1 - interval)]
+    return bool(earlier) and losses[-1] > min(earlier)
+
+
+def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs: int) -> bool:
+    """Return whether averaging should start now, after so many ``epochs`` and the validation ``losses``."""
+    if config.start == "epoch":
+        return epochs >= config.epoch
+    awaited = config.latest is None or epochs < config.latest
+    return config.start == "non-monotone" and (not awaited or is_non_monotone(losses, config.interval))
+
+
+def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
+    """Return the positions in an epoch at which a model is validated, the epoch's end among them.
+
+    They come after equal numbers of stretches, of which the ``lengths`` are given, and are no more than there are.
+
+    Example:
+        >>> sorted(validated_after([10, 10, 5, 10], 2))
+        [20, 35]
+    """
+    ends = [*accumulate(lengths)]
+    return {ends[-(-len(ends) * part // validations) - 1] for part in range(1, validations + 1)}

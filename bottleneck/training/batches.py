@@ -63,12 +63,9 @@ def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int]
 
 
 def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield ``(position, inputs, targets)``: some rows as int64, and the rows one further.
+    """Yield ``(position, inputs, targets)``: some rows of the columns as int64, and the rows one further.
 
-    Args:
-        data: the columns, (N // B, B).
-        lengths: of the stretches, as `lengths` gives them; one number where all are alike.
-        start: position to go on from: the end of a stretch.
+    ``lengths`` are those of the stretches, or one number where all are alike; ``start`` is where one of them ends.
     """
     if isinstance(lengths, int):
         lengths = [lengths] * -(-(len(data) - 1) // lengths)

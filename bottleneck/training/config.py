@@ -18,64 +18,62 @@ class _Section(BaseModel):
 
 
 class OptimizerConfig(_Section):
-    """How the weights move."""
+    """How the weights are updated."""
 
     name: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = Field(default=2e-3, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
-    """``cosine`` falls towards zero, which a step after the last would have; both rise linearly over the warm-up."""
+    """``cosine`` falls to zero, reached one step after the last; both rise linearly over the warm-up."""
     warmup_steps: int = Field(default=100, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    """Pointwise functions have none, other than in the code of Parthiban et al. 2021 (`PLIFConfig.slope_settings`)."""
+    """Pointwise functions have none, other than in the code of Parthiban et al. 2021 (`PLIF.parameter_settings`)."""
     decayed: Literal["matrices", "all"] = "matrices"
-    """What the decay is of; ``all`` takes biases in, as the code of AWD-LSTM and of the MoS paper does."""
+    """Which weights decay; ``all`` includes biases, as the code of AWD-LSTM and of the MoS paper does."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the whole gradient."""
 
 
 class AveragingConfig(_Section):
-    """When the weights begin to be averaged; from then on the averages are what is evaluated and kept."""
+    """When the averaging of the weights starts; from then on the averages are evaluated and kept."""
 
     start: Literal["never", "non-monotone", "epoch"] = "never"
     """``non-monotone``: when the validation loss is above the best of all but the last ``interval`` validations
     (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
     interval: int = Field(default=5, ge=0)
     latest: int | None = Field(default=None, ge=1)
-    """Epochs after which a non-monotone start is awaited no longer; ``None`` for never, as published."""
+    """Epochs after which averaging starts even if no validation was worse; ``None`` for never, as published."""
     epoch: int = Field(default=0, ge=0)
 
 
 class TrainingConfig(_Section):
-    """How long, and on what pieces of text."""
+    """How long training takes, and how the text is cut into batches."""
 
     epochs: int = Field(default=8, ge=1)
     batch_size: int = Field(default=20, ge=1)
     """Number of parallel texts the corpus is cut into."""
     bptt: int = Field(default=35, ge=1)
-    """Tokens a step; gradients stop there, the state is carried on."""
+    """Tokens of each text in a step; gradients stop at its start, and the state is carried over."""
     bptt_deviation: float = Field(default=0.0, ge=0)
     """Standard deviation of random stretch lengths around ``bptt``, the learning rate in proportion; 0 for none."""
     micro_batch_size: int | None = Field(default=None, ge=1)
-    """Columns worked through at once, their gradients added up; fewer take less memory. ``None`` takes all.
+    """Texts of a batch that are processed at once, their gradients added up; fewer take less memory. ``None``: all.
 
-    Each such part of a batch draws its own dropout masks, among them those that its columns share: of hidden-to-hidden
-    weights and of words. With dropout it therefore stays as it is when a run is continued."""
+    Each such part of a batch draws its own dropout masks, also those that its texts share: of hidden-to-hidden weights
+    and of words. With dropout a run can therefore only be continued with the same number."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
-    recurrent layers are too, in training by the TF32 products that torch allows cuDNN."""
+    """Type of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
+    recurrent layers are too; in training they use the TF32 products that torch allows cuDNN."""
     compile: bool = False
     """Whether torch compiles the training step."""
     unigram_bias: bool = True
-    """Start the output bias where the training text's frequencies are predicted, so that contexts need not learn them
-    (`Head.start_at`)."""
+    """Whether the output bias starts at values that predict the training text's frequencies (`Head.start_at`)."""
     save_every: int = Field(default=200, ge=1)
     """Steps between saved states, beside one at every epoch's end."""
     validations: int = Field(default=1, ge=1)
     """Validations an epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by them."""
     stop_interval: int | None = Field(default=None, ge=0)
-    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never.
-
-    Where weights are averaged, only the averages' losses count."""
+    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never. Where
+    weights are averaged, only the averages' losses count."""
     averaging: AveragingConfig = AveragingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 
@@ -166,7 +164,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
             section = section.get(parent) if isinstance(section, dict) else None
             if not isinstance(section, dict):
                 raise ConfigurationError(
-                    f"--set {setting}: there is no section {parent!r}; try {', '.join(_paths(values))}"
+                    f"--set {setting}: there is no section {parent!r}; try {', '.join(_flat(values))}"
                 )
         if key in ("model.head.name", "model.backbone.name") and section.get("name") != text:
             section.clear()  # another head or backbone: the old one's settings are not its own
@@ -174,14 +172,14 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
     return parse(values, where="--set")
 
 
-def difference(old: Any, new: Any, prefix: str = "") -> list[str]:
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the dotted keys in which two configurations differ, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        rows = []
-        for key in sorted({*old, *new}):
-            rows += difference(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
-        return rows
-    return [] if old == new else [f"{prefix} (was {old!r}, now {new!r})"]
+    before, after = _flat(old), _flat(new)
+    return [
+        f"{key} (was {before.get(key)!r}, now {after.get(key)!r})"
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
 
 
 def _value(text: str) -> Any:
@@ -192,11 +190,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def _paths(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    rows = []
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of all sections by their dotted keys."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
-        rows += _paths(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
-    return rows
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
 
 
 def _explain(error: ValidationError, where: str) -> NoReturn:

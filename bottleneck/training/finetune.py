@@ -12,19 +12,12 @@ from .fit import configuration_of
 def finetuning(run: str | Path) -> RunConfig:
     """Return the configuration that continues a finished run: its own, its weights averaged from the first step on.
 
-    The optimizer is the run's own: SGD in the papers' models, so that this is their ASGD.
-
-    It stops by the same criterion that starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval.
-
-    Args:
-        run: folder of the finished run.
-
-    Raises:
-        RunError: there is no run, or it is unfinished or damaged.
+    The optimizer is the run's own: SGD in the papers' models, so that this is their ASGD. It stops by what
+    starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval. `RunError` when there is no run, or it is
+    unfinished or damaged.
     """
-    saved = read_config(Path(run))
+    config = configuration_of(read_config(Path(run)))
     check_hashes(Path(run))
-    config = configuration_of(saved)
     interval = config.training.averaging.interval
     return override(
         config,

@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,11 @@ from ..checkpoint import (
     model_tensors,
     read_config,
     read_tensors,
+    state_files,
     write_complete,
 )
 from ..errors import RunError
-from ..files import (
-    explain_output_errors,
-    json_bytes,
-    make_folder,
-    only_process,
-    sha256_file,
-    unfinished,
-    write_json,
-)
+from ..files import explain_output_errors, json_bytes, make_folder, only_process, sha256_file, unfinished, write_json
 from ..language_model import LanguageModel
 from ..machine import machine, resolve_device
 from ..parallel import Processes, launched
@@ -52,7 +45,6 @@ from .config import RunConfig, difference, parse
 from .evaluate import Evaluation, evaluate
 from .loop import Loop, write_metrics
 from .objective import is_dropping
-from .state import has_state
 
 
 @dataclass(frozen=True)
@@ -143,7 +135,7 @@ def result(folder: str | Path) -> FitResult:
 
 def is_begun(folder: Path) -> bool:
     """Return whether a run has weights of its own, so that it no longer needs the one it started from."""
-    return (folder / COMPLETE).exists() or has_state(folder)
+    return (folder / COMPLETE).exists() or bool(state_files(folder))
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
@@ -192,20 +184,20 @@ def _describe(
     values = config.model_dump(mode="json")
     values["model"]["head"] = {"name": config.model.head.name, **head}
     values["model"]["backbone"] = {"name": config.model.backbone.name, **backbone}
-    values["corpus"] = {
-        "name": corpus.name,
-        "sha256": corpus.sha256,
-        "vocab_size": len(corpus.vocabulary),
-    }
+    values["corpus"] = {"name": corpus.name, "sha256": corpus.sha256, "vocab_size": len(corpus.vocabulary)}
     if config.initial is not None:
         values["initial_sha256"] = _initial_sha256(Path(config.initial), folder)
-    versions = {
-        "softmax-bottleneck": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+    return {
+        "format": FORMAT,
+        **values,
+        "parameters": model.parameter_count(),
+        "versions": {
+            "softmax-bottleneck": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "machine": machine(device),
     }
-    parameters = model.parameter_count()
-    return {"format": FORMAT, **values, "parameters": parameters, "versions": versions, "machine": machine(device)}
 
 
 def _initial_sha256(initial: Path, folder: Path) -> str | None:
@@ -269,24 +261,14 @@ def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     settings = configuration_of(saved).model_dump(mode="json")
     training = settings["training"]
     head, backbone = saved["model"]["head"], saved["model"]["backbone"]
-    model = {
-        **saved["model"],
-        "head": _filled(head, {key: setting.default for key, setting in heads.parameters(head["name"]).items()}),
-        "backbone": _filled(
-            backbone, {field.name: field.default for field in fields(backbones.find(backbone["name"]).Config)}
-        ),
-    }
+    head = {key: setting.default for key, setting in heads.parameters(head["name"]).items()} | head
+    backbone = asdict(backbones.find(backbone["name"]).Config()) | backbone
+    model = json.loads(json.dumps({**saved["model"], "head": head, "backbone": backbone}))
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
     fixed = begun and is_dropping(model["backbone"], model["head"])
     training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
     told = {"versions": None, "machine": None}
     return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
-
-
-def _filled(component: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Return a component's settings as JSON has them, the missing ones at their defaults."""
-    filled: dict[str, Any] = json.loads(json.dumps(defaults | component))
-    return filled
 
 
 def _finish(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoint import METRICS, MODEL, TIMING, save_model
+from ..checkpoint import METRICS, MODEL, TIMING, save_model, state_files
 from ..corpora import Corpus
 from ..errors import TrainingError
 from ..files import write_bytes
@@ -22,13 +22,12 @@ from ..language_model import LanguageModel
 from ..parallel import Processes
 from ..progress import SILENT, Bar, Progress
 from . import optimizer as optimizers
-from .averaging import WeightAverage
+from .averaging import WeightAverage, is_non_monotone, starts_averaging, validated_after
 from .batches import lengths, stretches
 from .config import RunConfig
 from .evaluate import mean_nll, perplexity_of
 from .objective import Objective, accumulate, is_dropping
-from .state import TrainerState, has_state, load_state, random_states, save_state
-from .triggers import is_non_monotone, starts_averaging, validated_after
+from .state import TrainerState, load_state, random_states, save_state
 
 EXPLODED = 20
 """A loss so many times that of the uniform distribution does not come down again."""
@@ -37,16 +36,10 @@ OUT_OF_MEMORY = "can't allocate memory", "out of memory", "alloc_failed"
 
 
 class Loop:
-    """Everything that moves while a model is trained.
+    """Everything that changes while a model is trained.
 
-    Args:
-        config: what is trained.
-        folder: of the run, prepared.
-        corpus: the text.
-        data: its training split in columns, those of all processes.
-        model: on its device, with its first weights.
-        processes: those that train it together.
-        progress: where the first of them reports.
+    The folder is prepared, and the model on its device with its first weights; ``data`` is the corpus's training split
+    in columns, those of all ``processes``, of which the first reports.
     """
 
     def __init__(
@@ -78,8 +71,7 @@ class Loop:
         if self.settings.compile:
             objective.compile(dynamic=True)
         self.objective = processes.wrap(objective)
-        self.clock = _Clock(folder / TIMING)
-        self.checked = time.monotonic()
+        self.saved = self.checked = time.monotonic()
 
     def run(self) -> None:
         """Train to the last epoch, or until the validation loss says to stop.
@@ -170,11 +162,10 @@ class Loop:
         """Say what to do where memory does not suffice."""
         try:
             yield
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and not _is_out_of_memory(error):
-                raise
-        else:
             return
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
         columns = min(self.settings.micro_batch_size or self.data.shape[1], self.data.shape[1])
         remedy = (
             f"give the same command with --set training.micro_batch_size={columns // 2}, which adds up the gradients "
@@ -183,7 +174,7 @@ class Loop:
             else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         )
         dropping = is_dropping(vars(self.model.backbone.config), self.model.head.settings)
-        if columns > 1 and dropping and has_state(self.folder):
+        if columns > 1 and dropping and state_files(self.folder):
             remedy += ", and another --out, because each part of a batch draws dropout masks of its own"
         raise TrainingError(
             f"out of memory at step {self.state.step}; what was saved is kept in {self.folder}: {remedy}"
@@ -215,9 +206,7 @@ class Loop:
     def _check(self, rate: float, *, epochs: int) -> None:
         """Validate, keep the weights when they are the best, and see whether averaging starts.
 
-        Args:
-            rate: the last step's learning rate.
-            epochs: those finished.
+        ``rate`` is the last step's learning rate, ``epochs`` counts the finished ones.
         """
         state = self.state
         row = self.processes.in_first(lambda: self._validate(self._trained(rate)))
@@ -266,16 +255,20 @@ class Loop:
         }
 
     def _save(self) -> None:
-        columns = self.processes.gather(
-            [tensor.cpu() for tensor in self.carried] if self.processes.count > 1 else self.carried
-        )
+        many = self.processes.count > 1
+        columns = self.processes.gather([tensor.cpu() for tensor in self.carried] if many else self.carried)
         carried = tuple(torch.cat(pieces, 1) for pieces in zip(*columns, strict=True))
         random = self.processes.gather(random_states(self.device))
         if self.processes.first:
-            save_state(
-                self.folder, self.state, self.model, self.optimizer, carried, average=self.average, random=random
-            )
-            self.clock.tick(self.state.step)
+            parts = self.model, self.optimizer, carried
+            save_state(self.folder, self.state, *parts, average=self.average, random=random)
+            self._keep_time()
+
+    def _keep_time(self) -> None:
+        """Add the seconds since the last saved state, so that a killed run still knows its time."""
+        file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
+        rows = file.read_bytes() if file.exists() else b""
+        write_bytes(file, rows + json.dumps({"step": self.state.step, "seconds": round(seconds, 3)}).encode() + b"\n")
 
 
 def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> bytes:
@@ -293,20 +286,7 @@ def _counts(data: Tensor, vocab_size: int) -> Tensor:
     return counts
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether torch has no memory left: it has an error of its own for its own memory on a GPU alone."""
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether memory is used up: torch has an error of its own for its own memory on a GPU alone."""
     said = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in OUT_OF_MEMORY)
-
-
-class _Clock:
-    """Adds the seconds since the last saved state, so that a killed run still knows its time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._last = path, time.monotonic()
-
-    def tick(self, step: int) -> None:
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        rows = self._path.read_bytes() if self._path.exists() else b""
-        write_bytes(self._path, rows + json.dumps({"step": step, "seconds": round(seconds, 3)}).encode() + b"\n")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in said for words in OUT_OF_MEMORY)

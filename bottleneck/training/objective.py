@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,7 @@ class Objective(nn.Module):
     def forward(self, inputs: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Return the loss, the mean negative log-likelihood in it, and the state after the stretch, detached.
 
-        Args:
-            inputs: int64, (L, B).
-            targets: int64, (L, B).
-            state: before the stretch.
+        Inputs and targets are int64, (L, B); ``state`` is that before the stretch.
         """
         device = inputs.device.type
         # On a GPU, torch's autocast makes its LSTM float16, whatever type is asked for.
@@ -40,40 +37,23 @@ class Objective(nn.Module):
         with torch.autocast(device, torch.bfloat16, enabled=self.mixed):
             nll = self.model.head.nll(encoding.hidden, targets)
             penalties = encoding.penalty, self.model.head.penalty(encoding.hidden)
-        loss = nll
-        for penalty in penalties:
-            loss = loss if penalty is None else loss + penalty
+        loss = sum((penalty for penalty in penalties if penalty is not None), nll)
         dtype = self.model.head.weight.dtype
         return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in encoding.state)
 
 
 def is_dropping(*settings: Mapping[str, Any]) -> bool:
-    """Return whether a backbone or a head drops anything in training: each part of a batch draws its own masks then.
-
-    Args:
-        settings: of the backbone and of the head.
-    """
+    """Return whether a backbone or head of such settings drops anything: each part of a batch draws its own masks."""
     return any("drop" in name and value for part in settings for name, value in part.items())
 
 
-class Step(NamedTuple):
-    """What a batch's gradient came with."""
+def accumulate(
+    objective: nn.Module, inputs: Tensor, targets: Tensor, state: State, *, columns: int | None
+) -> tuple[Tensor, State]:
+    """Add the gradient of a batch's loss to the parameters', some ``columns`` after the others.
 
-    nll: Tensor
-    """Mean negative log-likelihood, a scalar, nats."""
-    state: State
-    """After the batch's stretch."""
-
-
-def accumulate(objective: nn.Module, inputs: Tensor, targets: Tensor, state: State, *, columns: int | None) -> Step:
-    """Add the gradient of a batch's loss to the parameters', some columns after the others.
-
-    Args:
-        objective: an `Objective`, or what wraps one.
-        inputs: int64, (L, B).
-        targets: int64, (L, B).
-        state: before the stretch.
-        columns: how many are worked through at once, which bounds memory; ``None`` takes all B.
+    Fewer columns at once take less memory; ``None`` takes all. The other arguments are those of `Objective`, which may
+    be wrapped. Return the mean negative log-likelihood, a scalar in nats, and the state after the batch's stretch.
     """
     batch_size = inputs.shape[1]
     starts = range(0, batch_size, columns or batch_size)
@@ -88,4 +68,4 @@ def accumulate(objective: nn.Module, inputs: Tensor, targets: Tensor, state: Sta
         (loss * share).backward()
         nll = nll + own * share
         after.append(new)
-    return Step(nll, tuple(torch.cat(pieces, 1) for pieces in zip(*after, strict=True)))
+    return nll, tuple(torch.cat(pieces, 1) for pieces in zip(*after, strict=True))

@@ -15,12 +15,9 @@ from .config import OptimizerConfig
 def build(
     config: OptimizerConfig, parameters: Iterable[nn.Parameter], special: Iterable[ParameterSettings] = ()
 ) -> torch.optim.Optimizer:
-    """Return the optimizer; weight decay acts on matrices or on biases too, never on pointwise functions.
+    """Return the optimizer of a model's parameters; ``special`` are those that its head wants treated otherwise.
 
-    Args:
-        config: what it is.
-        parameters: of the whole model.
-        special: those among them that a head wants treated otherwise.
+    Weight decay acts on matrices or on biases too, never on pointwise functions.
     """
     settings = {id(parameter): one for one in special for parameter in one.parameters}
     kinds: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}

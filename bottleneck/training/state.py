@@ -61,14 +61,8 @@ def save_state(
 ) -> None:
     """Write the state of a run beside the last one, then drop the last one.
 
-    Args:
-        folder: of the run.
-        state: the numbers.
-        model: with its weights.
-        optimizer: with its moments.
-        carried: the recurrent state of all columns.
-        average: of the weights.
-        random: the `random_states` of each process that trains; by default this one's.
+    ``carried`` is the recurrent state of all columns; ``random`` the `random_states` of each process that trains, by
+    default this one's.
     """
     tensors = {f"model.{name}": tensor for name, tensor in model_tensors(model).items()}
     for index, values in optimizer.state_dict()["state"].items():
@@ -135,11 +129,6 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, T
         index, key = name.split(".")
         values.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def has_state(folder: Path) -> bool:
-    """Return whether a state was saved in a run's folder."""
-    return bool(state_files(folder))
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

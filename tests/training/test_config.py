@@ -165,6 +165,6 @@ def test_differences() -> None:
     assert difference(old, {"a": 2, "b": {"c": [1, 3], "d": None}, "g": True}) == [
         "a (was 1, now 2)",
         "b.c (was [1, 2], now [1, 3])",
-        "e (was {'f': 1}, now None)",
+        "e.f (was 1, now None)",
         "g (was None, now True)",
     ]

@@ -20,8 +20,8 @@ from torch import nn
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
+from softmax_bottleneck.training.averaging import is_non_monotone
 from softmax_bottleneck.training.objective import Objective
-from softmax_bottleneck.training.triggers import is_non_monotone
 
 Configure = Callable[..., RunConfig]
 Contents = Callable[[Path], dict[str, bytes]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from .preset import Preset, plain_sgd
+from .preset import Preset, plain_lstm, plain_sgd
 
 LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -28,35 +29,32 @@ PTB_SMALL: dict[str, tuple[int, str, str]] = {
 
 def _demo(head: str, settings: dict[str, Any]) -> Preset:
     """``demo-*``: d = 24 against M ≈ 2,650, the bottleneck at its plainest."""
-    model = {
-        "backbone": {"name": "lstm", "embedding_size": 24, "hidden_size": 128, "layers": 1, "dropout": 0.3},
-        "head": {"name": head, "embedding_size": 24, **settings},
-    }
-    training = {"epochs": 6, "batch_size": 16, "bptt": 35, "optimizer": {"learning_rate": 0.01}}
     return Preset(
         family="demo",
         head=head,
         summary=f"LSTM 128 with a {head} head, d = 24, on python-docs",
         cost="half a minute on 2 CPU cores",
         expected="what 'bottleneck demo' prints",
-        values={"corpus": "python-docs", "model": model, "training": training},
+        corpus="python-docs",
+        backbone=plain_lstm(24, hidden_size=128, layers=1, dropout=0.3),
+        settings=settings,
+        training={"epochs": 6, "batch_size": 16, "bptt": 35, "optimizer": {"learning_rate": 0.01}},
     )
 
 
 def _ptb_small(head: str, settings: dict[str, Any]) -> Preset:
     """``ptb-small-*``: Penn Treebank on a laptop."""
-    model = {
-        "backbone": {"name": "lstm", "embedding_size": 100, "hidden_size": 200, "layers": 2, "dropout": 0.2},
-        "head": {"name": head, "embedding_size": 100, **settings},
-    }
-    training = {"epochs": 6, "batch_size": 20, "bptt": 35, "optimizer": {"learning_rate": 0.005}}
+    minutes, perplexity, rank = PTB_SMALL[head]
     return Preset(
         family="ptb-small",
         head=head,
         summary=f"LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
-        cost=f"{PTB_SMALL[head][0]} minutes on 2 CPU cores (x86-64 with AVX-512)",
-        expected=f"test perplexity {PTB_SMALL[head][1]}, rank {PTB_SMALL[head][2]} (measured, one seed)",
-        values={"corpus": "ptb", "model": model, "training": training},
+        cost=f"{minutes} minutes on 2 CPU cores (x86-64 with AVX-512)",
+        expected=f"test perplexity {perplexity}, rank {rank} (measured, one seed)",
+        corpus="ptb",
+        backbone=plain_lstm(100, hidden_size=200, layers=2, dropout=0.2),
+        settings=settings,
+        training={"epochs": 6, "batch_size": 20, "bptt": 35, "optimizer": {"learning_rate": 0.005}},
     )
 
 
@@ -116,6 +114,9 @@ PTB_SMALL_BACKBONE: dict[str, Any] = {
 """AWD-LSTM's regularization with less dropout than the papers', for fewer weights and epochs."""
 
 
+ONE_CORE = "on one CPU core (x86-64 with AVX-512 and AMX, --set training.precision=bfloat16)"
+
+
 def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
     """``ptb-small-awd-*``: the same sizes with AWD-LSTM's regularization and averaged steps of AdamW.
 
@@ -123,26 +124,24 @@ def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
     makes up for a high constant learning rate; it starts when a validation is worse than the best before it, of four an
     epoch, or after the first epoch.
     """
-    training = {
-        "epochs": 2,
-        "batch_size": 40,
-        "bptt": 35,
-        "bptt_deviation": 5.0,
-        "validations": 4,
-        "averaging": {"start": "non-monotone", "interval": 0, "latest": 1},
-        "optimizer": {"learning_rate": 0.015, "schedule": "constant"},
-    }
     minutes, perplexity, rank = PTB_SMALL_AWD[head]
     return Preset(
         family="ptb-small-awd",
         head=head,
         summary=f"AWD-LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
-        cost=f"{minutes} minutes on one CPU core (x86-64 with AVX-512 and AMX, --set training.precision=bfloat16)",
+        cost=f"{minutes} minutes {ONE_CORE}",
         expected=f"test perplexity {perplexity}, rank {rank} of the first 20,000 contexts (measured, seed 0)",
-        values={
-            "corpus": "ptb",
-            "model": {"backbone": PTB_SMALL_BACKBONE, "head": {"name": head, "embedding_size": 100, **settings}},
-            "training": training,
+        corpus="ptb",
+        backbone=PTB_SMALL_BACKBONE,
+        settings=settings,
+        training={
+            "epochs": 2,
+            "batch_size": 40,
+            "bptt": 35,
+            "bptt_deviation": 5.0,
+            "validations": 4,
+            "averaging": {"start": "non-monotone", "interval": 0, "latest": 1},
+            "optimizer": {"learning_rate": 0.015, "schedule": "constant"},
         },
     )
 
@@ -154,30 +153,23 @@ def _ptb_small_nt_asgd(head: str, settings: dict[str, Any]) -> Preset:
     averages from the first validation on that is worse than one before, of four and that of AdamW's weights. At twice
     the rate the heads with steeper logits, Sigsoftmax and GSS, gained nothing.
     """
-    training = {
-        "epochs": 1,
-        "batch_size": 40,
-        "bptt": 35,
-        "bptt_deviation": 5.0,
-        "validations": 4,
-        "averaging": {"start": "non-monotone", "interval": 0},
-        "optimizer": {**plain_sgd(5.0), "decayed": "matrices"},
-    }
+    first = _ptb_small_awd(head, settings)
     if "slope_learning_rate" in settings:
         settings = {**settings, "slope_learning_rate": 0.02 / 5.0}  # a rate of 0.02, as in the papers' presets
     minutes, perplexity, rank = PTB_SMALL_NT_ASGD[head]
-    return Preset(
+    return replace(
+        first,
         family="ptb-small-nt-asgd",
-        head=head,
-        initial=f"ptb-small-awd-{head}",
-        summary=f"NT-ASGD from AdamW's weights: AWD-LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
-        cost=f"{minutes} minutes on one CPU core (x86-64 with AVX-512 and AMX, --set training.precision=bfloat16), "
-        "beside those of the run it starts from",
+        initial=first.name,
+        summary=f"NT-ASGD from AdamW's weights: {first.summary}",
+        cost=f"{minutes} minutes {ONE_CORE}, beside those of the run it starts from",
         expected=f"test perplexity {perplexity}, rank {rank} of the first 20,000 contexts (measured, three seeds)",
-        values={
-            "corpus": "ptb",
-            "model": {"backbone": PTB_SMALL_BACKBONE, "head": {"name": head, "embedding_size": 100, **settings}},
-            "training": training,
+        settings=settings,
+        training={
+            **first.training,
+            "epochs": 1,
+            "averaging": {"start": "non-monotone", "interval": 0},
+            "optimizer": {**plain_sgd(5.0), "decayed": "matrices"},
         },
     )
 

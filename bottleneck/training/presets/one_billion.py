@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .preset import Preset, plain_sgd
+from .preset import Preset, plain_lstm, plain_sgd
 
 TOKENS = 8e8
-"""Of an epoch, about."""
+"""About how many tokens an epoch has."""
 FLOPS = 1.5e13
 """Three quarters of an A100's float32 rate; a token takes six operations a weight of the recurrence and the output."""
 
@@ -28,26 +28,16 @@ def _one_billion(variant: str, head: str, *, embedding_size: int, expected: str,
         summary=f"LSTM 2 × 1024 with a {head} head, d = {embedding_size}, on the 1B Word benchmark",
         cost=f"about {hours:.0f} hours on one A100 (estimated: float32 products at 15 TFLOP/s)",
         expected=f"published: {expected} (MoS paper, table 3)",
-        values={
-            "corpus": "one-billion",
-            "model": {
-                "backbone": {
-                    "name": "lstm",
-                    "embedding_size": embedding_size,
-                    "hidden_size": 1024,
-                    "layers": 2,
-                    "dropout": 0.0,
-                },
-                "head": {"name": head, "embedding_size": embedding_size, **settings},
-            },
-            "training": {
-                "epochs": 5,
-                "batch_size": 60,
-                "bptt": 35,
-                "validations": 50,  # an epoch takes about 380,000 steps
-                "save_every": 5000,
-                "optimizer": plain_sgd(20.0, weight_decay=0.0),
-            },
+        corpus="one-billion",
+        backbone=plain_lstm(embedding_size, hidden_size=1024, layers=2),
+        settings=settings,
+        training={
+            "epochs": 5,
+            "batch_size": 60,
+            "bptt": 35,
+            "validations": 50,  # an epoch takes about 380,000 steps
+            "save_every": 5000,
+            "optimizer": plain_sgd(20.0, weight_decay=0.0),
         },
     )
 

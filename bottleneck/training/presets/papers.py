@@ -17,7 +17,7 @@ ET-ASGD when given
 
     --set training.averaging.start=epoch
 
-Two things differ from the study's code: weight decay does not act on PLIF's slopes (`PLIFConfig.slope_settings`), and
+Two things differ from the study's code: weight decay does not act on PLIF's slopes (`PLIF.parameter_settings`), and
 embeddings of d = 400 start in ±0.087 instead of ±0.1 (`init_embeddings_`).
 """
 
@@ -59,23 +59,19 @@ class _Recipe(NamedTuple):
             summary=f"AWD-LSTM {sizes} with a {head} head{components}, d = {self.embedding_size}, on {self.corpus}",
             cost=f"at most {hours:.0f} hours on one V100 (estimated)",
             expected=expected,
-            values={
-                "corpus": self.corpus,
-                "model": {
-                    "backbone": {"name": "awd-lstm", "embedding_size": self.embedding_size, **self.backbone},
-                    "head": {"name": head, "embedding_size": self.embedding_size, **settings},
-                },
-                "training": {
-                    "epochs": self.epochs,
-                    "batch_size": self.batch_size,
-                    "micro_batch_size": self.micro_batch_size,
-                    "bptt": 70,
-                    "bptt_deviation": 5.0,
-                    "unigram_bias": False,
-                    "stop_interval": STOP_INTERVAL,
-                    "averaging": AVERAGING,
-                    "optimizer": plain_sgd(self.learning_rate),
-                },
+            corpus=self.corpus,
+            backbone={"name": "awd-lstm", "embedding_size": self.embedding_size, **self.backbone},
+            settings=settings,
+            training={
+                "epochs": self.epochs,
+                "batch_size": self.batch_size,
+                "micro_batch_size": self.micro_batch_size,
+                "bptt": 70,
+                "bptt_deviation": 5.0,
+                "unigram_bias": False,
+                "stop_interval": STOP_INTERVAL,
+                "averaging": AVERAGING,
+                "optimizer": plain_sgd(self.learning_rate),
             },
         )
 

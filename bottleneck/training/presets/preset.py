@@ -28,7 +28,13 @@ def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str
     }
 
 
-@dataclass(frozen=True)
+def plain_lstm(embedding_size: int, *, hidden_size: int, layers: int, dropout: float = 0.0) -> dict[str, Any]:
+    """Return a backbone of LSTM layers."""
+    sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "layers": layers}
+    return {"name": "lstm", **sizes, "dropout": dropout}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
 
@@ -42,7 +48,14 @@ class Preset:
     """Expected time, and on which machine."""
     expected: str
     """What comes out, and who says so: a published number names its table, a measured one says so."""
-    values: dict[str, Any]
+    corpus: str
+    """The name of its corpus."""
+    backbone: dict[str, Any]
+    """Settings of the backbone, its name among them; the head has the same embedding size."""
+    settings: dict[str, Any]
+    """The head's other settings."""
+    training: dict[str, Any]
+    """The section ``training`` of its configuration."""
     variant: str = ""
     """What its name ends with; empty for the head's name."""
     initial: str = ""
@@ -70,4 +83,7 @@ class Preset:
     @property
     def config(self) -> RunConfig:
         """The checked configuration."""
-        return parse(self.values, where=f"preset {self.name}")
+        head = {"name": self.head, "embedding_size": self.backbone["embedding_size"], **self.settings}
+        model = {"backbone": self.backbone, "head": head}
+        values = {"corpus": self.corpus, "model": model, "training": self.training}
+        return parse(values, where=f"preset {self.name}")

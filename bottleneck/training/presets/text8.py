@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .preset import Preset
+from .preset import Preset, plain_lstm
 
 
 def _text8(variant: str, head: str, *, hidden_size: int, embedding_size: int, bits: str, **settings: Any) -> Preset:
@@ -23,24 +23,14 @@ def _text8(variant: str, head: str, *, hidden_size: int, embedding_size: int, bi
         summary=f"characters of text8: one LSTM layer of {hidden_size} with a {head} head, d = {embedding_size}",
         cost="about 3 hours on one A100 (estimated)",
         expected=f"published: {bits} bits per character on the test split (MoS paper, table 12)",
-        values={
-            "corpus": "text8",
-            "model": {
-                "backbone": {
-                    "name": "lstm",
-                    "embedding_size": embedding_size,
-                    "hidden_size": hidden_size,
-                    "layers": 1,
-                    "dropout": 0.0,
-                },
-                "head": {"name": head, "embedding_size": embedding_size, **settings},
-            },
-            "training": {
-                "epochs": 10,
-                "batch_size": 128,
-                "bptt": 200,
-                "optimizer": {"learning_rate": 2e-3, "warmup_steps": 1000, "clip": 1.0},
-            },
+        corpus="text8",
+        backbone=plain_lstm(embedding_size, hidden_size=hidden_size, layers=1),
+        settings=settings,
+        training={
+            "epochs": 10,
+            "batch_size": 128,
+            "bptt": 200,
+            "optimizer": {"learning_rate": 2e-3, "warmup_steps": 1000, "clip": 1.0},
         },
     )
 

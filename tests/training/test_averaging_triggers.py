@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softmax_bottleneck.training.averaging import is_non_monotone, starts_averaging, validated_after
 from softmax_bottleneck.training.config import AveragingConfig
-from softmax_bottleneck.training.triggers import is_non_monotone, starts_averaging, validated_after
 
 
 def _algorithm_1(losses: list[float], n: int) -> int | None:
