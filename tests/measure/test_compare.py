@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softmax_bottleneck import compare, dump
+from softmax_bottleneck import checkpoint, compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.models.text import Text
 from softmax_bottleneck.sources import ModelSource, open_source
@@ -22,8 +22,8 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
     matrices = [np.concatenate([block.log_probs for block in s.blocks()]).astype(np.float64) for s in (first, second)]
     nll = np.stack([-matrix[np.arange(len(matrix)), first.targets] for matrix in matrices])
     assert found.nll == pytest.approx(nll.mean(1), rel=1e-9)
-    words = first.run.vocabulary.tokens
-    tokens = [words[token] for token in first._ids.tolist()]
+    words = checkpoint.load(Path(first.description["path"])).vocabulary.tokens
+    tokens = [words[token] for token in first.model._ids.tolist()]
     ends = [place + 1 for place, token in enumerate(tokens) if token == "<eos>"]
     lines = [(end, " ".join(tokens[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
     for examples, margin in ((found.first_better, nll[1] - nll[0]), (found.second_better, nll[0] - nll[1])):

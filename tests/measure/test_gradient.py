@@ -125,9 +125,9 @@ def test_both_ways_are_one(
     """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
     source = open_source(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=60)
     function = source.head
-    assert source.log_linear is not None
+    assert source.factors() is not None
     by_weight = gradient(source, sample=60)
-    monkeypatch.setattr(ModelSource, "log_linear", None)
+    monkeypatch.setattr(ModelSource, "linear", lambda source, hidden: None)
     by_jacobian = gradient(source, sample=60)
     assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
     assert by_weight.directions == by_jacobian.directions == min(size, 7)

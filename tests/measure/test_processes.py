@@ -46,7 +46,7 @@ def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path
     """The second has no room for the matrix: both sketch, where the first alone would wait for its state forever."""
     script = SCRIPT.replace(
         "from softmax_bottleneck.cli import main",
-        "import os\nfrom softmax_bottleneck.UNKNOWN import measure\n"
+        "import os\nfrom softmax_bottleneck.measure import computing as measure\n"
         "measure.default_memory = lambda device: 10**9 if os.environ['RANK'] == '0' else 6 * 8 * 40 * 12\n"
         "from softmax_bottleneck.cli import main",
     )
