@@ -17,12 +17,12 @@ from ._version import __version__
 from .errors import BottleneckError
 
 if TYPE_CHECKING:
-    from . import corpora, heads, synthetic, training
+    from . import corpora, heads, synthetic, theory, training
     from .divergence import PairwiseKLD, pairwise_kld
     from .logprobs import HuggingFaceOptions, compare, dump, gradient, kld, rank
     from .spectrum import RankReport, Spectrum, numerical_rank, singular_values
 
-_MODULES = ("corpora", "heads", "synthetic", "training")
+_MODULES = ("corpora", "heads", "synthetic", "theory", "training")
 _HOMES = {
     "HuggingFaceOptions": "logprobs",
     "PairwiseKLD": "divergence",
@@ -69,5 +69,6 @@ __all__ = [
     "rank",
     "singular_values",
     "synthetic",
+    "theory",
     "training",
 ]

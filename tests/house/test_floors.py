@@ -21,6 +21,7 @@ FLOORS = {
     "embeddings": 1,
     "full_precision": 1,
     "tensor_file": 1,
+    "theory": 1,
     "heads": 2,
     "backbones": 2,
     "corpora": 2,
