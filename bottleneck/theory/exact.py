@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 from ..errors import MatrixError
@@ -42,10 +43,7 @@ def exact_rank(matrix: Sequence[Sequence[Any]]) -> int:
 def fractions(matrix: Sequence[Sequence[Any]]) -> list[list[Fraction]]:
     """Return the rows as fractions; see `exact_rank`."""
     try:
-        rows = [
-            [Fraction(x if isinstance(x, Fraction) else getattr(x, "item", lambda x=x: x)()) for x in row]
-            for row in matrix
-        ]
+        rows = [[Fraction(int(x) if isinstance(x, Integral) else x) for x in row] for row in matrix]
     except (ValueError, OverflowError, TypeError) as error:
         raise MatrixError(f"exact arithmetic takes finite numbers: {error}") from error
     if len({len(row) for row in rows}) > 1:
