@@ -3,14 +3,27 @@
 from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
 from .context_vectors import Attainable, attainable
 from .exact import exact_rank
-from .expressible import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
+from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
 from .maximum_entropy import BestContextVector, best_context_vector
+from .plif import PLIFApproximation, plif_approximation
+from .pointwise import (
+    FullRankWitness,
+    IncreasingBijection,
+    full_rank_witness,
+    increasing_bijection,
+    power_rank_bound,
+    power_rank_example,
+    squared_ranks,
+)
 
 __all__ = [
     "Attainable",
     "BestContextVector",
     "BestLogits",
+    "FullRankWitness",
+    "IncreasingBijection",
     "MinimalRank",
+    "PLIFApproximation",
     "Verdict",
     "attainable",
     "best_context_vector",
@@ -18,8 +31,14 @@ __all__ = [
     "exact_rank",
     "expressible",
     "frobenius_lower_bound",
+    "full_rank_witness",
+    "increasing_bijection",
     "is_member",
     "minimal_rank",
+    "plif_approximation",
+    "power_rank_bound",
+    "power_rank_example",
     "recommended_embedding_size",
     "row_shift",
+    "squared_ranks",
 ]
