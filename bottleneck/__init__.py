@@ -19,7 +19,7 @@ from .errors import BottleneckError
 if TYPE_CHECKING:
     from . import corpora, heads, synthetic, theory, training
     from .divergence import PairwiseKLD, pairwise_kld
-    from .logprobs import HuggingFaceOptions, compare, dump, gradient, kld, rank
+    from .logprobs import HuggingFaceOptions, argmaxable, compare, dump, gradient, kld, rank
     from .spectrum import RankReport, Spectrum, numerical_rank, singular_values
 
 _MODULES = ("corpora", "heads", "synthetic", "theory", "training")
@@ -28,6 +28,7 @@ _HOMES = {
     "PairwiseKLD": "divergence",
     "RankReport": "spectrum",
     "Spectrum": "spectrum",
+    "argmaxable": "logprobs",
     "compare": "logprobs",
     "dump": "logprobs",
     "gradient": "logprobs",
@@ -58,6 +59,7 @@ __all__ = [
     "RankReport",
     "Spectrum",
     "__version__",
+    "argmaxable",
     "compare",
     "corpora",
     "dump",

@@ -29,6 +29,7 @@ COMMANDS = {
     "synthetic": "synthetic",
     "compare": "compare",
     "gradient": "gradient",
+    "argmaxable": "argmaxable",
     "bench": "bench",
     "doctor": "doctor",
 }

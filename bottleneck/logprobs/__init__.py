@@ -1,5 +1,6 @@
 """From a model or a file to the matrix of log-probabilities, and the measurements on it."""
 
+from .argmaxable import argmaxable, output_embeddings
 from .base import Block, Bound, FactorRows, Source
 from .comparison import Comparison, compare
 from .cost import CostEstimate, estimate_cost
@@ -20,6 +21,7 @@ __all__ = [
     "HiddenSizeEstimate",
     "HuggingFaceOptions",
     "Source",
+    "argmaxable",
     "compare",
     "dump",
     "estimate_cost",
@@ -28,5 +30,6 @@ __all__ = [
     "kld",
     "logits_from_top_k",
     "open_source",
+    "output_embeddings",
     "rank",
 ]

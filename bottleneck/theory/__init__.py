@@ -1,6 +1,8 @@
 """The papers' theorems as functions: what an output layer can express, decided and not estimated."""
 
 from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
+from .argmax_program import Certificate
+from .argmaxable import ArgmaxReport, unargmaxable
 from .context_vectors import Attainable, attainable
 from .exact import exact_rank
 from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
@@ -17,9 +19,11 @@ from .pointwise import (
 )
 
 __all__ = [
+    "ArgmaxReport",
     "Attainable",
     "BestContextVector",
     "BestLogits",
+    "Certificate",
     "FullRankWitness",
     "IncreasingBijection",
     "MinimalRank",
@@ -41,4 +45,5 @@ __all__ = [
     "recommended_embedding_size",
     "row_shift",
     "squared_ranks",
+    "unargmaxable",
 ]

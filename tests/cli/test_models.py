@@ -90,6 +90,17 @@ def test_gradient(here: Path, bottleneck: Bottleneck) -> None:
     assert "% of the gradient's norm gets through" in bottleneck("gradient", "llama", *WINDOWS).stdout
 
 
+def test_argmaxable(here: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("argmaxable", "llama", *WINDOWS, "--workers", "1", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["vocab"], found["embedding_size"], found["unknown"]) == (40, 6, [])
+    assert found["argmaxable"] + len(found["unargmaxable"]) == 40
+    assert found["source"]["kind"] == "hugging-face"
+    shown = bottleneck("argmaxable", "llama", *WINDOWS, "--workers", "1").stdout
+    assert f"{len(found['unargmaxable'])} of 40 tokens are the argmax of no context vector" in shown
+
+
 def test_dump_compare_kld_and_spectrum(here: Path, bottleneck: Bottleneck, tmp_path: Path) -> None:
     store = tmp_path / "s.zarr"
     done = bottleneck("dump", "gpt", *WINDOWS, "--vocab", "tokenizer", "--out", store)
