@@ -7,6 +7,7 @@ from .context_vectors import Attainable, attainable
 from .exact import exact_rank
 from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
 from .maximum_entropy import BestContextVector, best_context_vector
+from .multimode import Parallelograms, Separation, parallelograms, separation
 from .plif import PLIFApproximation, plif_approximation
 from .pointwise import (
     FullRankWitness,
@@ -28,6 +29,8 @@ __all__ = [
     "IncreasingBijection",
     "MinimalRank",
     "PLIFApproximation",
+    "Parallelograms",
+    "Separation",
     "Verdict",
     "attainable",
     "best_context_vector",
@@ -39,11 +42,13 @@ __all__ = [
     "increasing_bijection",
     "is_member",
     "minimal_rank",
+    "parallelograms",
     "plif_approximation",
     "power_rank_bound",
     "power_rank_example",
     "recommended_embedding_size",
     "row_shift",
+    "separation",
     "squared_ranks",
     "unargmaxable",
 ]
