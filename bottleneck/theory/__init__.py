@@ -18,6 +18,7 @@ from .pointwise import (
     power_rank_example,
     squared_ranks,
 )
+from .support import ProvedSupport, discarded_by_top_p, provably_supported
 
 __all__ = [
     "ArgmaxReport",
@@ -30,11 +31,13 @@ __all__ = [
     "MinimalRank",
     "PLIFApproximation",
     "Parallelograms",
+    "ProvedSupport",
     "Separation",
     "Verdict",
     "attainable",
     "best_context_vector",
     "best_logits",
+    "discarded_by_top_p",
     "exact_rank",
     "expressible",
     "frobenius_lower_bound",
@@ -46,6 +49,7 @@ __all__ = [
     "plif_approximation",
     "power_rank_bound",
     "power_rank_example",
+    "provably_supported",
     "recommended_embedding_size",
     "row_shift",
     "separation",

@@ -26,6 +26,8 @@ class Program:
     value: float = np.nan
     multipliers: NDArray[np.float64] | None = None
     """Of the inequalities, not negative."""
+    equal_multipliers: NDArray[np.float64] | None = None
+    """Of the equations: the derivative of the minimum in their right sides."""
 
 
 def minimize(
@@ -49,4 +51,4 @@ def minimize(
     ending = _ENDINGS.get(found.status, "stopped")
     if ending != "optimal":
         return Program(ending)
-    return Program(ending, found.x, float(found.fun), np.maximum(-found.ineqlin.marginals, 0))
+    return Program(ending, found.x, float(found.fun), np.maximum(-found.ineqlin.marginals, 0), found.eqlin.marginals)
