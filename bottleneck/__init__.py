@@ -19,7 +19,7 @@ from .errors import BottleneckError
 if TYPE_CHECKING:
     from . import corpora, heads, synthetic, theory, training
     from .divergence import PairwiseKLD, pairwise_kld
-    from .logprobs import HuggingFaceOptions, argmaxable, compare, dump, gradient, kld, rank
+    from .logprobs import HuggingFaceOptions, argmaxable, compare, dump, extended_logits, gradient, kld, rank
     from .spectrum import RankReport, Spectrum, numerical_rank, singular_values
 
 _MODULES = ("corpora", "heads", "synthetic", "theory", "training")
@@ -31,6 +31,7 @@ _HOMES = {
     "argmaxable": "logprobs",
     "compare": "logprobs",
     "dump": "logprobs",
+    "extended_logits": "logprobs",
     "gradient": "logprobs",
     "kld": "logprobs",
     "numerical_rank": "spectrum",
@@ -63,6 +64,7 @@ __all__ = [
     "compare",
     "corpora",
     "dump",
+    "extended_logits",
     "gradient",
     "heads",
     "kld",

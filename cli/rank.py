@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from .options import (
+    Counts,
     Memory,
     Method,
     check_outputs,
@@ -58,6 +60,12 @@ INDETERMINATE = 3
 @device_option
 @hugging_face_options
 @click.option("--estimate-hidden-size", is_flag=True, help="Look for the hidden size in the row-centred spectrum.")
+@click.option(
+    "--extended",
+    type=Counts(),
+    metavar="HISTORIES,FUTURES",
+    help="Measure the extended logit matrix of so many histories and futures, drawn from the text, instead.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what it would take, and with which method.")
 @click.option("--save-spectrum", type=click.Path(path_type=Path), metavar="FILE.npz", help="Keep the spectrum.")
 @json_option
@@ -81,6 +89,7 @@ def command(
     strict: bool,
     hugging_face: HuggingFaceOptions,
     estimate_hidden_size: bool,
+    extended: tuple[int, int] | None,
     dry_run: bool,
 ) -> None:
     """Measure the numerical rank of a log-probability matrix, raw and row-centred.
@@ -89,15 +98,21 @@ def command(
     array (a path or a URL), a .npy or a .safetensors file.
     """
     from softmax_bottleneck import spectrum
-    from softmax_bottleneck.logprobs import estimate_cost, open_source, rank
+    from softmax_bottleneck.logprobs import HuggingFaceOptions, estimate_cost, extended_logits, open_source, rank
+    from softmax_bottleneck.logprobs.extended_structure import power_law_finding
     from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.parallel import launched
     from softmax_bottleneck.progress import SILENT
 
     check_outputs(json_to, save_spectrum, sources=[source], data=data)
+    measured: Any = source
+    if extended is not None:
+        options = {"data": data, "split": split, "contexts": contexts, "dtype": dtype, "hugging_face": hugging_face}
+        measured = extended_logits(source, *extended, device=resolve_device(device), **options)
+        data, contexts, hugging_face = None, None, HuggingFaceOptions()
     if dry_run:
         opened = open_source(
-            source,
+            measured,
             data=data,
             split=split,
             contexts=contexts,
@@ -113,7 +128,7 @@ def command(
         return
     with launched() as processes:
         report = rank(
-            source,
+            measured,
             data=data,
             split=split,
             contexts=contexts,
@@ -133,6 +148,8 @@ def command(
         )
     if not processes.first:
         return
+    if extended is not None:
+        report = replace(report, findings=(*report.findings, power_law_finding(report.spectrum.values)))
     if save_spectrum is not None:
         spectrum.save_spectrum(save_spectrum, report.spectrum, report.source)
     emit(report.to_dict(), str(report), json_to)

@@ -18,6 +18,7 @@ from .pointwise import (
     power_rank_example,
     squared_ranks,
 )
+from .power_law import PowerLaw, power_law
 from .support import ProvedSupport, discarded_by_top_p, provably_supported
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "MinimalRank",
     "PLIFApproximation",
     "Parallelograms",
+    "PowerLaw",
     "ProvedSupport",
     "Separation",
     "Verdict",
@@ -47,6 +49,7 @@ __all__ = [
     "minimal_rank",
     "parallelograms",
     "plif_approximation",
+    "power_law",
     "power_rank_bound",
     "power_rank_example",
     "provably_supported",
