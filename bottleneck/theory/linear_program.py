@@ -47,7 +47,8 @@ def minimize(
     }
     if seconds is not None:
         options["time_limit"] = seconds
-    found: Any = linprog(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
+    solve: Any = linprog
+    found = solve(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
     ending = _ENDINGS.get(found.status, "stopped")
     if ending != "optimal":
         return Program(ending)

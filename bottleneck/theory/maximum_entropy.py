@@ -99,7 +99,7 @@ def best_context_vector(
     for key, rows in faces.items():
         tokens = np.frombuffer(key, dtype=np.bool_) if key else np.ones(len(W), dtype=np.bool_)
         # A token of probability 0 adds nothing to the divergence: any finite number stands for its log P.
-        finite = np.nan_to_num(log_p[np.ix_(rows, tokens)], neginf=np.finfo(np.float64).min)
+        finite = np.nan_to_num(log_p[rows][:, tokens], neginf=np.finfo(np.float64).min)
         best = attainable(
             *(torch.from_numpy(each) for each in (finite, W[tokens])),
             bias=torch.from_numpy(b[tokens]),
