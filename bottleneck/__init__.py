@@ -17,27 +17,75 @@ from ._version import __version__
 from .errors import BottleneckError
 
 if TYPE_CHECKING:
-    from . import corpora, heads, synthetic, theory, training
+    from . import (
+        checkpoint,
+        corpora,
+        divergence,
+        evaluation,
+        heads,
+        integrations,
+        measure,
+        models,
+        sources,
+        spectrum,
+        synthetic,
+        theory,
+        training,
+    )
     from .divergence import PairwiseKLD, pairwise_kld
-    from .logprobs import HuggingFaceOptions, argmaxable, compare, dump, extended_logits, gradient, kld, rank
-    from .spectrum import RankReport, Spectrum, numerical_rank, singular_values
+    from .measure import (
+        RankReport,
+        argmaxable,
+        compare,
+        dump,
+        gradient,
+        head_statistics,
+        kld,
+        rank,
+        singular_values,
+    )
+    from .models.huggingface import HuggingFaceOptions
+    from .result import Result, frame
+    from .sources import Opening, Source, extended_logits
+    from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
+    from .spectrum import Spectrum, numerical_rank
 
-_MODULES = ("corpora", "heads", "synthetic", "theory", "training")
+_MODULES = (
+    "checkpoint",
+    "corpora",
+    "divergence",
+    "evaluation",
+    "heads",
+    "integrations",
+    "measure",
+    "models",
+    "sources",
+    "spectrum",
+    "synthetic",
+    "theory",
+    "training",
+)
 _HOMES = {
-    "HuggingFaceOptions": "logprobs",
+    "HuggingFaceOptions": "models.huggingface",
+    "Opening": "sources",
     "PairwiseKLD": "divergence",
-    "RankReport": "spectrum",
+    "RankReport": "measure",
+    "Result": "result",
+    "Source": "sources",
     "Spectrum": "spectrum",
-    "argmaxable": "logprobs",
-    "compare": "logprobs",
-    "dump": "logprobs",
-    "extended_logits": "logprobs",
-    "gradient": "logprobs",
-    "kld": "logprobs",
+    "argmaxable": "measure",
+    "compare": "measure",
+    "dump": "measure",
+    "extended_logits": "sources",
+    "frame": "result",
+    "gradient": "measure",
+    "head_statistics": "measure",
+    "kld": "measure",
     "numerical_rank": "spectrum",
+    "open": "sources",
     "pairwise_kld": "divergence",
-    "rank": "logprobs",
-    "singular_values": "spectrum",
+    "rank": "measure",
+    "singular_values": "measure",
 }
 
 
@@ -45,7 +93,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _HOMES:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return getattr(import_module(f".{_HOMES[name]}", __name__), "open_source" if name == "open" else name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -56,22 +104,36 @@ def __dir__() -> list[str]:
 __all__ = [
     "BottleneckError",
     "HuggingFaceOptions",
+    "Opening",
     "PairwiseKLD",
     "RankReport",
+    "Result",
+    "Source",
     "Spectrum",
     "__version__",
     "argmaxable",
+    "checkpoint",
     "compare",
     "corpora",
+    "divergence",
     "dump",
+    "evaluation",
     "extended_logits",
+    "frame",
     "gradient",
+    "head_statistics",
     "heads",
+    "integrations",
     "kld",
+    "measure",
+    "models",
     "numerical_rank",
+    "open",
     "pairwise_kld",
     "rank",
     "singular_values",
+    "sources",
+    "spectrum",
     "synthetic",
     "theory",
     "training",

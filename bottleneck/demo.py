@@ -13,9 +13,9 @@ from .errors import ConfigurationError
 from .evaluation import Dynamic, cached_scores, dynamic_scores
 from .figures import mos_figure_1
 from .files import make_folder, write_json
-from .logprobs import kld, open_source, rank
+from .measure import RankReport, kld, rank
 from .progress import SILENT, Progress
-from .spectrum import RankReport
+from .sources import open_source
 from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
 
 

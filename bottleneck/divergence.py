@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._version import __version__
 from .errors import ConfigurationError, MatrixError
+from .result import Result
 from .spectrum import Inspection, Precision, precision
 from .spectrum.blocks import checked
 from .spectrum.inspection import ROW_SUM_TOLERANCE
@@ -27,7 +29,7 @@ logits taken for their logarithms exceed it."""
 
 
 @dataclass(frozen=True)
-class PairwiseKLD:
+class PairwiseKLD(Result):
     """An expected pairwise Kullback-Leibler divergence; ``float(estimate)`` is its value."""
 
     kld: float
@@ -46,6 +48,22 @@ class PairwiseKLD:
     """The largest |log Σ P| of a row that was read, before it was normalized, in nats; ``None`` for logits."""
     eps: Precision
     """The precision of the entries, which ``roundoff`` follows from."""
+    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What was measured: path, kind, head, corpus, split."""
+    seconds: float = field(default=0.0, compare=False)
+    """Wall-clock time of the measurement."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        first, last = {"source": dict(self.source)}, {"seconds": self.seconds, "version": __version__}
+        names = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
+        return first | {name: getattr(self, name) for name in names} | {"eps": self.eps.to_dict()} | last
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the divergence as label and text, for people."""
+        named = [("source", str(self.source["path"]))] if self.source else []
+        label, text = "expected pairwise KL divergence", str(self).removeprefix("expected pairwise KL divergence ")
+        return [*named, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), (label, text)]
 
     def __float__(self) -> float:
         """Return the divergence in nats."""

@@ -17,9 +17,9 @@ from ._version import __version__
 from .checkpoint import check_tensors, is_run, load
 from .corpora.ids import is_ids, read_ids
 from .errors import SourceError
-from .logprobs.sources import StoreSource
-from .logprobs.store import is_store
 from .machine import free_memory
+from .sources import StoreSource
+from .sources.store_files import is_store
 
 
 def environment() -> list[tuple[str, str]]:
@@ -59,7 +59,7 @@ def check(path: Path) -> str:
         chunks = sum(1 for _ in source.blocks())
         return f"a whole store: {source.shape[0]:,} × {source.shape[1]:,}, {chunks} chunks as they were written"
     if is_ids(path):
-        corpus = read_ids(path.name, path)
+        corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
         return f"a whole corpus: {tokens} tokens, every file as it was written"
     raise SourceError(f"{path} is neither a run folder, a log-probability store nor a prepared corpus")

@@ -1,4 +1,4 @@
-"""Measurements are made in full precision, whatever the surroundings have switched on."""
+"""Measurements are made in full precision and evaluation mode, whatever the surroundings have switched on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 
 @contextmanager
@@ -24,6 +25,19 @@ def full_precision(*, gradients: bool = False) -> Iterator[None]:
     finally:
         for each in switches:
             each.set(each.found)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block, without gradients; restore every part's own mode."""
+    training = [each for each in module.modules() if each.training]
+    try:
+        module.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for each in training:
+            each.training = True
 
 
 def precision_state() -> dict[str, Any]:

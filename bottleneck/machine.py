@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,5 +82,33 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError("CUDA was asked for, but torch sees no CUDA device; use --device cpu")
+        raise ConfigurationError("CUDA was asked for, but torch sees no CUDA device: use the device cpu")
     return device
+
+
+_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+def parse_size(size: int | str | None) -> int | None:
+    """Return a number of bytes, read from ``8GiB``, ``500 MB`` or a plain number; ``None`` as it is.
+
+    Raises:
+        ConfigurationError: for what is no size.
+    """
+    if size is None or isinstance(size, int):
+        return size
+    found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)\s*", str(size).lower())
+    if not found or found[2] not in _UNITS:
+        raise ConfigurationError(f"{size!r} is no size; write it as 8GiB, 500MiB or a number of bytes")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def peak_memory_bytes() -> int:
+    """Return the largest resident size of this process so far."""
+    try:
+        # Linux: getrusage would count what the parent held when it started this process.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

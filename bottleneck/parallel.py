@@ -26,7 +26,7 @@ HOURS_IN_FIRST = 24
 """How long the others wait while the first process works alone."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Processes:
     """The processes of ``torchrun``, or this one alone."""
 

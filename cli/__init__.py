@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import rich_click as click
 
+from softmax_bottleneck import plugins
 from softmax_bottleneck._version import __version__
 from softmax_bottleneck.errors import BottleneckError
 
@@ -50,13 +51,14 @@ class LazyGroup(click.RichGroup):
     """A group whose commands are imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of the work."""
-        return list(COMMANDS)
+        """Return the commands in the order of the work, those of other packages last."""
+        return [*COMMANDS, *plugins.names("commands")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name not in COMMANDS:
-            return None
+            found: click.Command | None = plugins.find("commands", cmd_name)
+            return found
         command: click.Command = import_module(f".{COMMANDS[cmd_name]}", __name__).command
         return command
 

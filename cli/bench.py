@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -21,7 +22,7 @@ def command() -> None:
 @click.option("--store", is_flag=True, help="Also rank a matrix of Penn Treebank's size from a store (3.3 GB of disk).")
 @device_option
 @json_option
-def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
+def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None:
     """Time the spectrum methods against NumPy and torch on one random matrix: minutes and 6 GB at the default shape."""
     found = re.fullmatch(r"(\d+)x(\d+)", shape)
     if not found or min(int(found[1]) // 2, int(found[2])) < 1:
@@ -47,7 +48,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: str | None) -> None:
               help="Divide contexts and vocabulary, for a quick look; the goals are for 1.")  # fmt: skip
 @device_option
 @json_option
-def heads(only: str, shrink: int, device: str, json_to: str | None) -> None:
+def heads(only: str, shrink: int, device: str, json_to: Path | None) -> None:
     """Time every output layer's training step against its plain formulation: minutes at full size."""
     from softmax_bottleneck.bench import bench_heads
     from softmax_bottleneck.machine import resolve_device
@@ -71,7 +72,7 @@ def heads(only: str, shrink: int, device: str, json_to: str | None) -> None:
               help="Divide layers, vocabulary and batch, for a quick look; the goals are for 1.")  # fmt: skip
 @device_option
 @json_option
-def training(shrink: int, device: str, json_to: str | None) -> None:
+def training(shrink: int, device: str, json_to: Path | None) -> None:
     """Time the training step of the papers' Softmax and MoS models against plain torch: minutes at full size."""
     from softmax_bottleneck.bench import bench_training
     from softmax_bottleneck.machine import resolve_device
@@ -91,7 +92,7 @@ def training(shrink: int, device: str, json_to: str | None) -> None:
 @click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Of the model.")
 @click.option("--contexts", type=click.IntRange(min=1), default=4096, show_default=True, metavar="N")
 @json_option
-def hugging_face(size: str, contexts: int, json_to: str | None) -> None:
+def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
     """Time the rank of a random model's outputs against the model's own forward pass: minutes for GPT-2's size."""
     from softmax_bottleneck.bench import bench_hugging_face
 

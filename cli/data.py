@@ -16,7 +16,7 @@ def command() -> None:
 
 @command.command("list", epilog=example("bottleneck data list"))
 @json_option
-def list_corpora(json_to: str | None) -> None:
+def list_corpora(json_to: Path | None) -> None:
     """Show the known corpora and whether they are on this machine."""
     from softmax_bottleneck import corpora
 

@@ -22,21 +22,16 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--cache", is_flag=True, help="Mix in a continuous cache; θ and its weight are chosen on the validation split."
 )
-@click.option("--learning-rate", type=POSITIVE, help="η of dynamic evaluation.  [default: 0.002; with mean 5e-05]")
+@click.option("--learning-rate", type=POSITIVE, help="η of dynamic evaluation.  [default: 0.002]")
 @click.option(
     "--decay",
     type=click.FloatRange(min=0),
-    help="λ of dynamic evaluation.  [default: 0.02; mos on ptb 0.075; with mean 0.002]",
+    help="λ of dynamic evaluation.  [default: 0.02; mos on ptb 0.075]",
 )
 @click.option(
     "--epsilon",
     type=POSITIVE,
-    help="ε of dynamic evaluation.  [default: 0.001; mos on wikitext-2 0.002; with mean 2e-05]",
-)
-@click.option(
-    "--scaling",
-    type=click.Choice(["sum", "mean"]),
-    help="Units of η, λ and ε: the MoS paper's or those of Krause et al.  [default: sum]",
+    help="ε of dynamic evaluation.  [default: 0.001; mos on wikitext-2 0.002]",
 )
 @click.option(
     "--window", type=click.IntRange(min=1), help="Contexts the cache holds.  [default: 500; on wikitext-2 3785]"
@@ -52,10 +47,9 @@ def command(
     learning_rate: float | None,
     decay: float | None,
     epsilon: float | None,
-    scaling: str | None,
     window: int | None,
     device: str,
-    json_to: str | None,
+    json_to: Path | None,
 ) -> None:
     """Compute the exact perplexity of a run: every token but the first, in one sequence.
 
@@ -64,7 +58,7 @@ def command(
     The defaults of --dynamic and --cache are the settings of published numbers: for MoS the MoS paper's, for all other
     heads those that Krause et al. gave AWD-LSTM, and for the cache those of AWD-LSTM's code.
     """
-    rates: dict[str, Any] = {"learning_rate": learning_rate, "decay": decay, "epsilon": epsilon, "scaling": scaling}
+    rates: dict[str, Any] = {"learning_rate": learning_rate, "decay": decay, "epsilon": epsilon}
     given = {name: value for name, value in rates.items() if value is not None}
     if dynamic and cache:
         raise click.UsageError("give one of --dynamic and --cache")
@@ -74,9 +68,9 @@ def command(
         raise click.UsageError("--window goes with --cache")
     from softmax_bottleneck.checkpoint import corpus_of, load
     from softmax_bottleneck.evaluation import cached_scores, dynamic_scores, evaluate_source, published_dynamic
-    from softmax_bottleneck.logprobs import open_source
-    from softmax_bottleneck.logprobs.sources.ngram import is_ngram
     from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.sources import open_source
+    from softmax_bottleneck.sources.ngram import is_ngram
     from softmax_bottleneck.training import evaluate
 
     check_outputs(json_to, sources=[run], data=data)
@@ -93,7 +87,7 @@ def command(
         loaded.model.to(resolve_device(device))
         where = {"path": str(run), "kind": "run", "corpus": corpus.name, "split": split}
         if dynamic:
-            published = published_dynamic(loaded.model.config.head.name, corpus.name, scaling=scaling or "sum")
+            published = published_dynamic(loaded.model.config.head.name, corpus.name)
             chosen = replace(published, **given)
             scores = dynamic_scores(loaded, corpus, split=split, settings=chosen, progress=progress())
             settings = asdict(chosen)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,10 +14,9 @@ import rich_click as click
 
 if TYPE_CHECKING:
     from softmax_bottleneck.progress import Progress
+    from softmax_bottleneck.result import Result
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
 class Memory(click.ParamType[int]):
@@ -28,15 +26,13 @@ class Memory(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read ``8GiB``, ``500 MB`` or a plain number of bytes."""
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", str(value).lower())
-        if not found or found[2] not in _UNITS:
-            self.fail(f"{value!r} is no size; write it as 8GiB, 500MiB or a number of bytes", param, ctx)
+        from softmax_bottleneck.errors import ConfigurationError
+        from softmax_bottleneck.machine import parse_size
+
         try:
-            return int(float(found[1]) * _UNITS[found[2]])
-        except ValueError:
-            self.fail(f"{value!r} is no size; write it as 8GiB, 500MiB or a number of bytes", param, ctx)
+            return parse_size(value) or 0
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Counts(click.ParamType[tuple[int, int]]):
@@ -70,116 +66,86 @@ class Method(click.ParamType[str]):
         return str(value)
 
 
-def text_options(command: Command) -> Command:
-    """Which text a model is evaluated on."""
-    for option in (
-        click.option(
-            "--contexts", type=click.IntRange(min=1), metavar="N", help="Only the first N contexts.  [default: all]"
-        ),
-        click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True),
-        click.option("--data", metavar="CORPUS|FILE.txt", help="Another text than the run's own; a .txt for others."),
-    ):
-        command = option(command)
-    return command
+class Written(click.Path):
+    """A file that a command writes; it is checked before any work is done."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
+        """Refuse a path that cannot be written, is read, or is another result's."""
+        check_outputs(path, *others, sources=sources, data=data)
 
 
-def kind_option(command: Command) -> Command:
-    """What a matrix holds."""
-    return click.option(
-        "--kind",
-        type=click.Choice(["log-probs", "logits", "matrix"]),
-        default="log-probs",
-        show_default=True,
-        help="What a matrix file holds; logits are normalized first.",
-    )(command)
+class Folder(Written):
+    """A folder or store that a command writes."""
+
+    def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
+        """Refuse a folder that is read."""
+        keep_inputs(path, sources, data)
 
 
-def dtype_option(command: Command) -> Command:
-    """What a model is evaluated in."""
-    return click.option(
-        "--dtype",
-        type=click.Choice(["float32", "float64", "bfloat16", "float16", "auto"]),
-        default="float32",
-        show_default=True,
-        help="Of the model; below float32, or auto as saved, only the body of a Hugging Face one.",
-    )(command)
+class Figure(Written):
+    """A figure, with a CSV file beside it."""
+
+    def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
+        """Refuse another format, too."""
+        from softmax_bottleneck.plotting.style import check_format
+
+        check_format(path)
+        check_outputs(path, path.with_suffix(".csv"), *others, sources=sources, data=data)
 
 
-def hugging_face_options(command: Command) -> Command:
-    """How a Hugging Face model is read: the command receives one ``hugging_face``."""
-    least_one = click.IntRange(min=1)
-    options = (
-        click.option("--revision", metavar="NAME", help="Branch, tag or commit of a model of the Hugging Face hub."),
-        click.option("--context-length", type=least_one, help="Tokens of a window.  [default: the model's, to 1,024]"),
-        click.option("--stride", type=least_one, help="Tokens from window to window.  [default: half a window]"),
-        click.option(
-            "--bos",
-            type=click.Choice(["auto", "on", "off"]),
-            default="auto",
-            show_default=True,
-            help="Begin windows with the tokenizer's first token; auto: if it adds one itself.",
-        ),
-        click.option("--batch-size", type=least_one, help="Windows at once.  [default: about 4,096 tokens]"),
-        click.option(
-            "--vocab",
-            type=click.Choice(["both", "model", "tokenizer"]),
-            default="both",
-            show_default=True,
-            help="Whose tokens are the columns where a Hugging Face output layer is padded.",
-        ),
-        click.option("--precise", is_flag=True, help="Compute a Hugging Face output layer in float64."),
-        click.option("--hf-dataset", "dataset", metavar="NAME[:CONFIG]", help="Text from a data set of the hub."),
-        click.option("--allow-pickle", is_flag=True, help="Read numbers from pickled weights; no code of theirs runs."),
-    )
-
-    @functools.wraps(command)
-    def with_options(**given: Any) -> Any:
-        from softmax_bottleneck.logprobs import HuggingFaceOptions
-
-        names = (
-            "revision",
-            "context_length",
-            "stride",
-            "bos",
-            "batch_size",
-            "vocab",
-            "precise",
-            "dataset",
-            "allow_pickle",
-        )
-        settings = HuggingFaceOptions(**{name: given.pop(name) for name in names})
-        return command(hugging_face=settings, **given)
-
-    wrapped: Any = with_options
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped
+def check_written(given: Mapping[str, Any], *, sources: Iterable[str | Path], data: str | None = None) -> None:
+    """Check all that a command is about to write, before it begins."""
+    context = click.get_current_context()
+    assert context is not None
+    written = [
+        (parameter.type, Path(given[parameter.name]))
+        for parameter in context.command.params
+        if isinstance(parameter.type, Written) and given.get(str(parameter.name)) not in (None, Path("-"))
+    ]
+    for number, (kind, path) in enumerate(written):
+        kind.check(path, [other for _, other in written[number + 1 :]], sources, data)
 
 
 def device_option(command: Command) -> Command:
     """Where models run."""
-    return click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)(
-        command
-    )
+    return click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="Where to compute; auto takes a GPU where there is one.",
+    )(command)
 
 
 def json_option(command: Command) -> Command:
     """Where the result goes as JSON."""
     return click.option(
-        "--json", "json_to", metavar="FILE|-", help="Write the result as JSON to FILE, or - for standard output."
+        "--json",
+        "json_to",
+        type=Written(),
+        metavar="FILE|-",
+        help="Write the result as JSON to FILE, or - for standard output.",
     )(command)
 
 
-def emit(values: Any, text: str, json_to: str | None) -> None:
+def emit(values: Any, text: str, json_to: Path | None) -> None:
     """Print a result for people, or as one JSON object where that is asked for."""
-    if json_to == "-":
+    if json_to == Path("-"):
         click.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
     click.echo(text)
     if json_to is not None:
         from softmax_bottleneck.files import write_json
 
-        write_json(Path(json_to), values)
+        write_json(json_to, values)
+
+
+def show(result: Result, json_to: Path | None) -> None:
+    """Print a measurement."""
+    emit(result.to_dict(), str(result), json_to)
 
 
 def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:

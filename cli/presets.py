@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import rich_click as click
 
 from .options import emit, example, json_option
@@ -9,7 +11,7 @@ from .options import emit, example, json_option
 
 @click.command("presets", epilog=example("bottleneck presets"))
 @json_option
-def command(json_to: str | None) -> None:
+def command(json_to: Path | None) -> None:
     """List the named configurations: parameters, expected cost, expected result and its source."""
     from softmax_bottleneck.corpora import catalogue
     from softmax_bottleneck.training.presets import PRESETS

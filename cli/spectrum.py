@@ -7,72 +7,39 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import (
-    Memory,
-    check_outputs,
-    device_option,
-    dtype_option,
-    example,
-    hugging_face_options,
-    kind_option,
-    progress,
-    text_options,
-)
+from .options import Figure, Memory, example, progress
+from .sources import with_source
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.logprobs import HuggingFaceOptions
+    from softmax_bottleneck.sources import Source
 
 
 @click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out demo/two.png"))
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FIGURE.(png|pdf|svg)")
-@text_options
-@kind_option
-@dtype_option
-@click.option("--max-memory", type=Memory(), default="8GiB", show_default=True, help="For the decomposition.")
-@device_option
-@hugging_face_options
-def command(
-    sources: tuple[str, ...],
-    out: Path,
-    data: str | None,
-    split: str,
-    contexts: int | None,
-    kind: str,
-    dtype: str,
-    max_memory: int,
-    device: str,
-    hugging_face: HuggingFaceOptions,
-) -> None:
+@with_source(count=-1)
+@click.option(
+    "--out",
+    required=True,
+    type=Figure(),
+    metavar="FIGURE.(png|pdf|svg)",
+    help="The figure to write; the numbers go to a CSV file of the same name.",
+)
+@click.option(
+    "--max-memory",
+    type=Memory(),
+    help="Memory each decomposition may take, such as 8GiB.  [default: 8GiB, or what the GPU has free]",
+)
+def command(sources: list[Source | Path], out: Path, max_memory: int | None) -> None:
     """Draw normalized singular-value CDFs (MoS paper, figure 1), with the numbers as a CSV file beside it.
 
     SOURCE is what 'bottleneck rank' takes, or a spectrum it saved (.npz).
     """
     from softmax_bottleneck.figures import mos_figure_1
-    from softmax_bottleneck.logprobs import rank
-    from softmax_bottleneck.machine import resolve_device
-    from softmax_bottleneck.plotting import check_format
+    from softmax_bottleneck.measure import rank
     from softmax_bottleneck.spectrum import load_spectrum
 
-    check_format(out)
-    check_outputs(out, out.with_suffix(".csv"), sources=sources, data=data)
-    spectra = {}
-    for source in sources:
-        if source.endswith(".npz"):
-            spectra[source] = load_spectrum(Path(source))[0]
-            continue
-        report = rank(
-            source,
-            data=data,
-            split=split,
-            contexts=contexts,
-            kind=kind,
-            dtype=dtype,
-            max_memory=max_memory,
-            device=resolve_device(device),
-            progress=progress(),
-            hugging_face=hugging_face,
-        )
-        spectra[source] = report.spectrum
+    spectra = {str(each): load_spectrum(each)[0] for each in sources if isinstance(each, Path)}
+    for each in sources:
+        if not isinstance(each, Path):
+            spectra[str(each.description["path"])] = rank(each, max_memory=max_memory, progress=progress()).spectrum
     mos_figure_1.save(spectra, out)
     click.echo(f"{out}\n{out.with_suffix('.csv')}")

@@ -73,7 +73,7 @@ def command(
     dry_run: bool,
     profiled: bool,
     device: str,
-    json_to: str | None,
+    json_to: Path | None,
 ) -> None:
     """Fit output layers to random distributions and measure what they match and miss (LMS paper, §5.1).
 

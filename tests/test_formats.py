@@ -14,7 +14,7 @@ import pytest
 from softmax_bottleneck import dump, kld, rank
 from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.doctor import check
-from softmax_bottleneck.logprobs import open_source
+from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.training.config import OptimizerConfig
 from softmax_bottleneck.training.optimizer import build
 from softmax_bottleneck.training.state import load_state

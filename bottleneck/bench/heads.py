@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
@@ -15,7 +14,6 @@ from ..machine import machine
 from ..progress import SILENT, Progress
 from .goals import judged
 from .in_turn import RUNS, in_turn
-from .process import serve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,10 +95,8 @@ def bench_heads(
     }
     rows: dict[str, dict[str, Any]] = {}
     for group in _comparable(cases):
-        arguments = {name: (json.dumps(asdict(case)),) for name, case in group.items()}
-        measured = in_turn(
-            "softmax_bottleneck.bench.heads", arguments, runs=1 if shrink > 1 else RUNS, progress=progress
-        )
+        works = {name: partial(_work, case) for name, case in group.items()}
+        measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
         rates = {name: case.floor / measured[name].seconds / 1e9 for name, case in group.items()}
         products = next(rates[name] for name, case in group.items() if case.head == "products")
         rows |= {
@@ -198,7 +194,7 @@ def _step(case: Case) -> Callable[[], Tensor]:
 
     from .. import heads
 
-    settings = {"components": case.components} if "components" in heads.settings(case.head) else {}
+    settings = {"components": case.components} if "components" in heads.parameters(case.head) else {}
     with torch.device(case.device):
         head = heads.build(case.head, hidden_size=case.size, vocab_size=case.vocab, **settings)
         hidden = torch.randn(case.contexts, case.size, requires_grad=True)
@@ -271,8 +267,3 @@ def _plain_logits(scores: Scores) -> Tensor:
         units = torch.sigmoid(logits.unsqueeze(-1) * F.softplus(function.u) + function.b)
         return units @ F.softplus(function.v)
     return logits if function is None else function(logits, *others)
-
-
-if __name__ == "__main__":
-    case = Case(**json.loads(sys.argv[1]))
-    serve(_work(case), device=case.device)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ import torch
 
 from .._version import __version__
 from ..full_precision import full_precision
-from ..logprobs import HuggingFaceOptions, open_source, rank
-from ..logprobs.sources import HuggingFaceSource
-from ..logprobs.sources.hf_model import quiet
 from ..machine import machine
+from ..measure import rank
+from ..models.huggingface import HuggingFaceOnText, HuggingFaceOptions
+from ..models.huggingface.loading import quiet
 from ..progress import SILENT, Progress
+from ..sources import ModelSource, open_source
 from .in_turn import in_turn
-from .process import serve
 
 SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
@@ -49,8 +49,8 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     """
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
-        arguments = {name: (name, folder, str(contexts)) for name in (FORWARD, ONCE, AFTER)}
-        cases = in_turn("softmax_bottleneck.bench.hugging_face", arguments, runs=1, warm_up=False, progress=progress)
+        works = {name: partial(_case, name, Path(folder), contexts) for name in (FORWARD, ONCE, AFTER)}
+        cases = in_turn(works, runs=1, warm_up=False, progress=progress)
     forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
     return {
         "machine": machine(),
@@ -88,29 +88,26 @@ def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
         length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]
         options = replace(options, stride=length)
     opened = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
-    assert isinstance(opened, HuggingFaceSource)
-    _ = opened.layer
-    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(opened))
+    assert isinstance(opened, ModelSource)
+    assert isinstance(opened.model, HuggingFaceOnText)
+    model = opened.model
+    _ = model.head
+    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(model))
 
 
-def _forward(source: HuggingFaceSource) -> dict[str, float]:
-    started, tokens = time.perf_counter(), 0
+def _forward(model: HuggingFaceOnText) -> dict[str, float]:
+    started, tokens, body = time.perf_counter(), 0, model.model.body
     with full_precision():
-        for ids in source.windows():
-            source.body(ids.unsqueeze(0), use_cache=False)
+        for ids in model.windows():
+            body(ids.unsqueeze(0), use_cache=False)
             tokens += len(ids)
     return {"seconds": time.perf_counter() - started, "tokens": tokens}
 
 
-def _rank(source: HuggingFaceSource) -> dict[str, Any]:
+def _rank(source: ModelSource) -> dict[str, Any]:
     for _ in source.hidden(source.ranges()):
         pass
     started = time.perf_counter()
     found = rank(source)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "rank": found.rank.value, "rank_centered": found.rank_centered.value}
-
-
-if __name__ == "__main__":
-    case, where, rows = sys.argv[1:]
-    serve(_case(case, Path(where), int(rows)))

@@ -1,18 +1,29 @@
-"""Cases that are compared with each other, run in turn: a machine that is slow for a while is so for all of them."""
+"""Cases that are compared with each other, each in a process of its own, run in turn.
+
+A machine that is slow for a while is then slow for all cases, and the memory of each case is its own.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import statistics
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from ..errors import BottleneckError
 from ..progress import SILENT, Progress
-from .process import Run, worker
 
 RUNS, SECONDS = 9, 24.0
 """Timed runs of each case at most, and the time that the slowest may take before the last round."""
+
+Work = Callable[[], Any]
+"""A case's work; what it returns can be pickled, and on a GPU all of it is done when it returns."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,7 @@ class Measured:
     memory_bytes: int
     """Largest resident size while they ran, above that of the process with its input; of the GPU where it used one."""
     results: list[Any]
-    """What each returned, as JSON."""
+    """What each returned."""
 
     @property
     def seconds(self) -> float:
@@ -42,44 +53,115 @@ class Measured:
 
 
 def in_turn(
-    module: str,
-    cases: Mapping[str, Sequence[str]],
+    cases: Mapping[str, Callable[[], Work]],
     *,
+    device: str = "cpu",
     runs: int = RUNS,
     seconds: float = SECONDS,
     warm_up: bool = True,
     progress: Progress = SILENT,
 ) -> dict[str, Measured]:
-    """Run each case in a process of its own, all processes at hand, one run of each after one of every other.
+    """Run each case in a process of its own, one run of each after one of every other; Linux only.
 
     Args:
-        module: calls `process.serve`.
-        cases: its arguments, by name.
+        cases: by name, what makes a case's input and returns its work, called in the process.
+        device: whose memory is measured: the process's for ``"cpu"``, else what torch took of the GPU.
         runs: timed runs of each case at most.
         seconds: the time of the slowest case's runs after which no round is begun.
         warm_up: whether a first run of each is not timed.
         progress: where to report.
 
-    Returns:
-        by name, in the cases' order.
-
     Raises:
         BottleneckError: when a case fails.
     """
-    done: dict[str, list[Run]] = {name: [] for name in cases}
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    results: dict[str, list[Any]] = {name: [] for name in cases}
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(worker(module, *arguments)) for name, arguments in cases.items()}
+        workers = {name: stack.enter_context(closing(_Worker(name, make, device))) for name, make in cases.items()}
         if warm_up:
-            for one in workers.values():
-                one.run()
+            for worker in workers.values():
+                worker.ask("run")
         for number in range(1, runs + 1):
-            for name, one in workers.items():
-                done[name].append(one.run())
-                progress.line(f"{name}, run {number}: {done[name][-1].seconds:.3f} s")
-            if max(sum(run.seconds for run in of) for of in done.values()) >= seconds:
+            for name, worker in workers.items():
+                time_taken, result = worker.ask("run")
+                times[name].append(time_taken)
+                results[name].append(result)
+                progress.line(f"{name}, run {number}: {time_taken:.3f} s")
+            if max(map(sum, times.values())) >= seconds:
                 break
-        memory = {name: one.memory() for name, one in workers.items()}
-    return {
-        name: Measured([run.seconds for run in of], memory[name], [run.result for run in of])
-        for name, of in done.items()
-    }
+        memory = {name: worker.ask("memory") for name, worker in workers.items()}
+    return {name: Measured(times[name], memory[name], results[name]) for name in cases}
+
+
+class _Worker:
+    """A process that makes a case's input and does its work each time it is asked to."""
+
+    def __init__(self, name: str, make: Callable[[], Work], device: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._name, (self._pipe, theirs) = name, context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, make, device))
+        self._process.start()
+        theirs.close()
+        self._answer()
+
+    def ask(self, question: str) -> Any:
+        """Have it ``"run"``, for its seconds and result, or tell its ``"memory"`` in bytes."""
+        with suppress(BrokenPipeError):
+            self._pipe.send(question)
+        return self._answer()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def _answer(self) -> Any:
+        answer = None
+        with suppress(EOFError, ConnectionResetError):
+            answer = self._pipe.recv()
+            if not isinstance(answer, str):
+                return answer
+        self._process.join()
+        reason = answer or f"its process ended with exit code {self._process.exitcode}"
+        raise BottleneckError(f"the benchmark {self._name!r} failed: {reason}")
+
+
+def _serve(pipe: Connection, make: Callable[[], Work], device: str) -> None:
+    """Answer until the other end of the pipe is closed; a text says why the case fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)  # standard output holds the report alone
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    try:
+        work = make()
+        memory = _resident_memory() if device == "cpu" else _device_memory(device)
+        pipe.send(None)
+        while True:
+            if pipe.recv() == "memory":
+                pipe.send(memory())
+                continue
+            started = time.perf_counter()
+            result = work()
+            pipe.send((time.perf_counter() - started, result))
+    except EOFError:
+        return
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def _resident_memory() -> Callable[[], int]:
+    """Return what tells the largest resident size from now on above the present one."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew from here
+    before = _status("VmRSS")
+    return lambda: max(0, _status("VmHWM") - before)
+
+
+def _device_memory(device: str) -> Callable[[], int]:
+    import torch
+
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return lambda: torch.cuda.max_memory_allocated(device) - before
+
+
+def _status(field: str) -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(status.partition(f"{field}:")[2].split()[0])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -15,14 +15,13 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from .._version import __version__
-from ..logprobs import Block, Source, dump, rank
-from ..logprobs.base import UNKNOWN
 from ..machine import machine
+from ..measure import dump, rank
 from ..progress import SILENT, Progress
+from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
 from .goals import Goal, judged
 from .in_turn import Measured, in_turn
-from .process import serve
 
 RUNS = 3
 """Of each case; the median counts."""
@@ -65,29 +64,24 @@ def bench_spectrum(
         ``ratios``, and ``asked``: the project's goals, each with its bound, what was measured, and whether it is met.
     """
     T, M = shape
-    module = "softmax_bottleneck.bench.spectrum"
-
-    def arguments(case: str, rows: int, columns: int, path: str = "") -> tuple[str, ...]:
-        return case, str(rows), str(columns), device, path
-
     wanted = {
-        "numpy float64 svd": arguments("numpy", T, M),
-        "torch float32 svdvals": arguments("torch", T, M),
-        "gram float32": arguments("gram", T, M),
-        "gram float32, half the contexts": arguments("gram", T // 2, M),
-        "syrk rate": arguments("syrk", T, M),
-        "gemm rate": arguments("gemm", T, M),
-        "tsqr float64": arguments("tsqr", T, M),
+        "numpy float64 svd": partial(_case, "numpy", T, M),
+        "torch float32 svdvals": partial(_case, "torch", T, M),
+        "gram float32": partial(_case, "gram", T, M, device),
+        "gram float32, half the contexts": partial(_case, "gram", T // 2, M, device),
+        "syrk rate": partial(_case, "syrk", T, M),
+        "gemm rate": partial(_case, "gemm", T, M),
+        "tsqr float64": partial(_case, "tsqr", T, M, device),
     }
-    cases = in_turn(module, wanted, runs=RUNS, seconds=math.inf, warm_up=False, progress=progress)
-    factored = {FACTORED: arguments("factored", *PTB)}
-    cases |= in_turn(module, factored, runs=RUNS, warm_up=False, progress=progress)
+    cases = in_turn(wanted, runs=RUNS, seconds=math.inf, warm_up=False, progress=progress)
+    factored = {FACTORED: partial(_case, "factored", *PTB, device)}
+    cases |= in_turn(factored, runs=RUNS, warm_up=False, progress=progress)
     if store:
         with tempfile.TemporaryDirectory() as folder:
-            path = f"{folder}/random.zarr"
-            dump(_Random(PTB), Path(path))
-            stored = {STORE: arguments("store", *PTB, path)}
-            cases |= in_turn(module, stored, runs=1, warm_up=False, progress=progress)
+            path = Path(folder) / "random.zarr"
+            dump(_Random(PTB), path)
+            stored = {STORE: partial(_from_store, path, device)}
+            cases |= in_turn(stored, runs=1, warm_up=False, progress=progress)
     seconds = {name: case.seconds for name, case in cases.items()}
     gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
     stream = _stream(gram)
@@ -147,10 +141,16 @@ class _Random(Source):
             yield Block(rows.start, np.random.default_rng(rows.start).standard_normal(shape, dtype=np.float32))
 
 
-def _case(name: str, T: int, M: int, device: str, store: str) -> Callable[[], Any]:
+def _from_store(path: Path, device: str) -> Callable[[], Any]:
+    def work() -> dict[str, Any]:
+        report = rank(path, kind="matrix", method="gram", device=device).to_dict()
+        return {key: report[key] for key in ("contexts", "vocab", "method", "rank", "certificate")}
+
+    return work
+
+
+def _case(name: str, T: int, M: int, device: str = "cpu") -> Callable[[], Any]:
     """Make a case's input, and return its work."""
-    if name == "store":
-        return lambda: _told(rank(Path(store), kind="matrix", method="gram", device=device).to_dict())
     random = np.random.default_rng(0)
     if name == "factored":
         right = random.standard_normal((M, PTB_RANK))
@@ -172,11 +172,6 @@ def _case(name: str, T: int, M: int, device: str, store: str) -> Callable[[], An
     return lambda: _streamed(REGISTRY[name].build(M, Options(arithmetic=on(device))), matrix)
 
 
-def _told(found: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a rank report is the same wherever its store lay."""
-    return {key: found[key] for key in ("contexts", "vocab", "method", "rank", "certificate")}
-
-
 def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
     """Measure block by block; tell the time of the stream from that of the decomposition."""
     started = time.perf_counter()
@@ -194,8 +189,3 @@ def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
         "sigma_1": float(spectrum.values[0]),
         "certificate": spectrum.frobenius_relative_error,
     }
-
-
-if __name__ == "__main__":
-    case, rows, columns, where, path = sys.argv[1:]
-    serve(_case(case, int(rows), int(columns), where, path))

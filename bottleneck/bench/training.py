@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
@@ -15,7 +13,6 @@ from ..machine import machine
 from ..progress import SILENT, Progress
 from .goals import judged
 from .in_turn import RUNS, in_turn
-from .process import serve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,10 +72,8 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
         BottleneckError: when a case fails.
     """
     cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
-    arguments = {name: (json.dumps(asdict(case)),) for name, case in cases.items()}
-    measured = in_turn(
-        "softmax_bottleneck.bench.training", arguments, runs=1 if shrink > 1 else RUNS, progress=progress
-    )
+    works = {name: partial(_work, case) for name, case in cases.items()}
+    measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
     rows: dict[str, dict[str, Any]] = {}
     for name, case in cases.items():
         seconds, steps = measured[name].seconds, math.ceil(TOKENS / (LENGTH * case.columns))
@@ -188,8 +183,3 @@ def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
         raw, _ = functional_call(layer, {"weight_hh_l0": weights}, (hidden,))
         hidden = F.dropout(raw, probability, model.training)
     return plain_nll(model.head, hidden.flatten(0, 1), targets.flatten())
-
-
-if __name__ == "__main__":
-    case = Case(**json.loads(sys.argv[1]))
-    serve(_work(case), device=case.device)

@@ -1,9 +1,10 @@
 """Text as token ids: the built-in corpus, the downloadable ones, and any folder of three text files."""
 
 from .corpus import SPLITS, Corpus
-from .pinned import PINNED, PinnedCorpus, PinnedFile
+from .pinned import PINNED, PinnedCorpus
 from .prepared import PREPARED
 from .registry import CorpusInfo, catalogue, get, load, path
+from .sources import PinnedFile
 from .vocabulary import EOS, UNK, Vocabulary
 
 __all__ = [

@@ -13,8 +13,8 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import IO, Final, NamedTuple, cast
 
 from ..errors import CorpusError
 
@@ -50,9 +50,20 @@ _DAMAGE: Final = (  # what Python's readers raise for broken archives, each its 
 _JUNK: Final = re.compile(r"(.*/)?(__MACOSX/.*|\.DS_Store|(README|LICENSE)(\.txt|\.md)?)", re.IGNORECASE | re.DOTALL)
 
 
+class _Member(NamedTuple):
+    """One member of an archive, of either kind."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes] | None]
+    is_folder: bool
+    is_plain: bool
+    """Whether it is a folder or a plain file: no link, device or sparse file."""
+
+
 def is_archive(data: bytes) -> bool:
     """Return whether ``data`` starts as a zip, a tar or a packed file does."""
-    return data.startswith((*_ZIP, *_PACKINGS)) or _is_tar(data)
+    return data.startswith((*_ZIP, *_PACKINGS)) or data[_USTAR_AT:].startswith(b"ustar")
 
 
 def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterator[tuple[str, bytes]]:
@@ -63,26 +74,48 @@ def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterat
     ``where`` and the member, for those, for a name that is absolute or has a ``..``, for links and devices,
     and for an archive that is encrypted or damaged.
     """
-    with _explain_damage(where):
-        if data.startswith(_ZIP):
-            yield from _read_zip(data, where, largest)
-        else:
-            yield from _read_tar(_unpacked(data, where, total), where, largest)
+    try:
+        for member in _zip_members(data) if data.startswith(_ZIP) else _tar_members(_unpacked(data, where, total)):
+            is_junk = member.is_folder or _JUNK.fullmatch(member.name) is not None
+            if fault := _fault(member, is_junk=is_junk, largest=largest):
+                raise CorpusError(f"{where}: the member {member.name!r} {fault}")
+            if not is_junk:
+                with cast(IO[bytes], member.open()) as file:
+                    yield member.name, file.read(largest + 1)
+    except _DAMAGE as error:
+        raise CorpusError(f"{where} is damaged or no archive of text files ({error}): download it again") from error
+    except RuntimeError as error:  # encrypted, or of a method that zipfile does not know
+        raise CorpusError(f"{where} is packed in a way Python cannot read ({error}): unpack it yourself") from error
 
 
-def _read_zip(data: bytes, where: str, largest: int) -> Iterator[tuple[str, bytes]]:
+def _fault(member: _Member, *, is_junk: bool, largest: int) -> str | None:
+    """Return why a member is refused; of junk, which is not read, only its name and kind count."""
+    # Both slashes and a drive letter, so that an archive made for Windows is judged the same everywhere.
+    if re.match(r"[/\\]|[A-Za-z]:", member.name):
+        return "has an absolute path; do not trust this archive"
+    if ".." in re.split(r"[/\\]", member.name):
+        return "points outside with '..'; do not trust this archive"
+    if not member.is_plain:
+        return "is a link or a device, or sparse; only plain files are taken"
+    if member.size > largest and not is_junk:
+        return (
+            f"has {member.size:,} bytes, and no file of this corpus has more than {largest:,}; it was not read, give "
+            "the right archive"
+        )
+    return None
+
+
+def _zip_members(data: bytes) -> Iterator[_Member]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)  # 0 when the archive was not made on a Unix system
-            regular = kind in (0, stat.S_IFREG, stat.S_IFDIR)
-            _check(where, info.filename, regular=regular)
-            if info.filename.endswith("/") or _JUNK.fullmatch(info.filename):
-                continue
-            if info.flag_bits & 0x1:
-                raise CorpusError(f"{where}: the member {info.filename!r} is encrypted; unpack it and give the files")
-            _check_size(where, info.filename, info.file_size, largest)
-            with archive.open(info) as file:
-                yield info.filename, file.read(largest + 1)
+            yield _Member(
+                info.filename,
+                info.file_size,
+                partial(archive.open, info),
+                is_folder=info.filename.endswith("/"),
+                is_plain=kind in (0, stat.S_IFREG, stat.S_IFDIR),
+            )
 
 
 class _Header(tarfile.TarInfo):
@@ -99,18 +132,13 @@ class _Header(tarfile.TarInfo):
         return header
 
 
-def _read_tar(data: bytes, where: str, largest: int) -> Iterator[tuple[str, bytes]]:
+def _tar_members(data: bytes) -> Iterator[_Member]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
         for info in archive:
             if info.size < 0:  # as an extended header has it
                 raise tarfile.ReadError(f"the member {info.name!r} has a negative size")
-            _check(where, info.name, regular=(info.isreg() and not info.issparse()) or info.isdir())
-            if info.isdir() or _JUNK.fullmatch(info.name):
-                continue
-            _check_size(where, info.name, info.size, largest)
-            file = archive.extractfile(info)
-            assert file is not None  # a regular member has bytes
-            yield info.name, file.read(largest + 1)
+            is_plain = (info.isreg() and not info.issparse()) or info.isdir()
+            yield _Member(info.name, info.size, partial(archive.extractfile, info), info.isdir(), is_plain)
 
 
 def _unpacked(data: bytes, where: str, total: int) -> bytes:
@@ -122,35 +150,3 @@ def _unpacked(data: bytes, where: str, total: int) -> bytes:
     if len(data) > total:
         raise CorpusError(f"{where} unpacks to more than {total:,} bytes: it is something else than this corpus")
     return data
-
-
-def _is_tar(data: bytes) -> bool:
-    return data[_USTAR_AT:].startswith(b"ustar")
-
-
-def _check(where: str, name: str, *, regular: bool) -> None:
-    # Both slashes and a drive letter, so that an archive made for Windows is judged the same everywhere.
-    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        raise CorpusError(f"{where}: the member {name!r} has an absolute path; do not trust this archive")
-    if ".." in re.split(r"[/\\]", name):
-        raise CorpusError(f"{where}: the member {name!r} points outside with '..'; do not trust this archive")
-    if not regular:
-        raise CorpusError(f"{where}: the member {name!r} is a link or a device, or sparse; only plain files are taken")
-
-
-def _check_size(where: str, name: str, size: int, largest: int) -> None:
-    if size > largest:
-        raise CorpusError(
-            f"{where}: the member {name!r} has {size:,} bytes, and no file of this corpus has more than "
-            f"{largest:,}; it was not read, give the right archive"
-        )
-
-
-@contextmanager
-def _explain_damage(where: str) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        raise CorpusError(f"{where} is damaged or no archive of text files ({error}): download it again") from error
-    except NotImplementedError as error:
-        raise CorpusError(f"{where} is packed in a way Python cannot read ({error}): unpack it yourself") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,25 @@ def corpus_of(name: str, texts: Mapping[str, Text], *, vocabulary: Vocabulary | 
     # Hashes of hashes: text moved from the end of one split to the start of the next is a change too.
     digests = "".join(f"{sha256_bytes(texts[split].data)}  {split}\n" for split in SPLITS)
     return Corpus(name=name, vocabulary=vocabulary, splits=splits, sha256=sha256_bytes(digests.encode()))
+
+
+def load_folder(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
+    """Return the corpus in ``folder``: ``train.txt``, ``valid.txt`` and ``test.txt``, UTF-8, tokens between spaces.
+
+    Its name is the folder's absolute path, so that a run finds its corpus again from anywhere. `CorpusError` when a
+    file is missing, unreadable, empty, not UTF-8, or does not fit ``vocabulary``.
+    """
+    texts = {}
+    for split in SPLITS:
+        file = folder / f"{split}.txt"
+        try:
+            texts[split] = Text(where=str(file), data=file.read_bytes())
+        except FileNotFoundError:
+            holds = ", ".join(f"{split}.txt" for split in SPLITS)
+            raise CorpusError(f"{file} is missing: a corpus folder holds {holds}") from None
+        except OSError as error:
+            raise CorpusError(f"cannot read {file}: {error.strerror}; make it a readable text file") from error
+    return corpus_of(str(folder.resolve()), texts, vocabulary=vocabulary)
 
 
 def _encoded(lines: list[list[str]], vocabulary: Vocabulary, *, where: str) -> Iterator[npt.NDArray[np.int64]]:

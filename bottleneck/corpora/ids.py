@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ _TYPE = np.dtype("<i8")
 
 
 def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterable[Ids]], *, sha256: str) -> None:
-    """Write a corpus; what says that it is whole comes last.
+    """Write a corpus; the file that says that it is whole comes last.
 
     Args:
         folder: made when it is not there.
@@ -51,52 +52,50 @@ def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterabl
 def is_ids(folder: Path) -> bool:
     """Return whether a folder holds what `write_ids` wrote, whole or not."""
     try:
-        return bool(json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))["format"] == FORMAT)
+        return bool(json.loads((folder / _DESCRIPTION).read_bytes())["format"] == FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def is_whole(folder: Path, *, ids: bool = False) -> bool:
     """Return whether `write_ids` came to its end there and the files have their sizes; with ``ids``, their bytes."""
-    return not list(_damaged(folder, ids=ids))
+    try:
+        _checked(folder, *(f"{split}.ids" for split in SPLITS if ids))
+    except CorpusError:
+        return False
+    return True
 
 
-def read_ids(name: str, folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
+def read_ids(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
     """Return a corpus whose ids stay in their files (`numpy.memmap`, private: what is changed is not written).
 
     Args:
-        name: of the corpus.
-        folder: as `write_ids` left it.
+        folder: as `write_ids` left it; the corpus has its name.
         vocabulary: a run's; it must be the corpus's own.
 
     Raises:
         CorpusError: a file is absent or has another size, or the vocabulary is another one.
     """
-    for what in _damaged(folder):
-        raise CorpusError(_not_whole(name, what))
-    own = Vocabulary(tuple(json.loads((folder / _VOCABULARY).read_text(encoding="utf-8"))))
+    description = _checked(folder)
+    own = Vocabulary(tuple(json.loads((folder / _VOCABULARY).read_bytes())))
     if vocabulary is not None and vocabulary.tokens != own.tokens:
-        raise CorpusError(f"{name} has a vocabulary of its own: measure a run on it that was trained on it")
-    description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
-    splits = _Splits(name, folder, description.get("files", {}))
-    return Corpus(name=name, vocabulary=own, splits=splits, sha256=description["sha256"])
+        raise CorpusError(f"{folder.name} has a vocabulary of its own: measure a run on it that was trained on it")
+    return Corpus(name=folder.name, vocabulary=own, splits=_Splits(folder), sha256=description["sha256"])
 
 
 class _Splits(Mapping[str, Ids]):
     """The ids of each split, checked when they are first asked for: the files may be gigabytes."""
 
-    def __init__(self, name: str, folder: Path, hashes: Mapping[str, str]) -> None:
-        self._name, self._folder, self._hashes = name, folder, hashes
-        self._read: dict[str, Ids] = {}
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._read = folder, dict[str, Ids]()
 
     def __getitem__(self, split: str) -> Ids:
         if split not in SPLITS:
             raise KeyError(split)
         if split not in self._read:
-            file = self._folder / f"{split}.ids"
-            for what in _changed(file, self._hashes):
-                raise CorpusError(_not_whole(self._name, what))
-            self._read[split] = np.memmap(file, dtype=_TYPE, mode="c")
+            file = f"{split}.ids"
+            _checked(self._folder, file)
+            self._read[split] = np.memmap(self._folder / file, dtype=_TYPE, mode="c")
         return self._read[split]
 
     def __iter__(self) -> Iterator[str]:
@@ -106,34 +105,24 @@ class _Splits(Mapping[str, Ids]):
         return len(SPLITS)
 
 
-def _not_whole(name: str, what: str) -> str:
-    return f"{name} is not whole on this machine ({what}): run `bottleneck data get {name}` again"
+def _checked(folder: Path, *files: str) -> dict[str, Any]:
+    """Return the description of a corpus whose ids have their sizes, and ``files`` and the vocabulary their bytes.
 
-
-def _changed(file: Path, hashes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence when a file is not as it was written; older corpora have no hashes."""
-    if file.name in hashes and sha256_file(file) != hashes[file.name]:
-        yield f"{file} is not as it was written"
-
-
-def _damaged(folder: Path, *, ids: bool = False) -> Iterator[str]:
-    """Yield what is wrong with a corpus's files; of the ids, with ``ids`` alone, more than their sizes."""
+    Raises:
+        CorpusError: something is absent, or not as it was written.
+    """
     try:
-        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
-        tokens, hashes = dict(description["tokens"]), dict(description.get("files", {}))
-        if description["format"] != FORMAT or set(tokens) != set(SPLITS) or not (folder / _VOCABULARY).is_file():
-            yield f"{folder / _DESCRIPTION} was not written by this tool"
-            return
-        if description.pop(_CHECKSUM, None) not in (None, sha256_json(description)):
-            yield f"{folder / _DESCRIPTION} is not as it was written"
-            return
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        yield f"there is no readable {folder / _DESCRIPTION}"
-        return
-    yield from _changed(folder / _VOCABULARY, hashes)
-    for split, count in tokens.items():
-        file = folder / f"{split}.ids"
-        if not file.is_file() or file.stat().st_size != count * _TYPE.itemsize:
-            yield f"{file} is absent or has another size"
-        elif ids:
-            yield from _changed(file, hashes)
+        description: dict[str, Any] = json.loads((folder / _DESCRIPTION).read_bytes())
+        if description["format"] != FORMAT or description.pop(_CHECKSUM) != sha256_json(description):
+            raise ValueError(f"{_DESCRIPTION} is not as it was written")
+        for split in SPLITS:
+            if (folder / f"{split}.ids").stat().st_size != description["tokens"][split] * _TYPE.itemsize:
+                raise ValueError(f"{split}.ids has another size than it was written with")
+        for file in (_VOCABULARY, *files):
+            if sha256_file(folder / file) != description["files"][file]:
+                raise ValueError(f"{file} is not as it was written")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorpusError(
+            f"{folder.name} is not whole on this machine ({error}): run `bottleneck data get {folder.name}` again"
+        ) from error
+    return description

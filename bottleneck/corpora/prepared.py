@@ -2,56 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorpusError
-from ..files import cache_folder
 from . import one_billion, text8
 from .corpus import Corpus
 from .download import ByteCallback
+from .downloadable import Downloadable
 from .ids import is_whole, read_ids
 from .vocabulary import Vocabulary
 
 
-@dataclass(frozen=True)
-class PreparedCorpus:
+@dataclass(frozen=True, kw_only=True)
+class PreparedCorpus(Downloadable):
     """A corpus that is read from id files in the cache."""
 
-    name: str
-    description: str
-    licence: str
-    tokens: Mapping[str, int] | None
-    """For each split; ``None`` where it is not known before the files are made."""
-    vocabulary_size: int
     prepare: Callable[..., None]
     """Makes the files: takes the folder, and ``source``, ``url`` and ``progress``."""
 
-    def folder(self, cache: Path | None = None) -> Path:
-        """Return where its files are kept."""
-        return (cache or cache_folder()) / "corpora" / self.name
-
     def is_present(self, cache: Path | None = None) -> bool:
-        """Return whether its files are there, with their sizes."""
+        """Return whether its files are there with their sizes; their bytes are checked when a split is read."""
         return is_whole(self.folder(cache))
 
-    def read(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
         """Return it; `CorpusError` when it is not there or the vocabulary is another one."""
         if not self.folder(cache).is_dir():
-            raise CorpusError(f"{self.name} is not on this machine yet: run `bottleneck data get {self.name}`")
-        return read_ids(self.name, self.folder(cache), vocabulary=vocabulary)
+            raise CorpusError(self.absent)
+        return read_ids(self.folder(cache), vocabulary=vocabulary)
 
     def get(
         self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
-    ) -> Path:
-        """Make its files where they are not whole; return their folder."""
-        if not is_whole(self.folder(cache), ids=True):
-            if len(sources) + len(urls) > 1:
-                raise CorpusError(f"{self.name} comes from one place: give one --from PATH or one --url")
-            source, url = next(iter(sources), None), next(iter(urls), None)
-            self.prepare(self.folder(cache), source=source, url=url, progress=progress)
-        return self.folder(cache)
+    ) -> None:
+        """Make its files where they are not whole; `CorpusError` for more than one source or address."""
+        if is_whole(self.folder(cache), ids=True):
+            return
+        if len(sources) + len(urls) > 1:
+            raise CorpusError(f"{self.name} comes from one place: give one --from PATH or one --url")
+        source, url = next(iter(sources), None), next(iter(urls), None)
+        self.prepare(self.folder(cache), source=source, url=url, progress=progress)
 
 
 PREPARED: dict[str, PreparedCorpus] = {

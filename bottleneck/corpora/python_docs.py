@@ -55,17 +55,11 @@ def _texts(topics: Mapping[str, str]) -> dict[str, str]:
     counts = Counter(token for sentences in paragraphs for tokens in sentences for token in tokens)
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for number, sentences in enumerate(paragraphs):
-        lines[_split_of(number)] += [
-            " ".join(token if counts[token] > 1 else UNK for token in tokens) for tokens in sentences
-        ]
+        split = {8: "valid", 9: "test"}.get(number // _BLOCK % 10, "train")
+        lines[split] += [" ".join(token if counts[token] > 1 else UNK for token in tokens) for tokens in sentences]
     return {split: "\n".join(lines[split]) for split in SPLITS}
 
 
 def _read(paragraph: str) -> list[list[str]]:
     sentences = (_TOKEN.findall(sentence) for sentence in _SENTENCE_END.split(paragraph.lower()))
     return [tokens for tokens in sentences if tokens]
-
-
-def _split_of(paragraph: int) -> str:
-    """Return the split of a paragraph by its number in the whole text."""
-    return {8: "valid", 9: "test"}.get(paragraph // _BLOCK % 10, "train")

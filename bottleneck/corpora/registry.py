@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorpusError
-from . import cache as pinned_cache
 from . import python_docs
-from .cache import corpus_folder, is_present, read
-from .corpus import Corpus, corpus_of
+from .corpus import Corpus, load_folder
 from .download import ByteCallback
-from .folder import load_folder
+from .downloadable import Downloadable
 from .pinned import PINNED
 from .prepared import PREPARED
 from .vocabulary import Vocabulary
@@ -46,39 +44,25 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
     `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit
     ``vocabulary``.
     """
+    known = _downloadable()
     if name == python_docs.NAME:
         return python_docs.load_python_docs(vocabulary=vocabulary)
-    if isinstance(name, str) and name in PINNED:
-        return corpus_of(name, read(PINNED[name], cache=cache), vocabulary=vocabulary)
-    if isinstance(name, str) and name in PREPARED:
-        return PREPARED[name].read(vocabulary=vocabulary, cache=cache)
+    if isinstance(name, str) and name in known:
+        return known[name].load(vocabulary=vocabulary, cache=cache)
     folder = Path(name).expanduser()
     if folder.is_dir():
         return load_folder(folder, vocabulary=vocabulary)
-    known = ", ".join([python_docs.NAME, *PINNED, *PREPARED])
-    found = "is a file, not a corpus" if folder.exists() else "is no corpus"
     raise CorpusError(
-        f"{str(name)!r} {found}: choose one of {known}, or a folder that holds train.txt, valid.txt and test.txt"
+        f"{str(name)!r} is {'a file, not a' if folder.exists() else 'no'} corpus: choose one of "
+        f"{', '.join([python_docs.NAME, *known])}, or a folder that holds train.txt, valid.txt and test.txt"
     )
 
 
 def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
     """Return what `load` knows by name, the built-in corpus first."""
-    return (
-        [_python_docs_info()]
-        + [
-            CorpusInfo(
-                name=corpus.name,
-                description=corpus.description,
-                licence=corpus.licence,
-                tokens=corpus.tokens,
-                vocabulary_size=corpus.vocabulary_size,
-                available=is_present(corpus, cache=cache),
-                path=corpus_folder(corpus, cache=cache),
-            )
-            for corpus in PINNED.values()
-        ]
-        + [
+    return [
+        _python_docs_info(),
+        *(
             CorpusInfo(
                 name=corpus.name,
                 description=corpus.description,
@@ -88,9 +72,9 @@ def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
                 available=corpus.is_present(cache),
                 path=corpus.folder(cache),
             )
-            for corpus in PREPARED.values()
-        ]
-    )
+            for corpus in _downloadable().values()
+        ),
+    ]
 
 
 def get(
@@ -101,18 +85,40 @@ def get(
     cache: Path | None = None,
     progress: ByteCallback | None = None,
 ) -> Path:
-    """Bring a corpus into the cache and return its folder; see `cache.get` and `PreparedCorpus.get`."""
-    if name in PREPARED:
-        return PREPARED[name].get(sources=sources, urls=urls, cache=cache, progress=progress)
-    return pinned_cache.get(name, sources=sources, urls=urls, cache=cache, progress=progress)
+    """Bring a downloadable corpus into the cache and return its folder; an intact one is left alone.
+
+    ``sources`` are folders, zip or tar archives, or text files to take it from; ``urls`` are addresses of
+    archives or text files to download instead of the pinned ones. Files are recognized by their pinned
+    SHA-256, whatever their names. ``progress(file_name, bytes_done, bytes_total)`` is called while
+    downloading, with a total of 0 when the server does not say.
+
+    `CorpusError` when a source holds something else, when files are still missing in the end (what was found
+    is kept), or when there is no network; `OutputError` when the cache cannot be written.
+    """
+    corpus = _find(name)
+    corpus.get(sources=sources, urls=urls, cache=cache, progress=progress)
+    return corpus.folder(cache)
 
 
 def path(name: str, *, cache: Path | None = None) -> Path:
     """Return the folder of a corpus in the cache; `CorpusError` when there is none."""
-    if name in PREPARED:
-        PREPARED[name].read(cache=cache)
-        return PREPARED[name].folder(cache)
-    return pinned_cache.path(name, cache=cache)
+    return _find(name).path(cache)
+
+
+def _downloadable() -> dict[str, Downloadable]:
+    return {**PINNED, **PREPARED}
+
+
+def _find(name: str) -> Downloadable:
+    known = _downloadable()
+    if name == python_docs.NAME:
+        raise CorpusError(f"{name} is built into Python and has no folder: use it without getting it")
+    if name not in known:
+        raise CorpusError(
+            f"{name!r} is no corpus that can be downloaded: choose one of {', '.join(known)}; "
+            f"a folder of your own needs no getting"
+        )
+    return known[name]
 
 
 def _python_docs_info() -> CorpusInfo:

@@ -7,58 +7,37 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CorpusError
-from ..files import sha256_bytes
-from .archives import is_archive, read_members
-from .download import ByteCallback, download
+from .download import ByteCallback
 from .ids import write_ids
+from .sources import PinnedFile, Pins, find
 from .vocabulary import Vocabulary
 
 NAME = "text8"
-SHA256 = "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
-SIZE = 100_000_000
-URL = "http://mattmahoney.net/dc/text8.zip"
+FILE = PinnedFile(
+    NAME,
+    NAME,
+    size=100_000_000,
+    sha256="6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
+    url="http://mattmahoney.net/dc/text8.zip",
+)
 TOKENS = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 """The first 90M characters, the next 5M and the last 5M (Mikolov et al. 2012; MoS paper, appendix C.2)."""
 VOCABULARY = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz"))
 
 
 def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
-    """Turn the text into ids, a character a token.
-
-    Args:
-        folder: where they go.
-        source: the file ``text8`` or its zip archive; ``None`` downloads it.
-        url: of the archive, when not the usual one.
-        progress: called while downloading.
+    """Turn the text, from a file or archive or else from an address, into ids in ``folder``, a character a token.
 
     Raises:
         CorpusError: the source is not there or not the pinned text.
     """
-    data = _read(source) if source is not None else download(url or URL, limit=SIZE, progress=progress)
-    where = str(source or url or URL)
-    if is_archive(data):
-        members = list(read_members(data, where=where, largest=SIZE, total=SIZE))
-        if len(members) != 1:
-            raise CorpusError(f"{where} holds {len(members)} files, not the one of {NAME}: get {URL}")
-        data = members[0][1]
-    if sha256_bytes(data) != SHA256:
-        raise CorpusError(
-            f"{where} is not {NAME}: SHA-256 {sha256_bytes(data)[:12]}… with {len(data):,} bytes, expected "
-            f"{SHA256[:12]}… with {SIZE:,}; get an unchanged copy"
-        )
+    pins = Pins(NAME, (FILE,))
+    origin = source or url or FILE.url
+    found = find(pins, origin, progress=progress)
+    if FILE not in found:
+        raise CorpusError(f"there is no {NAME} in {origin}: give the file {NAME} or its zip archive")
     number = np.full(256, -1, np.int64)
     number[np.frombuffer("".join(VOCABULARY.tokens).encode(), np.uint8)] = np.arange(len(VOCABULARY))
-    characters = np.frombuffer(data, np.uint8)
-    ends = np.cumsum(list(TOKENS.values()))
-    pieces = dict(zip(TOKENS, np.split(characters, ends[:-1]), strict=True))
-    write_ids(folder, VOCABULARY, {split: [number[piece]] for split, piece in pieces.items()}, sha256=SHA256)
-
-
-def _read(source: Path) -> bytes:
-    file = source / NAME if source.is_dir() else source
-    try:
-        if file.stat().st_size > SIZE:
-            raise CorpusError(f"{file} has more than the {SIZE:,} bytes of {NAME}: it is something else")
-        return file.read_bytes()
-    except OSError as error:
-        raise CorpusError(f"cannot read {file}: {error.strerror}; give the file {NAME} or its zip archive") from error
+    pieces = np.split(np.frombuffer(found[FILE], np.uint8), np.cumsum(list(TOKENS.values()))[:-1])
+    splits = {split: [number[piece]] for split, piece in zip(TOKENS, pieces, strict=True)}
+    write_ids(folder, VOCABULARY, splits, sha256=FILE.sha256)

@@ -61,7 +61,8 @@ class Vocabulary:
         except KeyError as error:
             raise CorpusError(
                 f"{where}: the token {error.args[0]!r} is not among the {len(self)} of the vocabulary; "
-                f"use the corpus that the vocabulary was made from, or write {self._stand_in()} in its place"
+                f"use the corpus that the vocabulary was made from, or write "
+                f"{UNK if UNK in self.index else 'a known token'} in its place"
             ) from None
 
     def decode(self, ids: npt.NDArray[np.int64]) -> list[str]:
@@ -70,6 +71,3 @@ class Vocabulary:
         if outside.size:
             raise CorpusError(f"the id {outside[0]} is no token: the vocabulary's ids are 0 to {len(self) - 1}")
         return [self.tokens[place] for place in ids.tolist()]
-
-    def _stand_in(self) -> str:
-        return UNK if UNK in self.index else "a known token"

@@ -1,9 +1,8 @@
 """Ways of scoring a text beside a run's plain perplexity: learning on the way, and by any source's rows."""
 
 from .cache import Cache, cache_evaluate, tune_cache
-from .dynamic import Dynamic, dynamic_evaluate
+from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
 from .of_run import cached_scores, dynamic_scores
-from .published import published_dynamic, published_window
 from .source import evaluate_source
 from .statistics import GradientStatistics, gradient_statistics
 
@@ -18,6 +17,5 @@ __all__ = [
     "evaluate_source",
     "gradient_statistics",
     "published_dynamic",
-    "published_window",
     "tune_cache",
 ]

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import ConfigurationError, TrainingError
+from ..errors import ConfigurationError
 from ..full_precision import full_precision
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
-from ..training.evaluate import Evaluation, perplexity_of
+from ..training.evaluate import Evaluation, check_scorable
 
 BLOCK = 256
 """Contexts compared with the cache at once."""
@@ -24,6 +24,9 @@ BLOCK = 256
 THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 """What `tune_cache` tries: the range of Grave et al. 2017, §5, and wider."""
+
+WINDOWS = {"wikitext-2": 3785}
+"""Contexts in the cache by corpus, in AWD-LSTM's code, where it is not 500."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +80,7 @@ def cache_evaluate(
     total = 0.0
     for scores in _scores(model, ids, settings.window, (settings.theta,), progress):
         total -= _mixed(scores.model, scores.cache[0], settings.weight).double().sum().item()
-    loss = total / (len(ids) - 1)
-    return Evaluation(loss, perplexity_of(loss), len(ids) - 1)
+    return Evaluation.of(total, len(ids) - 1)
 
 
 def tune_cache(
@@ -119,8 +121,7 @@ def _mixed(model: Tensor, cache: Tensor, weight: float) -> Tensor:
 def _scores(
     model: LanguageModel, ids: NDArray[np.integer[Any]], window: int, thetas: Sequence[float], progress: Progress
 ) -> Iterator[_Scores]:
-    if len(ids) < 2:
-        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
+    check_scorable(ids)
     text = torch.from_numpy(ids).to(model.head.weight.device, torch.int64)
     training, state = model.training, None
     model.eval()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ..errors import ConfigurationError, TrainingError
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
-from ..training.evaluate import Evaluation, perplexity_of
-from .differentiable import differentiable
-from .statistics import GradientStatistics
+from ..training.evaluate import Evaluation, check_scorable
+from .statistics import GradientStatistics, differentiable
 
 MOST_NATS = 700
 """A token's mean loss beyond which there is no perplexity in float64."""
@@ -33,11 +32,6 @@ class Dynamic:
     """ε."""
     bptt: int = 5
     """Tokens between two updates."""
-    scaling: Literal["sum", "mean"] = "sum"
-    """The units of the rates. R is the root of the sum of the batches' squared gradients, and D = R / Σ mean(R) over
-    the weight matrices and vectors, as in the MoS authors' code; or R is the root of their mean, and D = R / mean(R),
-    as Krause et al. 2018 print it. With N batches and P matrices and vectors, η and ε of the one are √N times those of
-    the other, and λ is P times."""
 
     def __post_init__(self) -> None:
         """Refuse settings with which nothing could be learned or divided."""
@@ -46,8 +40,24 @@ class Dynamic:
                 "dynamic evaluation needs a learning rate and an epsilon above 0, a decay that is not negative and a "
                 f"bptt of at least 1, not {self.learning_rate}, {self.epsilon}, {self.decay} and {self.bptt}"
             )
-        if self.scaling not in ("sum", "mean"):
-            raise ConfigurationError(f"unknown scaling {self.scaling!r}; known scalings are sum and mean")
+
+
+AWD_LSTM = Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
+"""Of AWD-LSTM's Softmax on both corpora: Krause et al. 2018 (``--oldhyper`` in their code)."""
+MOS = {"ptb": Dynamic(), "wikitext-2": Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)}
+"""Of MoS, by corpus: MoS paper, table 9."""
+
+
+def published_dynamic(head: str, corpus: str) -> Dynamic:
+    """Return the settings that published numbers of a head on a corpus were made with, both by name.
+
+    They are MoS's own, and AWD-LSTM's for all other heads.
+
+    Example:
+        >>> published_dynamic("mos", "ptb").decay, published_dynamic("softmax", "ptb").decay
+        (0.075, 0.02)
+    """
+    return MOS.get(corpus, AWD_LSTM) if head == "mos" else AWD_LSTM
 
 
 def dynamic_evaluate(
@@ -62,9 +72,11 @@ def dynamic_evaluate(
 
     .. math:: θ ← θ + λ\, \min(D, 1/λ)\, (θ_0 - θ) - η\, \frac{g}{R + ε}
 
-    with g the gradient of the tokens just scored, R the root of the summed or mean squared gradients in the training
-    text, and D what R is relative to its mean (`Dynamic.scaling`). A token is scored before anything is learned from
-    it. Nothing is dropped, weight drop included.
+    with g the gradient of the tokens just scored, R the root of the sum over the training text's batches of the squared
+    gradients, and D = R / Σ mean(R), the sum running over the weight matrices and vectors, as in the MoS authors' code.
+    (Krause et al. 2018 print the root of the mean, and D = R / mean(R): with N batches and P matrices and vectors, η
+    and ε are √N times theirs here, and λ is P times.) A token is scored before anything is learned from it. Nothing is
+    dropped, weight drop included.
 
     Args:
         model: scored and put back as it was.
@@ -80,12 +92,11 @@ def dynamic_evaluate(
         Krause, Kahembwe, Murray and Renals 2018, "Dynamic Evaluation of Neural Sequence Models", eq. 5 to 8.
     """
     settings = settings or Dynamic()
-    if len(ids) < 2:
-        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
+    check_scorable(ids)
     text = torch.from_numpy(ids).to(model.head.weight.device, torch.int64).unsqueeze(1)
     total, state = 0.0, model.backbone.initial_state(1)
     with differentiable(model) as weights, progress.bar("dynamic evaluation", len(text) - 1, "tokens") as bar:
-        update = _Update(model, weights, statistics, settings)
+        update = _Update(weights, statistics, settings)
         try:
             for start in range(0, len(text) - 1, settings.bptt):
                 targets = text[start + 1 : start + 1 + settings.bptt]
@@ -103,30 +114,20 @@ def dynamic_evaluate(
                 bar.advance(len(targets))
         finally:
             update.undo()
-    loss = total / (len(text) - 1)
-    return Evaluation(loss, perplexity_of(loss), len(text) - 1)
+    return Evaluation.of(total, len(text) - 1)
 
 
 class _Update:
     """One step of the rule, for all weights at once."""
 
     def __init__(
-        self,
-        model: LanguageModel,
-        weights: list[torch.nn.Parameter],
-        statistics: GradientStatistics,
-        settings: Dynamic,
+        self, weights: dict[str, torch.nn.Parameter], statistics: GradientStatistics, settings: Dynamic
     ) -> None:
-        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        batches = statistics.batches if settings.scaling == "sum" else 1
-        roots = [
-            (statistics.mean_squares[name].to(weight.device) * batches).sqrt()
-            for name, weight in zip(names, weights, strict=True)
-        ]
-        means = torch.stack([root.mean() for root in roots])
-        usual = means.sum() if settings.scaling == "sum" else means.mean()
-        self._weights: list[torch.Tensor] = list(weights)
-        self._start = [weight.detach().clone() for weight in weights]
+        self._weights: list[torch.Tensor] = list(weights.values())
+        squares = [statistics.mean_squares[name].to(weight.device) for name, weight in weights.items()]
+        roots = [(square * statistics.batches).sqrt() for square in squares]
+        usual = torch.stack([root.mean() for root in roots]).sum()
+        self._start = [weight.detach().clone() for weight in self._weights]
         self._pulls = [(settings.decay * root / usual).clamp(max=1.0) for root in roots]
         self._rates = [settings.learning_rate / (root + settings.epsilon) for root in roots]
 

@@ -7,9 +7,8 @@ from ..corpora import Corpus
 from ..files import sha256_file
 from ..progress import SILENT, Progress
 from ..training.evaluate import Evaluation
-from .cache import Cache, cache_evaluate, tune_cache
-from .dynamic import Dynamic, dynamic_evaluate
-from .published import published_dynamic, published_window
+from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
+from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
 from .statistics import FILE, gradient_statistics
 
 
@@ -54,7 +53,7 @@ def cached_scores(
         run: its model on the device where it is to be scored.
         corpus: of both splits.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        window: contexts the cache holds; by default `published_window`'s for the corpus.
+        window: contexts the cache holds; by default that of AWD-LSTM's code for the corpus.
         progress: where to report.
 
     Returns:
@@ -63,6 +62,6 @@ def cached_scores(
     Raises:
         TrainingError: a split is too short.
     """
-    window = window or published_window(corpus.name)
+    window = window or WINDOWS.get(corpus.name, Cache.window)
     settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
     return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings

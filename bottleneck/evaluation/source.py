@@ -5,21 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import SourceError
-from ..logprobs import Source
 from ..progress import SILENT, Progress
-from ..training.evaluate import Evaluation, perplexity_of
+from ..sources import Source
+from ..training.evaluate import Evaluation
 
 
 def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluation:
-    """Score every target of a source by its row.
-
-    Args:
-        source: with targets.
-        progress: where to report.
-
-    Raises:
-        SourceError: it does not say which tokens came.
-    """
+    """Score every target of a source by its row; `SourceError` when it does not say which tokens came."""
     if source.targets is None:
         raise SourceError(f"{source.description['path']} does not say which token came after each context")
     total = 0.0
@@ -28,5 +20,4 @@ def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluatio
             targets = source.targets[start : start + len(log_probs)]
             total -= log_probs[np.arange(len(targets)), targets].sum(dtype=np.float64)
             bar.advance(len(targets))
-    loss = float(total / source.shape[0])
-    return Evaluation(loss, perplexity_of(loss), source.shape[0])
+    return Evaluation.of(float(total), source.shape[0])

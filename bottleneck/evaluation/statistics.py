@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import tensor_file
 from ..files import write_bytes
+from ..full_precision import full_precision
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
-from ..training.batches import columns, lengths, stretches
-from ..training.objective import accumulate
-from .differentiable import differentiable
+from ..training.batches import columns, stretches
 
 FILE = "gradient_statistics.safetensors"
 
@@ -33,19 +33,30 @@ class GradientStatistics:
     """Number of batches."""
 
 
-class _Scored(torch.nn.Module):
-    """The negative log-likelihood alone, in the form that gradients are accumulated from."""
+@contextmanager
+def differentiable(model: LanguageModel) -> Iterator[dict[str, nn.Parameter]]:
+    """Yield the parameters that are learned, by name, while the model is in eval mode and ready for backward passes.
 
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, inputs: Tensor, targets: Tensor, state: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        hidden, after = self.model.hidden(inputs, state)
-        nll = self.model.head.nll(hidden, targets)
-        return nll, nll.detach(), tuple(tensor.detach() for tensor in after)
+    Products are made in full precision, as in all that is measured. cuDNN has no backward pass for recurrent layers in
+    eval mode, so these are in training mode with their own dropout at zero. Afterwards the modes are as they were, and
+    there are no gradients.
+    """
+    training = model.training
+    recurrent = {module: module.dropout for module in model.modules() if isinstance(module, nn.RNNBase)}
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    model.eval()
+    try:
+        for module in recurrent:
+            module.train()
+            module.dropout = 0.0
+        with full_precision(gradients=True):
+            yield parameters
+    finally:
+        for module, dropout in recurrent.items():
+            module.dropout = dropout
+        for parameter in parameters.values():
+            parameter.grad = None
+        model.train(training)
 
 
 def gradient_statistics(
@@ -78,27 +89,24 @@ def gradient_statistics(
     description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
     if file is not None and (kept := _read(file, description)) is not None:
         return kept
-    data = columns(ids, batch_size)
-    pieces = lengths(len(data), bptt)
-    scored, device = _Scored(model), model.head.weight.device
-    with differentiable(model) as parameters, progress.bar("gradient statistics", len(pieces), "batches") as bar:
-        sums = [torch.zeros_like(parameter) for parameter in parameters]
+    data, device = columns(ids, batch_size), model.head.weight.device
+    batches = -(-(len(data) - 1) // bptt)
+    with differentiable(model) as parameters, progress.bar("gradient statistics", batches, "batches") as bar:
+        means = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         state = model.backbone.initial_state(batch_size)
-        for _, inputs, targets in stretches(data, pieces):
-            for parameter in parameters:
-                parameter.grad = None
-            _, state = accumulate(scored, inputs.to(device), targets.to(device), state, columns=None)
-            for total, parameter in zip(sums, parameters, strict=True):
+        for _, inputs, targets in stretches(data, bptt):
+            hidden, after = model.hidden(inputs.to(device), state)
+            state = tuple(tensor.detach() for tensor in after)
+            model.zero_grad()
+            model.head.nll(hidden, targets.to(device)).backward()
+            for name, parameter in parameters.items():
                 if parameter.grad is not None:
-                    total.addcmul_(parameter.grad, parameter.grad)
+                    means[name].addcmul_(parameter.grad, parameter.grad, value=1 / batches)
             bar.advance(1)
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    means = {name: total / len(pieces) for name, total in zip(names, sums, strict=True)}
-    found = GradientStatistics(means, len(pieces))
     if file is not None:
-        about = {**description, "batches": len(pieces)}
+        about = {**description, "batches": batches}
         write_bytes(file, tensor_file.pack(means, key="statistics", about=about))
-    return found
+    return GradientStatistics(means, batches)
 
 
 def _read(file: Path, description: Mapping[str, Any]) -> GradientStatistics | None:

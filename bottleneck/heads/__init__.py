@@ -1,7 +1,8 @@
 """Output layers, one file each, all exact in log space.
 
 To add one: write a final subclass of `Head` (or of `LogLinear`, `Pointwise` or `Mixture`) in a file of its own and
-enter it in ``REGISTRY``; the contract test then runs over it. Another package adds its own through an entry point.
+enter it in ``REGISTRY``; the contract test then runs over it. Another package adds its own through an entry point. See
+docs/extending.md.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from .. import plugins
 from ..errors import ConfigurationError
-from . import plugins
 from .base import Head, ParameterSettings, RankBound
 from .doc import DOC
 from .gss import GeneralizedSigsoftmax
@@ -50,9 +51,14 @@ def find(name: str) -> type[Head]:
     """
     if name in REGISTRY:
         return REGISTRY[name]
-    found = plugins.find(name)
+    found: type[Head] | None = plugins.find_class("heads", name, Head, "softmax_bottleneck.heads.Head")
     if found is None:
-        raise ConfigurationError(f"unknown head {name!r}; known heads are {', '.join([*REGISTRY, *plugins.names()])}")
+        known = ", ".join([*REGISTRY, *plugins.names("heads")])
+        raise ConfigurationError(f"unknown head {name!r}; known heads are {known}")
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(found).parameters.values()):
+        raise ConfigurationError(
+            f"the head {name!r} ({found.__name__}) takes any settings; let its constructor name each of them"
+        )
     return found
 
 
@@ -84,11 +90,6 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
     return {key: parameter for key, parameter in known.items() if key not in given}
 
 
-def settings(name: str) -> tuple[str, ...]:
-    """Return the names of a head's own settings; see `parameters`."""
-    return tuple(parameters(name))
-
-
 __all__ = [
     "DOC",
     "LMSPLIF",
@@ -112,5 +113,4 @@ __all__ = [
     "build",
     "find",
     "parameters",
-    "settings",
 ]

@@ -28,6 +28,12 @@ class RankBound:
     why: str
     """The reason, in one sentence."""
 
+    @classmethod
+    def of_softmax(cls, head: Head, why: str) -> RankBound:
+        """Return d + 1 for the logits' d directions and the log-partition; a bias adds one, centring removes one."""
+        centered = head.embedding_size + (head.bias is not None)
+        return cls(centered + 1, centered, why)
+
 
 class ParameterSettings(NamedTuple):
     """How an optimizer should treat some of a head's parameters; all others are treated alike."""
@@ -159,8 +165,10 @@ class Head(nn.Module, ABC):
         return log_probs
 
     def parameter_settings(self) -> list[ParameterSettings]:
-        """Return what an optimizer should know of some parameters; no parameter is named twice."""
-        return []
+        """Return what an optimizer should know of some parameters, by default those of ``function``; each once."""
+        settings: list[ParameterSettings] = []
+        function: Any = getattr(self, "function", None)
+        return function.parameter_settings() if hasattr(function, "parameter_settings") else settings
 
     def _check_hidden(self, hidden: Tensor) -> None:
         """Refuse hidden states that are not the head's: of another size, or without autocast of another type."""

@@ -39,6 +39,7 @@ class MixtureWeights(nn.Module):
 
     def __init__(self, hidden_size: int, *, components: int) -> None:
         super().__init__()
+        self.components = components
         self.projection = nn.Linear(hidden_size, components, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -14,27 +14,21 @@ PIECE = 1 << 18
 
 
 def histograms(index: Tensor, weights: Tensor, factors: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    """Return the sums of the weights, and of the weights times the factors, in each bin.
+    """Return the sums of the weights, and of the weights times the factors, in each bin: float64, (bins,) each.
 
     Both are added in one pass, as the parts of complex numbers, a piece at a time that stays in cache: the random
-    access to the bins is what takes the time.
-
-    Args:
-        index: int64, (n,), bins from 0.
-        weights: float, (n,).
-        factors: float, (n,).
-        bins: their number.
-
-    Returns:
-        float64, (bins,) each.
+    access to the bins is what takes the time. ``index`` (n,) holds int64 bins from 0; ``weights`` and ``factors`` (n,).
     """
-    add = histogram_by_sorting if _must_be_deterministic(index) else _add
     sums = torch.zeros(bins, dtype=torch.complex128, device=index.device)
     both = torch.empty(min(PIECE, len(index)), 2, dtype=torch.float64, device=index.device)
     for piece, weight, factor in zip(index.split(PIECE), weights.split(PIECE), factors.split(PIECE), strict=True):
         filled = both[: len(piece)]
         filled[:, 0], filled[:, 1] = weight, weight * factor
-        add(sums, piece, torch.view_as_complex(filled))
+        added = torch.view_as_complex(filled)
+        if _must_be_deterministic(index):
+            sums.index_put_((piece,), added, accumulate=True)  # after a stable sort, in one order
+        else:
+            sums.scatter_add_(0, piece, added)
     parts = torch.view_as_real(sums)
     return parts[:, 0], parts[:, 1]
 
@@ -44,11 +38,6 @@ def prefix_sums(values: Tensor) -> Tensor:
     return prefix_sums_by_doubling(values) if _must_be_deterministic(values) else torch.cumsum(values, 0)
 
 
-def histogram_by_sorting(sums: Tensor, index: Tensor, weights: Tensor) -> None:
-    """Add the weights to their bins after a stable sort: torch's accumulating ``index_put_``, in one order."""
-    sums.index_put_((index,), weights, accumulate=True)
-
-
 def prefix_sums_by_doubling(values: Tensor) -> Tensor:
     """Return `prefix_sums` in log₂ n elementwise steps (Hillis and Steele 1986)."""
     step = 1
@@ -56,10 +45,6 @@ def prefix_sums_by_doubling(values: Tensor) -> Tensor:
         values = torch.cat([values[:step], values[step:] + values[:-step]])
         step *= 2
     return values
-
-
-def _add(sums: Tensor, index: Tensor, weights: Tensor) -> None:
-    sums.scatter_add_(0, index, weights)
 
 
 def _must_be_deterministic(tensor: Tensor) -> bool:

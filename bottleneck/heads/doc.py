@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from ..backbones.dropout import locked_dropout
 from ..errors import ConfigurationError
-from .base import RankBound
 from .checks import check_dropout, check_positive
 from .context import ContextVectors, MixtureWeights
 from .mixture import Mixture
@@ -109,14 +108,6 @@ class DOC(Mixture):
         variance = (use - use.mean()).square().sum() / max(1, use.numel() - 1)
         return self.prior_penalty * (use.shape[-1] - 1) * variance / use.mean().square()
 
-    @property
-    def rank_bound(self) -> RankBound:
-        """None for more than one component: log Σ exp of linear functions is no linear function."""
-        if sum(self.component_counts) == 1:
-            d, bias = self.embedding_size, int(self.bias is not None)
-            return RankBound(d + 1 + bias, d + bias, "a mixture of one softmax is a softmax")
-        return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")
-
 
 def _component_counts(components: int | Sequence[int] | None, layers: int) -> tuple[int, ...]:
     """Return the number of components from each layer, the last layer first."""
@@ -137,13 +128,10 @@ class _LayerContexts(nn.Module):
     def __init__(self, sizes: tuple[int, ...], embedding_size: int, *, counts: tuple[int, ...], dropout: float) -> None:
         super().__init__()
         self.sizes, self.dropout = list(sizes), dropout
-        self.layers = nn.ModuleDict(
-            {
-                str(len(sizes) - place): ContextVectors(size, embedding_size, components=count)
-                for place, (size, count) in enumerate(zip(reversed(sizes), counts, strict=False), start=1)
-                if count
-            }
-        )
+        self.layers = nn.ModuleDict()
+        for layer, count in zip(reversed(range(len(sizes))), counts, strict=False):
+            if count:
+                self.layers[str(layer)] = ContextVectors(sizes[layer], embedding_size, components=count)
 
     def forward(self, hidden: Tensor) -> Tensor:
         states = hidden.split(self.sizes, -1)
@@ -151,13 +139,8 @@ class _LayerContexts(nn.Module):
         return contexts * locked_dropout(torch.ones_like(contexts[..., :1, :]), self.dropout, training=self.training)
 
 
-class _LastLayerWeights(nn.Module):
+class _LastLayerWeights(MixtureWeights):
     """Log mixture weights from the last layer's hidden state: (…, Σ sizes) → (…, K)."""
 
-    def __init__(self, size: int, *, components: int) -> None:
-        super().__init__()
-        self.size, self.weights = size, MixtureWeights(size, components=components)
-
     def forward(self, hidden: Tensor) -> Tensor:
-        log_prior: Tensor = self.weights(hidden[..., -self.size :])
-        return log_prior
+        return super().forward(hidden[..., -self.projection.in_features :])

@@ -15,18 +15,11 @@ HALVINGS = 64
 
 
 @torch.no_grad()
-def unbent(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
+def logits_before(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
     """Return logits x with log softmax f(x) = ``log_probs``, those whose f has the mean f(0), as far as f's range goes.
 
-    They lie about 0, where logits start out otherwise and where such functions bend; the softmax of f does not see the
-    constant.
-
-    Args:
-        function: elementwise and increasing.
-        log_probs: float, (M,).
-
-    Returns:
-        float64, (M,).
+    They lie about 0, where logits start out otherwise and where such functions are curved; the softmax of f does not
+    see the constant. ``function`` is elementwise and increasing; ``log_probs`` (M,); the logits are float64, (M,).
     """
     centered = log_probs.double() - log_probs.double().mean()
     least, most = function(centered.new_tensor([-FARTHEST, FARTHEST]))
@@ -37,14 +30,9 @@ def unbent(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def inverse(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Return x with f(x) = ``values``, by bisection.
+    """Return x with f(x) = ``values`` by bisection, for an elementwise and increasing f.
 
-    Args:
-        function: elementwise and increasing.
-        values: float64, any shape; those outside f's range give an end of the interval that was searched.
-
-    Returns:
-        float64, like ``values``.
+    Values outside f's range give an end of the interval that was searched. The result is float64, like ``values``.
     """
     low, high = torch.full_like(values, -1.0), torch.full_like(values, 1.0)
     while bool((function(low) > values).any()) and float(low.min()) > -FARTHEST:

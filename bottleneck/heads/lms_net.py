@@ -53,10 +53,6 @@ class LMSNet(Pointwise):
         self.hidden_units, self.interval = hidden_units, interval
         self.function = MonotonicNetwork(hidden_units=hidden_units, interval=interval)
 
-    def parameter_settings(self) -> list[ParameterSettings]:
-        """Spare the function weight decay, which would bend it; see `Head.parameter_settings`."""
-        return [ParameterSettings(tuple(self.function.parameters()), weight_decay=False)]
-
 
 class MonotonicNetwork(nn.Module):
     r"""An increasing network of one hidden layer (Daniels and Velikova 2010; LMS paper eq. 14).
@@ -86,6 +82,10 @@ class MonotonicNetwork(nn.Module):
         self.u = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), 2 / spacing)))
         self.v = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), spacing)))
         self.b = nn.Parameter(-2 / spacing * centers)
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Return that weight decay, which would change the function's shape, does not act on it."""
+        return [ParameterSettings(tuple(self.parameters()), weight_decay=False)]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply f to each element."""

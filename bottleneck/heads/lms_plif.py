@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-from .base import ParameterSettings
 from .plif import PLIF
 from .pointwise import Pointwise
 
@@ -62,7 +61,3 @@ class LMSPLIF(Pointwise):
     def plif(self) -> PLIF:
         """The function on the logits."""
         return self.function
-
-    def parameter_settings(self) -> list[ParameterSettings]:
-        """Give the slopes their own learning rate; see `Head.parameter_settings`."""
-        return self.function.parameter_settings()

@@ -4,38 +4,92 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from ..errors import ConfigurationError
 from .base import Head, RankBound
+from .inverse import logits_before
 from .scores import Factors, Scores
 
 
-class LogLinear(Head):
-    r"""A softmax over :math:`h·w_x + b_x`, whatever makes the context vector h.
+class SoftCap(nn.Module):
+    """``f(z) = c tanh(z / c)``, which keeps logits within ±c.
 
-    Subclasses say only how h comes from the hidden state.
+    Args:
+        cap: c.
     """
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return torch.tanh(logits / self.cap) * self.cap
+
+
+class LogLinear(Head):
+    r"""A softmax over :math:`s (h·w_x + b_x)`, whatever makes the context vector h.
+
+    Subclasses say only how h comes from the hidden state. A soft cap c applies :math:`c \tanh(z / c)` to the logits,
+    which then are log-linear no more.
+
+    Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
+        bias: whether every token has a bias.
+        scale: s, a factor on all logits.
+        soft_cap: c, the largest logit; ``None`` for none.
+
+    Raises:
+        ConfigurationError: for a size below one, a scale of 0, or a soft cap that is not positive.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        bias: bool = True,
+        scale: float = 1.0,
+        soft_cap: float | None = None,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        if not scale or (soft_cap is not None and not soft_cap > 0):
+            raise ConfigurationError(
+                f"a logit scale must not be 0 and a soft cap must be positive, not {scale!r} and {soft_cap!r}"
+            )
+        self.scale, self.soft_cap = scale, soft_cap
+        self.function = None if soft_cap is None else SoftCap(soft_cap)
 
     @abstractmethod
     def context(self, hidden: Tensor) -> Tensor:
         """Return the context vectors h: (…, hidden_size) → (…, d)."""
 
-    def factors(self, hidden: Tensor) -> Factors:
-        """Return H, W and b with logits = H Wᵀ + b, so that A = [H, 1, −log Z] [W, b, 1]ᵀ."""
-        return Factors(self.context(hidden), self.weight, self.bias)
-
     def scores(self, hidden: Tensor) -> Scores:
-        """Return the logits' factors; see `Head.scores`."""
-        return Scores((Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias),))
+        """Return the logits' factors, and the soft cap; see `Head.scores`."""
+        contexts: Tensor = self.context(hidden)
+        bias: Tensor | None = self.bias
+        if self.scale != 1:
+            contexts, bias = contexts * self.scale, None if bias is None else bias * self.scale
+        return Scores((Factors(contexts.unsqueeze(-2), self.weight, bias),), function=self.function)
+
+    def _logits_of(self, log_probs: Tensor) -> Tensor:
+        logits = log_probs if self.function is None else logits_before(self.function, log_probs)
+        return logits / self.scale
 
     @property
     def rank_bound(self) -> RankBound:
-        """d + 1 for the logits' d directions and the log-partition; a bias adds one."""
-        d, bias = self.embedding_size, int(self.bias is not None)
-        return RankBound(
-            raw=d + 1 + bias,
-            centered=d + bias,
-            why=f"log-probabilities are d = {d} context directions"
-            + (", the output bias" if bias else "")
+        """That of `RankBound.of_softmax`; with a soft cap there is none."""
+        if self.soft_cap is not None:
+            why = f"soft-capping at {self.soft_cap:g} is a pointwise nonlinearity, which has no rank bound"
+            return RankBound(None, None, why)
+        return RankBound.of_softmax(
+            self,
+            f"log-probabilities are d = {self.embedding_size} context directions"
+            + (", the output bias" if self.bias is not None else "")
             + " and the log-partition column; centring the rows removes the last",
         )

@@ -83,10 +83,6 @@ class Mixtape(Head):
         bias = Factors(torch.ones_like(vectors[..., :1, :1]), self.bias.unsqueeze(1), None)
         return Scores((logits, gates, bias), function=self.function)
 
-    def parameter_settings(self) -> list[ParameterSettings]:
-        """Spare the gates' biases, a matrix in shape only, weight decay; see `Head.parameter_settings`."""
-        return [ParameterSettings((self.function.bias,), weight_decay=False)]
-
     @property
     def rank_bound(self) -> RankBound:
         """None: the weights are nonlinear in the context and differ from token to token."""
@@ -99,6 +95,10 @@ class GateTree(nn.Module):
     def __init__(self, gates: int, vocab_size: int) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(gates, vocab_size))
+
+    def parameter_settings(self) -> list[ParameterSettings]:
+        """Return that weight decay does not act on the gates' biases, which are a matrix in shape only."""
+        return [ParameterSettings((self.bias,), weight_decay=False)]
 
     def forward(self, logits: Tensor, gates: Tensor, bias: Tensor | None = None) -> Tensor:
         """Map logits (…, K, M), gates before their sigmoids (…, K − 1, M) and a bias (…, 1, M) to (…, 1, M)."""

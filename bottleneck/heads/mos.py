@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-from .base import RankBound
 from .context import ContextVectors, MixtureWeights
 from .mixture import Mixture
 
@@ -50,11 +49,3 @@ class MoS(Mixture):
         self.contexts = ContextVectors(hidden_size, self.embedding_size, components=components, dropout=context_dropout)
         self.mixture = MixtureWeights(hidden_size, components=components)
         self.function = None
-
-    @property
-    def rank_bound(self) -> RankBound:
-        """None for K > 1: log Σ exp of K linear functions is no linear function (MoS paper §2.4)."""
-        if self.components == 1:
-            d, bias = self.embedding_size, int(self.bias is not None)
-            return RankBound(d + 1 + bias, d + bias, "a mixture of one softmax is a softmax")
-        return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")

@@ -6,9 +6,8 @@ from typing import final
 
 from torch import Tensor
 
-from .base import ParameterSettings, RankBound
 from .context import ContextVectors, MixtureWeights
-from .inverse import unbent
+from .inverse import logits_before
 from .mixture import Mixture
 from .plif import PLIF
 
@@ -77,14 +76,5 @@ class MoSPLIF(Mixture):
         """The function on the logits."""
         return self.function
 
-    def parameter_settings(self) -> list[ParameterSettings]:
-        """Give the slopes their own learning rate; see `Head.parameter_settings`."""
-        return self.function.parameter_settings()
-
     def _logits_of(self, log_probs: Tensor) -> Tensor:
-        return unbent(self.function, log_probs)
-
-    @property
-    def rank_bound(self) -> RankBound:
-        """None: neither a mixture nor a pointwise nonlinearity has one."""
-        return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")
+        return logits_before(self.function, log_probs)

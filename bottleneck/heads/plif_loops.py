@@ -31,13 +31,7 @@ TILE = 256
 
 
 def values(inputs: Tensor, table: Tensor, interval: float) -> Tensor:
-    """Return f of each number.
-
-    Args:
-        inputs: float32 or float64, any shape.
-        table: f(l_i) and s_i of each piece, (P, 2), in the inputs' type.
-        interval: T.
-    """
+    """Return f of each float32 or float64 number, given f(l_i) and s_i of each piece, (P, 2), in the inputs' type."""
     result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     x, out, pairs = _flat(inputs), _flat(result), _pairs(table)
     geometry = x.dtype.type(interval), x.dtype.type(2 * interval / len(pairs))
@@ -50,14 +44,8 @@ def values(inputs: Tensor, table: Tensor, interval: float) -> Tensor:
 def gradients(inputs: Tensor, upstream: Tensor, table: Tensor, interval: float) -> tuple[Tensor, Tensor]:
     """Return the gradient in each number, and of each piece the sums of ``upstream`` and of it times x − l_i.
 
-    Args:
-        inputs: float32 or float64, any shape.
-        upstream: the gradient in f, of the same shape and type.
-        table: f(l_i) and s_i of each piece, (P, 2), in the inputs' type.
-        interval: T.
-
-    Returns:
-        like ``inputs``, and float64, (P, 2): the same to the bit for the same number of threads.
+    Arguments are as for `values`; ``upstream`` is the gradient in f. The sums are float64, (P, 2), the same to the bit
+    for the same number of threads.
     """
     result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     x, g, out, pairs = _flat(inputs), _flat(upstream), _flat(result), _pairs(table)

@@ -1,4 +1,4 @@
-"""Heads that bend each logit by a scalar function before the softmax."""
+"""Heads that apply one scalar function to each logit before the softmax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from .base import Head, RankBound
 from .context import single_context
-from .inverse import unbent
+from .inverse import logits_before
 from .scores import Factors, Scores
 
 
@@ -34,7 +34,7 @@ class Pointwise(Head):
         return Scores((factors,), function=self.function)
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:
-        return unbent(self.function, log_probs)
+        return logits_before(self.function, log_probs)
 
     @property
     def rank_bound(self) -> RankBound:

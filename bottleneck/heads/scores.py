@@ -37,6 +37,14 @@ class Scores(NamedTuple):
     """f: takes the logits (…, K, M) of each of ``factors`` and returns those of the softmaxes, (…, K, M);
     applied to any number of rows at a time. ``None`` is the identity."""
 
+    @property
+    def linear(self) -> Factors | None:
+        """H, W and b, (…, d), (M, d) and (M,), where the logits of one softmax are linear in H; else ``None``."""
+        (one, *more) = self.factors
+        if more or self.function is not None or one.contexts.shape[-2] != 1:
+            return None
+        return one._replace(contexts=one.contexts.squeeze(-2))
+
     def rows(self, kept: Tensor | None = None) -> Scores:
         """Return the same with a row a context, (N, K, …), of all contexts or of those whose numbers are ``kept``."""
 

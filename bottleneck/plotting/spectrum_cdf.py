@@ -23,8 +23,8 @@ def draw_spectrum_cdf(ax: Axes, spectra: Mapping[str, Spectrum], *, left: float 
         left: the smallest share shown (the paper's axis begins at 1e-10).
     """
     for (label, spectrum), dashes in zip(spectra.items(), cycle(DASHES), strict=False):
-        spectrum.plot(ax, label=label)
-        ax.lines[-1].set_linestyle((0, dashes))
+        ax.step(*spectrum.cdf(), where="post", label=label, linestyle=(0, dashes))
+    ax.set_xscale("log")
     ax.set_xlim(left, 1.5)
     ax.set_ylim(0, 101)
     ax.set_yticks(np.arange(0, 101, 20))

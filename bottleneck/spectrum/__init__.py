@@ -1,4 +1,4 @@
-"""Singular values of matrices too large to hold, numerical ranks, and the report that carries both.
+"""Singular values of matrices too large to hold, and numerical ranks.
 
 Floor 1: this package takes arrays or blocks of rows and knows no language model.
 """
@@ -18,7 +18,6 @@ from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
 from .precision import EPS, Precision, precision
 from .registry import REGISTRY
-from .report import RankReport
 from .rounding import Rounding, find_rounding
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
@@ -41,7 +40,6 @@ __all__ = [
     "Options",
     "Precision",
     "RankEstimate",
-    "RankReport",
     "Rounding",
     "Sketch",
     "Spectrum",

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from ..errors import MatrixError
 from .arithmetic import Arithmetic, Spectra
 from .host import Host
 from .precision import EPS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Matrix = NDArray[np.float64]
 
@@ -101,19 +98,6 @@ class Spectrum:
         if known.size < self.values.size:
             return np.append(least, known) / largest, np.append(100 * (1 - known.size / size), percent)
         return known / largest, percent
-
-    def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
-        """Draw the cumulative percentage of normalized singular values (MoS paper, figure 1) into ``ax``.
-
-        The curve begins at the least value that the method tells from zero, see `cdf`.
-        """
-        if ax is None:
-            from matplotlib import pyplot as plt
-
-            ax = plt.gca()
-        ax.step(*self.cdf(), where="post", label=label)
-        ax.set_xscale("log")
-        return ax
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import plugins
 from ..errors import ConfigurationError
 from .base import SpectrumMethod
 from .dense import Dense
@@ -14,14 +15,19 @@ REGISTRY: dict[str, type[SpectrumMethod]] = {method.name: method for method in (
 
 
 def find(name: str) -> type[SpectrumMethod]:
-    """Return the method registered under a name.
+    """Return the method registered under a name, here or by an installed package (see `plugins`).
 
     Raises:
         ConfigurationError: for an unknown name; the text lists the known ones.
     """
-    if name not in REGISTRY:
-        raise ConfigurationError(f"unknown method {name!r}; known methods are auto, {', '.join(sorted(REGISTRY))}")
-    return REGISTRY[name]
+    if name in REGISTRY:
+        return REGISTRY[name]
+    base = "softmax_bottleneck.spectrum.SpectrumMethod"
+    found: type[SpectrumMethod] | None = plugins.find_class("spectrum", name, SpectrumMethod, base)
+    if found is None:
+        known = ", ".join(sorted([*REGISTRY, *plugins.names("spectrum")]))
+        raise ConfigurationError(f"unknown method {name!r}; known methods are auto, {known}")
+    return found
 
 
 def check_factors(method: str, matrix: str = "a matrix") -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..divergence import pairwise_kld
 from ..full_precision import full_precision
-from ..heads import Head, LogLinear
+from ..heads import Head
 from ..spectrum import numerical_rank, singular_values
 from ..theory.context_vectors import attainable
 from .dirichlet import DirichletBlocks
@@ -128,12 +128,13 @@ def reachable(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str
         ``mode_match`` at the best vectors; Newton ``steps``. ``None`` for a model that is not log-linear, whose problem
         is not convex.
     """
-    if not isinstance(head, LogLinear):
-        return None
     most = max(16, NEWTON_ENTRIES // (blocks.vocab * head.embedding_size))
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts, most))
-    h, W = head.context(contexts[rows]).double(), head.weight.double()
-    bias = None if head.bias is None else head.bias.double()
+    factors = head.scores(contexts[rows]).linear
+    if factors is None:
+        return None
+    h, W = factors.contexts.double(), factors.weight.double()
+    bias = None if factors.bias is None else factors.bias.double()
     with full_precision():
         best = attainable(log_p, W, bias=bias, start=h, tolerance=GAP)
         fitted = torch.log_softmax(h @ W.T + (0 if bias is None else bias), 1)

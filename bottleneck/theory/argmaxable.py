@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigurationError, MatrixError
 from ..progress import SILENT, Progress
+from ..result import Result
 from ..spectrum.blocks import as_array
 from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Layer, Witnesses, search
@@ -27,7 +28,7 @@ _layer: Layer | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class ArgmaxReport:
+class ArgmaxReport(Result):
     """For every token a context vector that makes it the argmax, a certificate that none does, or neither."""
 
     vocab: int
@@ -61,18 +62,18 @@ class ArgmaxReport:
             "programs": self.programs,
         }
 
-    def __str__(self) -> str:
-        """Return the report as lines for people."""
-        values = self.to_dict()
-        lines = [
-            f"{len(self.unargmaxable):,} of {self.vocab:,} tokens are the argmax of no context vector",
-            f"{values['argmaxable']:,} are the argmax of one, {len(self.unknown):,} are unknown",
-            f"d = {self.dimension:,}; {self.programs:,} tokens took a linear program",
+    def rows(self) -> list[tuple[str, str]]:
+        """Return label and text, for people."""
+        argmaxable = self.vocab - len(self.unargmaxable) - len(self.unknown)
+        rows = [
+            ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens, for no context vector"),
+            ("the argmax of one", f"{argmaxable:,}; unknown {len(self.unknown):,}"),
+            ("computed", f"d = {self.dimension:,}; {self.programs:,} tokens took a linear program"),
         ]
         if len(self.unargmaxable):
             shown = ", ".join(map(str, self.unargmaxable[:20]))
-            lines.append(f"ids: {shown}{', …' if len(self.unargmaxable) > 20 else ''}")
-        return "\n".join(lines)
+            rows.append(("ids", f"{shown}{', …' if len(self.unargmaxable) > 20 else ''}"))
+        return rows
 
 
 def unargmaxable(

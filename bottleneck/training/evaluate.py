@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,17 @@ class Evaluation:
     """exp of it."""
     tokens: int
     """Scored tokens: all but the first, which has no context."""
+
+    @classmethod
+    def of(cls, total: float, tokens: int) -> Evaluation:
+        """Return the scores of so many tokens, given the sum of their losses in nats."""
+        return cls(total / tokens, perplexity_of(total / tokens), tokens)
+
+
+def check_scorable(ids: NDArray[np.integer[Any]]) -> None:
+    """Refuse a text without a token to score."""
+    if len(ids) < 2:
+        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
 
 
 def perplexity_of(loss: float) -> float:
@@ -71,8 +83,7 @@ def mean_nll(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress
     Raises:
         TrainingError: the text is too short.
     """
-    if len(ids) < 2:
-        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
+    check_scorable(ids)
     device = next(model.parameters()).device
     text = torch.from_numpy(ids).to(device).unsqueeze(1)
     training, total, state = model.training, 0.0, None

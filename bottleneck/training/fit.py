@@ -187,7 +187,7 @@ def _describe(
     config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, device: str
 ) -> dict[str, Any]:
     """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
-    head = {key: model.head.settings[key] for key in heads.settings(config.model.head.name)}
+    head = {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
     backbone = asdict(model.backbone.config)  # type: ignore[call-overload]
     values = config.model_dump(mode="json")
     values["model"]["head"] = {"name": config.model.head.name, **head}

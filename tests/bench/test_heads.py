@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,14 @@ def test_the_plain_formulation_is_the_same_loss_with_the_same_gradients(name: st
 def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process, with seconds and bytes that depend on its name."""
 
-    def measure(_: str, cases: Mapping[str, tuple[str]], **more: Any) -> dict[str, Measured]:
+    def measure(cases: Mapping[str, partial[Any]], **more: Any) -> dict[str, Measured]:
         groups.append({*cases})
         assert more["runs"] == 1
         found = {}
-        for name, (arguments,) in cases.items():
-            case = Case(**json.loads(arguments))
+        for name, make in cases.items():
+            (case,) = make.args
             scale = 9.0 if case.plain else 1.0
-            found[name] = Measured([5.0, scale * case.components, 0.0], int(1000 * scale), [bench._work(case)()])
+            found[name] = Measured([5.0, scale * case.components, 0.0], int(1000 * scale), [make()()])
         return found
 
     groups: list[set[str]] = []
@@ -67,7 +68,7 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
 
 
 def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(_: str, cases: Mapping[str, Any], **more: Any) -> dict[str, Measured]:
+    def measure(cases: Mapping[str, Any], **more: Any) -> dict[str, Measured]:
         return {name: Measured([1.0], 1, [{"loss": 0.0}]) for name in cases}
 
     monkeypatch.setattr(bench, "in_turn", measure)
@@ -91,8 +92,8 @@ def test_a_case_in_its_own_process_sees_the_plain_tensors() -> None:
     """N × K × M float32 numbers are 24 MB here; the plain step holds several times that, ours a few blocks at most."""
     case = Case(head="mos", contexts=300, size=4, vocab=5_000, components=4)
 
-    cases = {"ours": (json.dumps(asdict(case)),), "plain": (json.dumps(asdict(replace(case, plain=True))),)}
-    ours, plain = in_turn("softmax_bottleneck.bench.heads", cases, runs=2).values()
+    cases = {"ours": partial(bench._work, case), "plain": partial(bench._work, replace(case, plain=True))}
+    ours, plain = in_turn(cases, runs=2).values()
     assert len(ours.runs) == len(ours.results) == 2
     assert all(seconds > 0 for seconds in ours.runs)
     assert plain.memory_bytes > 2 * 300 * 4 * 5_000 * 4

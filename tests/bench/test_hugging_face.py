@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from softmax_bottleneck.bench import bench_hugging_face, hugging_face
-from softmax_bottleneck.bench.in_turn import Measured
+from softmax_bottleneck.bench.in_turn import Measured, Work
 
 
 def test_a_tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process; the help's example does it in processes of their own."""
 
-    def measure(_: str, cases: Mapping[str, tuple[str, str, str]], **more: Any) -> dict[str, Measured]:
-        return {
-            name: Measured([1.0], 1000, [hugging_face._case(case, Path(folder), int(contexts))()])
-            for name, (case, folder, contexts) in cases.items()
-        }
+    def measure(cases: Mapping[str, Callable[[], Work]], **more: Any) -> dict[str, Measured]:
+        return {name: Measured([1.0], 1000, [make()()]) for name, make in cases.items()}
 
     monkeypatch.setattr(hugging_face, "in_turn", measure)
     found = bench_hugging_face(size="tiny", contexts=200)

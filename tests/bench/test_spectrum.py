@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from softmax_bottleneck.bench import bench_spectrum, spectrum
-from softmax_bottleneck.bench.in_turn import Measured
+from softmax_bottleneck.bench.in_turn import Measured, Work
 
 
 def test_every_case_agrees_on_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process; the help's example does it in processes of their own."""
 
-    def measure(_: str, wanted: Mapping[str, tuple[str, str, str, str, str]], **more: Any) -> dict[str, Measured]:
+    def measure(wanted: Mapping[str, Callable[[], Work]], **more: Any) -> dict[str, Measured]:
         found = {}
-        for case, (name, rows, columns, *rest) in wanted.items():
-            work, started = spectrum._case(name, int(rows), int(columns), *rest), time.perf_counter()
+        for case, make in wanted.items():
+            work, started = make(), time.perf_counter()
             results = [work() for _ in range(more["runs"])]
             found[case] = Measured([time.perf_counter() - started], 1000, results)
         return found

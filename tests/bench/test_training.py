@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from softmax_bottleneck.bench import bench_training, training
 from softmax_bottleneck.bench.in_turn import Measured
-from softmax_bottleneck.bench.training import Case, plain_loss
+from softmax_bottleneck.bench.training import plain_loss
 from softmax_bottleneck.language_model import LanguageModel
 from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.presets import find
@@ -30,12 +31,12 @@ def test_without_dropout_the_plain_loss_is_the_objectives(preset: str) -> None:
 def test_the_goals_follow_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process, with seconds and bytes of its own."""
 
-    def measure(_: str, cases: Mapping[str, tuple[str]], **more: Any) -> dict[str, Measured]:
+    def measure(cases: Mapping[str, partial[Any]], **more: Any) -> dict[str, Measured]:
         found = {}
-        for name, (arguments,) in cases.items():
-            case = Case(**json.loads(arguments))
+        for name, make in cases.items():
+            (case,) = make.args
             seconds = case.batch_size * (9.0 if case.plain else 1.0)
-            found[name] = Measured([seconds], 100 * case.batch_size, [training._work(case)()])
+            found[name] = Measured([seconds], 100 * case.batch_size, [make()()])
         return found
 
     monkeypatch.setattr(training, "in_turn", measure)

@@ -358,7 +358,7 @@ def test_out_of_memory_is_a_sentence(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("softmax_bottleneck.logprobs.rank", fails)
+    monkeypatch.setattr("softmax_bottleneck.measure.rank", fails)
     done = bottleneck("rank", "demo/runs/mos")
     assert done.exit_code == code
     assert done.stderr.startswith("Error: out of memory: lower --max-memory")
@@ -370,5 +370,5 @@ def test_other_runtime_errors_are_not_swallowed(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("softmax_bottleneck.logprobs.rank", fails)
+    monkeypatch.setattr("softmax_bottleneck.measure.rank", fails)
     assert isinstance(bottleneck("rank", "demo/runs/mos").exception, RuntimeError)

@@ -36,15 +36,15 @@ def _json(done: Result) -> dict[str, Any]:
 
 
 def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
-    options = ("--dynamic", "--learning-rate", "0.01", "--scaling", "mean", "--json", "-")
+    options = ("--dynamic", "--learning-rate", "0.01", "--json", "-")
     values = _json(bottleneck("eval", RUN, *options))
     run, text = checkpoint.load(RUN), corpora.load(folder_corpus)
     statistics = gradient_statistics(run.model, text.split("train"))
-    settings = Dynamic(learning_rate=0.01, decay=0.002, epsilon=2e-5, scaling="mean")  # not the sum's decay and epsilon
+    settings = Dynamic(learning_rate=0.01, decay=0.02, epsilon=0.001)
     expected = dynamic_evaluate(run.model, text.split("test"), statistics, settings)
     assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
     assert values["how"] == "dynamic"
-    assert values["settings"]["scaling"] == "mean"
+    assert values["settings"] == asdict(settings)
     assert Path(RUN, "gradient_statistics.safetensors").exists()
     assert "test perplexity by dynamic evaluation" in bottleneck("eval", RUN, "--dynamic").stdout
     assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is no damage
@@ -85,9 +85,8 @@ def test_defaults_are_those_of_the_published_numbers(
     values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
     assert values["settings"] == asdict(settings)
     assert values["loss"] == dynamic_scores(run, text).loss == dynamic_scores(run, text, settings=settings).loss
-    values = _json(bottleneck("eval", run.path, "--dynamic", "--scaling", "mean", "--decay", "0.5", "--json", "-"))
-    mean = Dynamic(learning_rate=5e-5, decay=0.5, epsilon=2e-5, scaling="mean")
-    assert values["settings"] == asdict(mean)
+    values = _json(bottleneck("eval", run.path, "--dynamic", "--decay", "0.5", "--json", "-"))
+    assert values["settings"] == asdict(replace(settings, decay=0.5))
     window = _json(bottleneck("eval", run.path, "--cache", "--json", "-"))["settings"]["window"]
     assert window == cached_scores(run, text)[1].window == {"ptb": 500, "wikitext-2": 3785}[corpus]
 

@@ -186,7 +186,7 @@ def test_an_encrypted_zip(tiny: PinnedCorpus, texts: Texts, write: Write, tmp_pa
     data = bytearray(zipped({"train.txt": texts["train"]}))
     for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # APPNOTE.TXT, 4.3.7 and 4.3.12
         data[data.index(header) + flags] |= 1
-    with pytest.raises(CorpusError, match=r"the member 'train.txt' is encrypted; unpack it"):
+    with pytest.raises(CorpusError, match=r"cannot read .*train\.txt.* is encrypted.*: unpack it"):
         get_tiny(tmp_path, write("secret.zip", bytes(data)))
 
 

@@ -322,14 +322,14 @@ def test_it_is_what_the_registry_says(name: str) -> None:
     assert (head.hidden_size, head.vocab_size, head.embedding_size) == (5, 7, 5)
     assert head.weight.shape == (7, 5)
     assert head.bias is not None
-    assert not set(heads.settings(name)) & {"hidden_size", "vocab_size"}
+    assert not set(heads.parameters(name)) & {"hidden_size", "vocab_size"}
     assert heads.build(name, hidden_size=5, vocab_size=7, bias=False).bias is None
 
 
 @every_head
 def test_contexts_of_zero_start_at_the_distribution_given(name: str, make: Make) -> None:
     """Also behind functions that bend and are not the identity: their logits lie where they bend, about 0."""
-    head = make(name, vocab=300, **({"interval": 20.0} if "interval" in heads.settings(name) else {})).float()
+    head = make(name, vocab=300, **({"interval": 20.0} if "interval" in heads.parameters(name) else {})).float()
     counts = torch.arange(1, 301).double() ** -1.2  # as rare as words are
     expected = torch.log(counts / counts.sum())
     head.start_at(expected)
@@ -376,7 +376,7 @@ def test_settings_make_the_same_head(name: str, make: Make) -> None:
     head = make(name, bias=False)
     again = heads.build(name, **head.settings)
     assert again.settings == head.settings
-    assert set(heads.settings(name)) <= set(head.settings)
+    assert set(heads.parameters(name)) <= set(head.settings)
     shapes = [{key: value.shape for key, value in each.state_dict().items()} for each in (head, again)]
     assert shapes[0] == shapes[1]
 
@@ -419,14 +419,14 @@ def test_an_unknown_setting_is_named_with_the_known_ones(name: str) -> None:
 @pytest.mark.parametrize("value", [0, -3])
 def test_sizes_below_one(name: str, value: int) -> None:
     sizes = {"hidden_size": 5, "vocab_size": 7}
-    for key in {"hidden_size", "vocab_size", *heads.settings(name)} & {*sizes, *COUNTS}:
+    for key in {"hidden_size", "vocab_size", *heads.parameters(name)} & {*sizes, *COUNTS}:
         with pytest.raises(ConfigurationError, match=f"{key} must be at least 1, not {value}"):
             heads.build(name, **{**sizes, key: value})
 
 
 @every_head
 def test_settings_that_are_no_counts_may_be_zero(name: str) -> None:
-    for key in {"c", "noise", "context_dropout", "prior_penalty"} & set(heads.settings(name)):
+    for key in {"c", "noise", "context_dropout", "prior_penalty"} & set(heads.parameters(name)):
         heads.build(name, hidden_size=5, vocab_size=7, **{key: 0})
 
 

@@ -14,7 +14,7 @@ from softmax_bottleneck.heads import Head, blocked
 from softmax_bottleneck.synthetic.dirichlet import sample_dirichlet_log_probs
 
 SETTINGS = {"lms-plif": {"knots": 50}, "mos-plif": {"knots": 50}}
-SINGLE_LAYER = [name for name in heads.REGISTRY if "layer_sizes" not in heads.settings(name)]
+SINGLE_LAYER = [name for name in heads.REGISTRY if "layer_sizes" not in heads.parameters(name)]
 
 
 def _problem(name: str, *, bias: bool, scale: float = 1.0) -> tuple[Head, Tensor, Tensor]:

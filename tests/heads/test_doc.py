@@ -25,7 +25,7 @@ def _model(layers: int = 3, **head: Any) -> LanguageModel:
 
 def _penalty_by_hand(head: Any, hidden: torch.Tensor) -> float:
     """As the authors' code has it: (K − 1) · var(S) / mean(S)² of the priors' sums S over time, with Bessel's n − 1."""
-    logits = hidden[..., -head.layer_sizes[-1] :].numpy() @ head.mixture.weights.projection.weight.detach().numpy().T
+    logits = hidden[..., -head.layer_sizes[-1] :].numpy() @ head.mixture.projection.weight.detach().numpy().T
     weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     sums = weights.sum(0)
     return float((sums.shape[-1] - 1) * sums.var(ddof=1) / sums.mean() ** 2)
@@ -72,7 +72,7 @@ def test_a_text_has_one_mask_for_all_components_of_all_layers() -> None:
 def test_penalty_has_gradients_and_vanishes_for_even_use(make: Make) -> None:
     head: Any = make("doc", prior_penalty=0.25)
     hidden = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
-    weight = head.mixture.weights.projection.weight
+    weight = head.mixture.projection.weight
     assert torch.autograd.gradcheck(lambda hidden, _: head.penalty(hidden), (hidden, weight))
     torch.nn.init.zeros_(weight)
     assert head.penalty(hidden).item() == 0

@@ -22,7 +22,7 @@ def peak():
 
 
 def run(name, count):
-    settings = {"components": 2} if "components" in heads.settings(name) else {}
+    settings = {"components": 2} if "components" in heads.parameters(name) else {}
     head = heads.build(name, hidden_size=8, vocab_size=vocab, **settings)
     hidden, targets = torch.randn(count, 8, requires_grad=True), torch.randint(vocab, (count,))
     head.nll(hidden, targets).backward()

@@ -10,7 +10,8 @@ import pytest
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.logprobs import estimate_cost, open_source
+from softmax_bottleneck.measure import estimate_cost
+from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.spectrum import REGISTRY, Dense, Factored, Options, choose, singular_values
 
 from .methods import EPS

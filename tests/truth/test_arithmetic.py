@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
-from softmax_bottleneck.logprobs import open_source
+from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.spectrum import REGISTRY, Options, RankEstimate, singular_values
 from softmax_bottleneck.spectrum.compute import measure
 
@@ -203,7 +203,7 @@ def test_spectra_end_where_the_method_sees_no_further() -> None:
 
 
 def test_a_store_keeps_masks_as_minus_infinity(tmp_path: Any) -> None:
-    from softmax_bottleneck.logprobs import dump
+    from softmax_bottleneck.measure import dump
 
     logits = torch.from_numpy(product(64, 50, 4)).float()
     logits[:, 7] = -1e9

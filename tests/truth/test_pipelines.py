@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from softmax_bottleneck import pairwise_kld, rank
-from softmax_bottleneck.spectrum import RankEstimate, RankReport, find_rounding
+from softmax_bottleneck import RankReport, pairwise_kld, rank
+from softmax_bottleneck.spectrum import RankEstimate, find_rounding
 
 TYPES = {
     "float8": torch.float8_e4m3fn,
@@ -202,7 +202,8 @@ def test_a_gap_outside_the_margin_is_told() -> None:
 
 
 def test_a_store_keeps_what_was_seen(tmp_path: Any) -> None:
-    from softmax_bottleneck.logprobs import dump, open_source
+    from softmax_bottleneck.measure import dump
+    from softmax_bottleneck.sources import open_source
 
     matrix = logits(200, 100, 5).bfloat16().float()
     for kind, given in (("log-probs", matrix.log_softmax(-1)), ("logits", matrix)):
@@ -272,7 +273,7 @@ def test_every_batch_of_a_function_is_looked_at() -> None:
 def test_rows_of_one_or_two_numbers(matrix: Any, tmp_path: Any) -> None:
     """Uniform and smoothed one-hot rows: written as JSON, stored and read again."""
     from softmax_bottleneck import dump
-    from softmax_bottleneck.logprobs import open_source
+    from softmax_bottleneck.sources import open_source
 
     report = rank(matrix)
     json.dumps(report.to_dict(), allow_nan=False)

@@ -1,0 +1,67 @@
+"""A callback for the ``Trainer`` of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ..errors import ConfigurationError
+from .statistics import model_statistics
+
+
+class TransformersCallback(TrainerCallback):
+    """Logs rank, effective rank, pairwise KL and the gradient's share every so many steps, on held-out tokens.
+
+    Only the first process measures; a model whose weights are sharded over processes cannot be measured this way.
+
+    Args:
+        data: held-out token ids, (B, L) or (N,), or a text with ``tokenizer``; see `model_statistics`.
+        every: steps between two measurements; the end of the training is measured, too.
+        tokenizer: for a text.
+        log: given the numbers, such as ``trainer.log``; by default they join ``trainer.state.log_history``.
+        prefix: before each number's name.
+
+    Raises:
+        ConfigurationError: for fewer than one step.
+
+    Example::
+
+        trainer = Trainer(model=model, args=args, train_dataset=data)
+        trainer.add_callback(TransformersCallback(held_out_ids, every=500, log=trainer.log))
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        every: int = 500,
+        tokenizer: Any = None,
+        log: Callable[[dict[str, float]], None] | None = None,
+        prefix: str = "bottleneck/",
+    ) -> None:
+        if every < 1:
+            raise ConfigurationError(f"every must be at least 1 step, not {every}")
+        self.data, self.every, self.tokenizer, self.log, self.prefix = data, every, tokenizer, log, prefix
+        self._measured = -1
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Measure every so many steps."""
+        if state.global_step % self.every == 0:
+            self._measure(state, given["model"])
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Measure what came out."""
+        self._measure(state, given["model"])
+
+    def _measure(self, state: TrainerState, model: Any) -> None:
+        if not state.is_world_process_zero or state.global_step == self._measured:
+            return
+        self._measured = state.global_step
+        found = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
+        named = {f"{self.prefix}{name}": value for name, value in found.items()}
+        if self.log is None:
+            state.log_history.append({**named, "step": state.global_step})
+        else:
+            self.log(named)

@@ -1,0 +1,194 @@
+"""Where one model beats another: the contexts with the largest difference in negative log-likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._version import __version__
+from ..errors import ConfigurationError, SourceError
+from ..progress import SILENT, Progress
+from ..result import Result
+from ..sources import Opening, Source, open_source
+
+PREDICTIONS = 5
+"""Of each model, as in the MoS paper's table 14."""
+CONTEXT_TOKENS = 30
+"""Of the text shown before the token in question."""
+SENTENCE_TOKENS = 60
+"""Of its sentence, to either side: few are longer, and text without lines has no end."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One token that a model finds likely."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Example:
+    """A context where one model is much surer of the token that came."""
+
+    row: int
+    """Number of the context."""
+    context: str
+    """The text before the token, its end."""
+    target: str
+    """The token that came."""
+    reference: str
+    """The sentence it came in; empty where the text is not known."""
+    nll: tuple[float, float]
+    """Negative log-likelihoods of the first and the second model, in nats."""
+    top: tuple[tuple[Prediction, ...], tuple[Prediction, ...]]
+    """Each model's likeliest tokens."""
+
+    @property
+    def margin(self) -> float:
+        """By how many nats the first model is better."""
+        return self.nll[1] - self.nll[0]
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """Two models on one text."""
+
+    sources: tuple[dict[str, Any], dict[str, Any]]
+    contexts: int
+    nll: tuple[float, float]
+    """Mean negative log-likelihood of each, in nats."""
+    first_better: tuple[Example, ...]
+    """Where the first model beats the second by most, largest margin first."""
+    second_better: tuple[Example, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {**asdict(self), "version": __version__}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return each model's loss as label and text, for people."""
+        return [(str(s["path"]), f"{nll:.4f} nats a token") for s, nll in zip(self.sources, self.nll, strict=True)]
+
+    def __str__(self) -> str:
+        """Return the comparison as lines for people."""
+        names = [str(source["path"]) for source in self.sources]
+        lines = [f"{name}: {nll:.4f} nats a token" for name, nll in zip(names, self.nll, strict=True)]
+        for name, examples in zip(names, (self.first_better, self.second_better), strict=True):
+            lines += ["", f"where {name} is better"]
+            for example in examples:
+                lines += ["", f"  … {example.context} ▸{example.target}◂"]
+                lines += [f"    reference: {example.reference}"] if example.reference else []
+                for model, nll, top in zip(names, example.nll, example.top, strict=True):
+                    listed = ", ".join(f"{each.token!r} {each.probability:.2f}" for each in top)
+                    lines.append(f"    {model}: −log P {nll:.2f}; {listed}")
+        return "\n".join(lines)
+
+
+def compare(
+    first: Any, second: Any, *, examples: int = 5, progress: Progress = SILENT, **options: Unpack[Opening]
+) -> Comparison:
+    """Find where each of two models beats the other by the largest margin, in one pass (MoS paper, table 14).
+
+    Args:
+        first: what `rank` takes, with known targets.
+        second: another, on the same text, token by token.
+        examples: how many contexts each way.
+        progress: where to report.
+        options: how both are opened, see `Opening`.
+
+    Raises:
+        SourceError: when targets are unknown, or the two are not on the same tokens.
+        ConfigurationError: for less than one example.
+    """
+    if examples < 1:
+        raise ConfigurationError(f"--examples must be at least 1, not {examples}")
+    sources = (open_source(first, **options), open_source(second, **options))
+    targets = _same_targets(*sources)
+    kept: tuple[list[_Row], list[_Row]] = ([], [])
+    totals = np.zeros(2)
+    rows = min(source.rows_at_once() for source in sources)
+    with progress.bar("comparing", len(targets), "contexts") as bar:
+        for one, other in zip(*(source.blocks(source.ranges(rows)) for source in sources), strict=True):
+            blocks = (one.log_probs, other.log_probs)
+            places = targets[one.start : one.start + len(one.log_probs)]
+            nll = np.stack([-block[np.arange(len(block)), places].astype(np.float64) for block in blocks])
+            totals += nll.sum(1)
+            for better, margin in zip(kept, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
+                better += _largest(margin, one.start, nll, blocks, examples)
+                better.sort(key=lambda row: (-row.margin, row.number))
+                del better[examples:]
+            bar.advance(len(places))
+    # Only now are tokens turned into text.
+    found = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in kept]
+    return Comparison(
+        (dict(sources[0].description), dict(sources[1].description)),
+        len(targets),
+        (float(totals[0] / len(targets)), float(totals[1] / len(targets))),
+        found[0],
+        found[1],
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    number: int
+    margin: float
+    nll: tuple[float, float]
+    top: tuple[list[tuple[int, float]], list[tuple[int, float]]]
+    """Token and log-probability, likeliest first."""
+
+
+def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
+    for source in (first, second):
+        if source.targets is None:
+            raise SourceError(
+                f"{source.description['path']} does not say which tokens came: compare runs, Hugging Face models, or "
+                "stores that were dumped from them"
+            )
+    assert first.targets is not None
+    assert second.targets is not None
+    if first.shape != second.shape or not np.array_equal(first.targets, second.targets):
+        raise SourceError(
+            f"{first.description['path']} and {second.description['path']} do not predict the same tokens: compare "
+            "models with one vocabulary on the same --data, --split and --contexts, with --bos off where only one of "
+            "them begins its windows with a token of its own"
+        )
+    return first.targets
+
+
+def _largest(
+    margin: NDArray[np.float64], start: int, nll: NDArray[np.float64], blocks: Any, examples: int
+) -> Iterator[_Row]:
+    for index in np.argsort(-margin, kind="stable")[:examples].tolist():
+        top = tuple(_top(block[index]) for block in blocks)
+        yield _Row(start + index, float(margin[index]), (float(nll[0, index]), float(nll[1, index])), (top[0], top[1]))
+
+
+def _top(log_probs: NDArray[Any]) -> list[tuple[int, float]]:
+    likeliest = np.argsort(-log_probs, kind="stable")[:PREDICTIONS]
+    return [(int(token), float(log_probs[token])) for token in likeliest]
+
+
+def _example(row: _Row, sources: tuple[Source, Source], targets: NDArray[np.int64]) -> Example:
+    text = next((source.text for source in sources if source.text), None)
+    names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
+    top = tuple(
+        tuple(
+            Prediction(token, float(np.exp(log_prob)))
+            for token, (_, log_prob) in zip(names([token for token, _ in listed]), listed, strict=True)
+        )
+        for listed in row.top
+    )
+    return Example(
+        row.number,
+        text.before(row.number, CONTEXT_TOKENS) if text else "",
+        names([int(targets[row.number])])[0],
+        text.sentence(row.number, SENTENCE_TOKENS) if text else "",
+        row.nll,
+        (top[0], top[1]),
+    )

@@ -1,0 +1,162 @@
+"""How a spectrum is computed, and the computation: from the rows of a source to its singular values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._version import __version__
+from ..errors import MatrixError
+from ..files import cache_folder
+from ..machine import parse_size, resolve_device
+from ..parallel import ALONE, Processes
+from ..progress import SILENT, Progress
+from ..sources import FactorRows, Opening, Source
+from ..spectrum import Spectrum, SpectrumMethod, choose, measure
+from ..spectrum.base import DEFAULT_WIDTH
+from ..spectrum.choice import check_resolution, default_memory
+from ..spectrum.registry import check_factors, takes_factors
+from ..spectrum.saved import SavedState
+
+LONG = 10**12
+"""T · M², or with thin factors the model's operations, above which a computation takes minutes and its state is kept
+on disk."""
+
+
+class RankOptions(Opening, total=False):
+    """What `rank` takes beside its named arguments: how the source is opened, and the rarer settings."""
+
+    width: int
+    """Dimensions that a sketch looks at."""
+    processes: Processes
+    """This process and its partners under PyTorch's launcher (`launched`): contexts are sharded over them, and all
+    return the report."""
+    estimate_hidden_size: bool
+    """Whether to look for the hidden size in the row-centred spectrum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computing:
+    """How a spectrum is computed."""
+
+    method: str = "auto"
+    """A name of the registry of methods, or ``"auto"``."""
+    max_memory: int | str | None = None
+    """Bytes for the decomposition, or a size such as ``"1GiB"``; by default 8 GiB, or what an accelerator has free."""
+    width: int = DEFAULT_WIDTH
+    """Of a sketch."""
+    device: str = "auto"
+    """Where the matrix is decomposed."""
+    progress: Progress = SILENT
+    """Where to report."""
+    processes: Processes = ALONE
+    """Among which the rows are shared."""
+
+
+class Computed(NamedTuple):
+    """A spectrum and the reason for its method."""
+
+    spectrum: Spectrum
+    why: str
+
+
+def compute_spectrum(source: Source, eps: float, how: Computing) -> Computed:
+    """Return the singular values of a source's matrix.
+
+    Args:
+        source: the matrix.
+        eps: roundoff of its numbers: the method must resolve its tolerance.
+        how: the settings.
+
+    Raises:
+        MatrixError: for numbers that cannot be measured, or a method that resolves too little or does not fit.
+        ConfigurationError: for an unknown method, or one that needs factors where there are none.
+    """
+    check_resolution(how.method, shape=source.shape, eps=eps)
+    factors = source.factors() if takes_factors(how.method) else None
+    if factors is None:
+        check_factors(how.method, _what(source))
+    else:
+        _refuse_masked(source, factors)
+    device, allowed = resolve_device(how.device), parse_size(how.max_memory)
+    if allowed is None:  # all processes choose alike
+        allowed = min(how.processes.gather(default_memory(device)))
+    choice = choose(
+        how.method,
+        shape=source.shape,
+        eps=eps,
+        max_memory=allowed,
+        width=how.width,
+        seed=(0, how.processes.index),
+        factor_columns=0 if factors is None else factors.right.shape[1],
+        device=device,
+    )
+    chosen = choice.start(None if factors is None else factors.right)
+    return Computed(_computed(source, factors, chosen, how), choice.why)
+
+
+def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing) -> Spectrum:
+    own = [rows for number, rows in enumerate(source.ranges()) if how.processes.takes(number)]
+    counts = {done: number for number, done in enumerate(accumulate(map(len, own), initial=0))}
+
+    def blocks(done: int) -> Iterator[NDArray[Any]]:
+        """Yield this process's blocks, but for the first ``done`` rows of them."""
+        rest = own[counts[done] :]
+        return factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest))
+
+    saved = _saved_state(source, factors, chosen, how)
+    rows = chosen.passes * sum(map(len, own))
+    with how.progress.bar(f"computing singular values ({chosen.name})", rows, "contexts") as bar:
+        return measure(
+            blocks,
+            chosen,
+            exponent=source.exponent,
+            saved=saved,
+            processes=how.processes,
+            what=str(source.description["path"]),
+            advance=bar.advance,
+        )
+
+
+def _refuse_masked(source: Source, factors: FactorRows) -> None:
+    """Refuse a token that the output bias masks."""
+    masked = np.isneginf(factors.right).any(1)
+    if masked.any():
+        raise MatrixError(
+            f"the output bias of {source.description['path']} is -inf for token {int(masked.argmax())}: only finite "
+            "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out (one masked by a large "
+            "negative number, too)"
+        )
+
+
+def _saved_state(
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing
+) -> SavedState | None:
+    """Return where the state of a long computation is kept."""
+    operations = source.work().operations if factors is not None else source.shape[0] * source.shape[1] ** 2
+    # A sketch's second pass begins for all processes together: one of them alone cannot go back to it.
+    if operations <= LONG or (chosen.passes > 1 and how.processes.count > 1):
+        return None
+    about = {
+        "identity": dict(source.identity),
+        "source": {key: value for key, value in source.description.items() if key != "path"},
+        "dtype": source.dtype,
+        "shape": source.shape,
+        "method": chosen.about(),
+        "device": str(chosen.arithmetic.device),
+        "block_rows": source.rows_at_once(),
+        "process": [how.processes.index, how.processes.count],
+        "version": __version__,
+    }
+    return SavedState(cache_folder() / "unfinished", about, warn=how.progress.line)
+
+
+def _what(source: Source) -> str:
+    kind, head = source.description["kind"], source.description.get("head")
+    named = {"run": "a run", "store": "a store", "hugging-face": "a Hugging Face model"}
+    return named.get(kind, "a matrix") + (f" with a {head} head" if head else "")

@@ -1,0 +1,116 @@
+"""What a measurement will take, before it is made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ..machine import parse_size, resolve_device
+from ..result import Result
+from ..sources import Source
+from ..sources.base import BLOCK_BYTES
+from ..spectrum import choose, precision
+from ..spectrum.base import DEFAULT_WIDTH
+from ..spectrum.choice import size
+
+SIDE = 768
+"""Of the products whose rate is taken: GPT-2's d, far beyond any cache's first levels."""
+SECONDS_TO_CALIBRATE = 0.2
+
+
+@dataclass(frozen=True)
+class CostEstimate(Result):
+    """What a rank measurement is expected to take: the right order of magnitude, not more."""
+
+    contexts: int
+    vocab: int
+    method: str
+    """That would compute the spectrum."""
+    why: str
+    """Why this one."""
+    model_seconds: float
+    """Making the rows."""
+    spectrum_seconds: float
+    """Decomposing the matrix."""
+    memory_bytes: int
+    """Model, hidden states, decomposition and one block."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the estimate as label and text, for people."""
+        total = self.model_seconds + self.spectrum_seconds
+        return [
+            ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
+            ("method", f"{self.method} ({self.why})"),
+            ("time", f"about {_time(total)} ({_time(self.model_seconds)} of it for the model)"),
+            ("memory", f"about {size(self.memory_bytes)}"),
+        ]
+
+
+def estimate_cost(
+    source: Source,
+    *,
+    method: str = "auto",
+    eps: str | float | None = None,
+    max_memory: int | str | None = None,
+    width: int = DEFAULT_WIDTH,
+    device: str = "auto",
+) -> CostEstimate:
+    """Estimate what `rank` will take, from the operations and this machine's rate of matrix products.
+
+    Weights are not loaded and no row of a model is made. A matrix that does not say how its numbers were made is read
+    for that, unless ``eps`` is given.
+
+    Args:
+        source: what `open_source` returns.
+        method: as for `rank`.
+        eps: as for `rank`.
+        max_memory: as for `rank`.
+        width: of a sketch.
+        device: where it would run.
+
+    Raises:
+        BottleneckError: when no method fits.
+    """
+    work, device = source.work(), resolve_device(device)
+    choice = choose(
+        method,
+        shape=source.shape,
+        eps=(source.precision if eps is None else precision(eps)).value,
+        max_memory=parse_size(max_memory),
+        width=width,
+        factor_columns=work.factor_columns or 0,
+        device=device,
+    )
+    return CostEstimate(
+        contexts=source.shape[0],
+        vocab=source.shape[1],
+        method=choice.method.name,
+        why=choice.why,
+        model_seconds=work.operations / _rate(getattr(torch, source.dtype), device),
+        spectrum_seconds=choice.operations / _rate(torch.float64, device),
+        memory_bytes=work.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
+    )
+
+
+def _rate(dtype: torch.dtype, device: str) -> float:
+    """Return operations a second of a matrix product."""
+    one = torch.ones(SIDE, SIDE, dtype=dtype, device=device)
+    started, done = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - started) < SECONDS_TO_CALIBRATE or not done:
+        float((one @ one)[0, 0])
+        done += 1
+    return 2.0 * SIDE**3 * done / max(elapsed, 1e-9)
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} seconds"

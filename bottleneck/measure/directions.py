@@ -1,0 +1,185 @@
+"""How the rows of a matrix use its columns: the spectrum of output embeddings or of hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._version import __version__
+from ..errors import MatrixError
+from ..full_precision import full_precision
+from ..result import Result
+from ..spectrum import EPS, RankEstimate, entropy_rank, numerical_rank, stable_rank, tolerance
+
+ROWS = 8192
+"""Rows of one update: more than d, few enough to hold in float64 beside the model."""
+SHARES = (0.9, 0.99, 0.999)
+"""Of the energy Σσ²."""
+
+
+@dataclass(frozen=True, eq=False)
+class Directions(Result):
+    """How a set of n vectors fills its d dimensions."""
+
+    shape: tuple[int, int]
+    """(n, d)."""
+    values: NDArray[np.float64]
+    """(min(n, d),), singular values, descending."""
+    centered: NDArray[np.float64]
+    """The same with the mean vector subtracted."""
+    rank: RankEstimate
+    rank_centered: RankEstimate
+    mean_cosine: float
+    """Mean cosine of two different vectors: anisotropy (Ethayarajh 2019, §3.2)."""
+
+    def energy(self, share: float) -> int:
+        """Return how many directions hold this share of Σσ²."""
+        return int(np.searchsorted(np.cumsum(self.values**2), share * float((self.values**2).sum())) + 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "shape": list(self.shape),
+            "rank": asdict(self.rank),
+            "rank_centered": asdict(self.rank_centered),
+            "entropy_rank": entropy_rank(self.values),
+            "stable_rank": stable_rank(self.values),
+            "directions_for_energy": {f"{share:g}": self.energy(share) for share in SHARES},
+            "mean_cosine": self.mean_cosine,
+            "singular_values": self.values.tolist(),
+            "singular_values_centered": self.centered.tolist(),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return label and text, for people."""
+        energy = ", ".join(f"{100 * share:g} % in {self.energy(share):,}" for share in SHARES)
+        return [
+            ("vectors", f"{self.shape[0]:,} of {self.shape[1]:,} dimensions"),
+            ("rank", f"{self.rank}, with their mean subtracted {self.rank_centered}"),
+            ("energy Σσ²", f"{energy} directions"),
+            ("entropy, stable rank", f"{entropy_rank(self.values):.1f}, {stable_rank(self.values):.2f}"),
+            ("mean cosine", f"{self.mean_cosine:.3f}"),
+        ]
+
+    def summary(self) -> str:
+        """Return one line for people."""
+        energy = ", ".join(f"{self.energy(share):,} hold {100 * share:g} %" for share in SHARES)
+        return (
+            f"rank {self.rank}, with the mean row subtracted {self.rank_centered}, of {self.shape[1]:,} directions; "
+            f"{energy} of the energy Σσ²; mean cosine of two rows {self.mean_cosine:.3f}"
+        )
+
+
+def directions(blocks: Iterable[Any]) -> Directions:
+    r"""Return the singular values of vectors given in blocks of rows, as they are and about their mean.
+
+    They are the square roots of the eigenvalues of :math:`X^⊤X` and :math:`X^⊤X - n \bar x \bar x^⊤` in float64, which
+    resolves what is above 10⁻⁷ of the largest: ranks are judged by the roundoff of float32, which is coarser.
+
+    Args:
+        blocks: (n, d) arrays or tensors of real numbers; tensors stay on their device.
+
+    Raises:
+        MatrixError: without any vectors, or for numbers that are not finite.
+    """
+    sums: list[Tensor] = []
+    count = 0
+    with full_precision():
+        for block in blocks:
+            rows = torch.as_tensor(block).detach().double()
+            lengths = torch.linalg.vector_norm(rows, dim=1)
+            inverse = torch.where(lengths > 0, 1 / lengths, 0.0)
+            new = [rows.T @ rows, rows.sum(0), inverse @ rows]
+            sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
+            count += len(rows)
+        if not count:
+            raise MatrixError("there are no vectors to analyse: give at least one block of rows")
+        gram, total, units = sums
+        if not bool(gram.isfinite().all()):
+            raise MatrixError("the vectors hold NaN or infinity, or numbers too large to be squared")
+        shape = (count, len(gram))
+        values = _square_roots(gram)[: min(shape)]
+        centered = _square_roots(gram - torch.outer(total, total) / count)[: min(shape)]
+        cosine = float((units @ units - count) / (count * (count - 1))) if count > 1 else 1.0
+    return Directions(
+        shape,
+        values,
+        centered,
+        numerical_rank(values, shape=shape, eps="float32"),
+        # Cancellation leaves the roundoff of the raw squares behind: nothing below theirs is told apart.
+        numerical_rank(
+            centered, shape=shape, eps="float32", floor=tolerance(values[0], shape, EPS["float32"], "press")
+        ),
+        cosine,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class HeadStatistics(Result):
+    """The geometry of an output layer, without its T × M matrix."""
+
+    weight: Directions
+    """Of the output embeddings W, (M, d); about their mean is what row-centring log P leaves of them."""
+    hidden: Directions | None
+    """Of the hidden states H, (T, d), where they were given."""
+    bias_norm: float | None
+    """‖b‖ of the output bias."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "weight": self.weight.to_dict(),
+            "hidden": None if self.hidden is None else self.hidden.to_dict(),
+            "bias_norm": self.bias_norm,
+            "version": __version__,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return label and text, for people."""
+        found = [("W", self.weight), *([("H", self.hidden)] if self.hidden else [])]
+        rows = [(f"{name}: {label}", text) for name, each in found for label, text in each.rows()]
+        return rows + ([] if self.bias_norm is None else [("norm of the bias", f"{self.bias_norm:.4g}")])
+
+
+def head_statistics(weight: Any, bias: Any = None, hidden: Any = None) -> HeadStatistics:
+    """Return ranks, entropy and stable rank, energy of the top directions and mean cosine of an output layer.
+
+    It takes 2 M d² operations for W and 2 T d² for H: milliseconds on a GPU, so that it can run while a model trains.
+
+    Args:
+        weight: W, (M, d), an array or a tensor on any device.
+        bias: b, (M,).
+        hidden: H, (T, d) or (…, d).
+
+    Raises:
+        MatrixError: for W or H of another shape, or numbers that are not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> found = head_statistics(np.random.default_rng(0).standard_normal((100, 8)))
+        >>> found.weight.rank.value, found.weight.rank_centered.value
+        (8, 8)
+    """
+    W = torch.as_tensor(weight).detach()
+    if W.ndim != 2:
+        raise MatrixError(f"W must have the shape (M, d), not {tuple(W.shape)}")
+    states = None
+    if hidden is not None:
+        H = torch.as_tensor(hidden).detach()
+        if H.shape[-1:] != W.shape[1:]:
+            raise MatrixError(f"hidden states must have the size d = {W.shape[1]:,} of W, not shape {tuple(H.shape)}")
+        states = directions(H.reshape(-1, H.shape[-1]).split(ROWS))
+    norm = None if bias is None else float(torch.as_tensor(bias).detach().double().norm())
+    return HeadStatistics(directions(W.split(ROWS)), states, norm)
+
+
+def _square_roots(gram: Tensor) -> NDArray[np.float64]:
+    """Return the square roots of the eigenvalues, descending; roundoff below zero is zero."""
+    values: NDArray[np.float64] = torch.linalg.eigvalsh(gram).flip(0).clamp_min(0.0).sqrt().cpu().numpy()
+    return values

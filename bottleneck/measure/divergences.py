@@ -1,0 +1,50 @@
+"""The expected pairwise KL divergence of a source's rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Unpack
+
+from numpy.typing import NDArray
+
+from .. import divergence
+from ..divergence import PairwiseKLD
+from ..progress import SILENT, Progress
+from ..sources import Opening, open_source
+
+
+def kld(
+    source: Any, *, pairs: str | int = "all", seed: int = 0, progress: Progress = SILENT, **options: Unpack[Opening]
+) -> PairwiseKLD:
+    """Measure the expected pairwise KL divergence of a source's rows, in nats (MoS paper, appendix C.1).
+
+    Args:
+        source: what `rank` takes.
+        pairs: ``"all"`` T² ordered pairs, exactly and in one pass, or a number of at least 2 to draw.
+        seed: of the draw.
+        progress: where to report.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        BottleneckError: a source that cannot be read, or rows that are not finite or not log-probabilities.
+    """
+    started = time.monotonic()
+    opened = open_source(source, **options)
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        with progress.bar("reading log-probabilities", opened.shape[0], "contexts") as bar:
+            for rows in opened.entries():
+                yield rows
+                bar.advance(len(rows))
+
+    found = divergence.pairwise_kld(
+        blocks,
+        pairs=pairs,
+        seed=seed,
+        shape=opened.shape,
+        kind="logits" if opened.description["kind"] == "logits" else "log-probs",
+        eps=opened.precision,
+    )
+    return replace(found, source=opened.description, seconds=round(time.monotonic() - started, 3))

@@ -1,0 +1,298 @@
+"""How much of the logits' gradient gets through the output layer to the hidden states."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .._version import __version__
+from ..errors import ConfigurationError, MatrixError, SourceError
+from ..full_precision import full_precision
+from ..progress import SILENT, Progress
+from ..result import Result
+from ..sources import ModelSource, Opening, open_source
+
+DEFAULT_SAMPLE = 64
+"""Contexts whose Jacobian is made for an output layer that is not log-linear."""
+JACOBIAN_BYTES = 64 << 20
+"""One block of directions of a Jacobian."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The contexts whose target comes about equally often."""
+
+    least: int
+    """Smallest number of times that a target of this band comes among the targets."""
+    most: int
+    """Largest; bands are decades."""
+    contexts: int
+    kept: float
+    """Share of the norm, as in `GradientReport`, over these contexts."""
+    lost: float
+
+
+@dataclass(frozen=True)
+class GradientReport(Result):
+    """The share of ‖G‖_F that survives backpropagation through the output layer."""
+
+    contexts: int
+    """T."""
+    vocab: int
+    """M."""
+    method: str
+    """``"weight"``: onto the columns of W; ``"jacobian"``: onto those of ∂ log P / ∂h at each context's hidden state h,
+    the input of the output layer. Both have the columns' means taken out."""
+    directions: int
+    """Dimensions of the space projected onto: the rank of the centred W, or the largest of the Jacobians'."""
+    sampled: int | None
+    """How many contexts the shares are made from, when not from all."""
+    norm: float
+    """‖G‖_F over the contexts used."""
+    kept: float
+    """‖ΠG‖_F / ‖G‖_F."""
+    lost: float
+    """1 − kept."""
+    kept_energy: float
+    """‖ΠG‖²_F / ‖G‖²_F."""
+    bands: tuple[Band, ...]
+    """By how often the target comes, rarest first."""
+
+    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What was measured: path, kind, head, corpus, split."""
+    seconds: float = field(default=0.0, compare=False)
+    """Wall-clock time of the measurement."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        values = asdict(self)
+        return {"source": dict(values.pop("source")), **values, "version": __version__}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the report as label and text, for people."""
+        used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
+        jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
+        onto = "the columns of W" if self.method == "weight" else jacobian
+        shares = f"({100 * self.lost:.2f} % is lost; of its square {100 * self.kept_energy:.2f} % gets through)"
+        return [
+            ("gradient", f"{100 * self.kept:.2f} % of the gradient's norm gets through {shares}"),
+            ("matrix", f"{used} × {self.vocab:,} tokens"),
+            ("projection", f"onto {onto}, less their means: {self.directions:,} directions"),
+            *(
+                (
+                    f"targets that come {band.least:,} to {band.most:,} times",
+                    f"{100 * band.lost:.2f} % lost ({band.contexts:,} contexts)",
+                )
+                for band in self.bands
+            ),
+        ]
+
+
+def gradient(
+    source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress = SILENT, **options: Unpack[Opening]
+) -> GradientReport:
+    r"""Measure the share of the loss's gradient in the logits that backpropagation takes on to the hidden states.
+
+    The loss −log P(y) has the gradient G = P − onehot(y) in the logits, (T, M), and G W in the hidden states. The rows
+    of G sum to zero, so that G W = G C with C = (I − 11ᵀ/M) W, whose columns have mean zero: what is orthogonal to
+    them is lost. With Q an orthonormal basis of them,
+
+    .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad Q = C R^{-1}, \quad R^⊤R = C^⊤C
+
+    R is the Cholesky factor; where C has not full rank in float64, the eigenvectors of CᵀC stand in for it. G is made
+    block by block. An output layer without such a W has its Jacobian J = ∂ log P / ∂h instead, taken at the hidden
+    state h that each context gives the output layer, and Q spans the columns of (I − 11ᵀ/M) J. Of a softmax that is
+    the same space: J = (I − 1pᵀ) W differs from W by multiples of 1. Where hidden states are smaller than d, they see
+    only a part of W's columns, so J is taken for a log-linear output layer, too.
+
+    Args:
+        source: what `rank` takes: a model with the targets of its contexts.
+        sample: how many contexts, evenly spaced, where a Jacobian is taken.
+        progress: where to report.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        SourceError: for a matrix: it has no output layer.
+        ConfigurationError: for a sample below 1.
+
+    References:
+        Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
+    """
+    started = time.monotonic()
+    opened = open_source(source, **options)
+    targets = opened.targets
+    if not isinstance(opened, ModelSource) or targets is None:
+        raise SourceError(
+            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the run "
+            "or the Hugging Face model itself"
+        )
+    if sample < 1:
+        raise ConfigurationError(f"--sample must be at least 1, not {sample}")
+    rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), np.ones(len(targets), dtype=bool))
+    weight = _weight(opened)
+    if weight is not None:
+        directions = _through_weight(opened, weight, targets, rows, progress)
+    else:
+        rows.used[:] = False
+        rows.used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
+        directions = _through_jacobian(opened, targets, rows, progress)
+    kept, norm = rows.share(rows.used)
+    return GradientReport(
+        contexts=opened.shape[0],
+        vocab=opened.shape[1],
+        method="jacobian" if weight is None else "weight",
+        directions=directions,
+        sampled=None if rows.used.all() else int(rows.used.sum()),
+        norm=norm,
+        kept=kept,
+        lost=1 - kept,
+        kept_energy=kept**2,
+        bands=tuple(_bands(rows, targets)),
+        source=opened.description,
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Squares of each context's gradient."""
+
+    whole: NDArray[np.float64]
+    """‖g‖²."""
+    projected: NDArray[np.float64]
+    """‖Πg‖²."""
+    used: NDArray[np.bool_]
+
+    def share(self, which: NDArray[np.bool_]) -> tuple[float, float]:
+        """Return ‖ΠG‖ / ‖G‖ and ‖G‖ over some contexts."""
+        whole, projected = float(self.whole[which].sum()), float(self.projected[which].sum())
+        # A model that is certain of every target has no gradient to lose.
+        return (min(1.0, math.sqrt(projected / whole)) if whole else 1.0), math.sqrt(whole)
+
+
+def _weight(source: ModelSource) -> Tensor | None:
+    """Return W of a log-linear layer whose context vectors are no larger than its hidden states."""
+    (hidden,) = source.hidden([range(1)])
+    factors = source.linear(hidden)
+    return None if factors is None or factors.weight.shape[1] > hidden.shape[1] else factors.weight
+
+
+def _through_weight(
+    source: ModelSource, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
+) -> int:
+    basis = orthonormal_basis(weight)
+    with progress.bar("projecting gradients", source.shape[0], "contexts") as bar:
+        ranges = source.ranges()
+        for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
+            with full_precision():
+                place = slice(each.start, each.stop)
+                residue = _gradient(source.head.log_prob(hidden), targets[place])
+                rows.whole[place] = residue.double().square().sum(1).cpu().numpy()
+                rows.projected[place] = (residue @ basis).double().square().sum(1).cpu().numpy()
+            bar.advance(len(hidden))
+    return basis.shape[1]
+
+
+def _through_jacobian(source: ModelSource, targets: NDArray[np.int64], rows: _Rows, progress: Progress) -> int:
+    most, log_prob = 0, source.head.log_prob
+    ranges = [each for each in source.ranges() if rows.used[each.start : each.stop].any()]
+    with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
+        for each, block in zip(ranges, source.hidden(ranges), strict=True):
+            for row in np.flatnonzero(rows.used[each.start : each.stop]):
+                place = each.start + row
+                hidden = block[row : row + 1]
+                basis = orthonormal_basis(jacobian(log_prob, hidden))
+                with full_precision():
+                    residue = _gradient(log_prob(hidden), targets[place : place + 1])
+                    rows.whole[place] = float(residue.double().square().sum())
+                    rows.projected[place] = float((residue.to(basis) @ basis).double().square().sum())
+                most = max(most, basis.shape[1])
+                bar.advance(1)
+    return most
+
+
+def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:
+    """Return P − onehot(targets), in place of log P."""
+    residue = log_probs.exp_()
+    residue[torch.arange(len(residue)), torch.from_numpy(targets).to(residue.device)] -= 1
+    return residue
+
+
+def orthonormal_basis(weight: Tensor) -> Tensor:
+    """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, d): (M, r), in W's type.
+
+    From one Cholesky factor of CᵀC in float64, or its eigenvectors where C is not clearly of full rank; r is the
+    rank of C in W's type then.
+    """
+    with full_precision():
+        weight = weight.detach()
+        mean = weight.mean(0, dtype=torch.float64)
+        blocks = weight.split(8192)
+        gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))
+        factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
+        spread = factor.diagonal().abs()
+        if not int(failed) and float(spread.min()) > torch.finfo(torch.float64).eps ** 0.25 * float(spread.max()):
+            inverse = torch.linalg.solve_triangular(factor, torch.eye(len(gram)).to(factor), upper=True)
+        else:
+            values, vectors = torch.linalg.eigh(gram)
+            roundoff = max(torch.finfo(weight.dtype).eps, torch.finfo(torch.float64).eps ** 0.5)
+            kept = values > (roundoff * math.sqrt(len(gram))) ** 2 * float(values[-1])
+            inverse = vectors[:, kept] / values[kept].sqrt()
+        return torch.cat([((rows - mean) @ inverse).to(weight.dtype) for rows in blocks])
+
+
+def jacobian(log_prob: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+    """Return ∂ log P / ∂h at one hidden state (1, hidden_size): (M, hidden_size).
+
+    Forward, a direction of h at a time in batches; backward, a token at a time, where a function has no forward rule.
+    """
+    size, M = hidden.shape[1], log_prob(hidden).shape[1]
+    at_once = max(1, JACOBIAN_BYTES // (hidden.element_size() * M))
+    try:
+        return torch.cat(list(_forward(log_prob, hidden, size, at_once))).T.contiguous()
+    except (NotImplementedError, RuntimeError) as error:
+        if "jvp" not in str(error) and "forward" not in str(error):
+            raise
+        return torch.cat(list(_backward(log_prob, hidden, M, at_once)))
+
+
+def _forward(log_prob: Callable[[Tensor], Tensor], hidden: Tensor, size: int, at_once: int) -> Iterator[Tensor]:
+    for directions in torch.eye(size).to(hidden).split(at_once):
+        with full_precision(), forward_ad.dual_level():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # torch's own use of torch.jit, at the first call
+                dual = forward_ad.make_dual(hidden.expand(len(directions), -1).clone(), directions)
+            tangent = forward_ad.unpack_dual(log_prob(dual)).tangent
+            if tangent is None:
+                raise MatrixError("the output layer's log-probabilities do not depend on its hidden states")
+            yield tangent.detach()
+
+
+def _backward(log_prob: Callable[[Tensor], Tensor], hidden: Tensor, M: int, at_once: int) -> Iterator[Tensor]:
+    for tokens in torch.arange(M).split(at_once):
+        with full_precision(), torch.enable_grad():
+            copies = hidden.expand(len(tokens), -1).clone().requires_grad_()
+            chosen = log_prob(copies).gather(1, tokens.to(hidden.device).unsqueeze(1))
+            (rows,) = torch.autograd.grad(chosen.sum(), copies)
+            yield rows
+
+
+def _bands(rows: _Rows, targets: NDArray[np.int64]) -> Iterator[Band]:
+    _, place, counts = np.unique(targets, return_inverse=True, return_counts=True)
+    times = counts[place]
+    for decade in range(len(str(times.max()))):
+        least, most = 10**decade, 10 ** (decade + 1) - 1
+        which = rows.used & (times >= least) & (times <= most)
+        if which.any():
+            kept, _ = rows.share(which)
+            yield Band(least, most, int(which.sum()), kept, 1 - kept)

@@ -1,0 +1,158 @@
+"""The hidden size of a model that shows only its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigurationError, MatrixError
+from ..spectrum import Precision, Spectrum, judge, precision
+from .report import Finding
+
+NEIGHBOURS = 5
+"""Ratios shown on either side of the gap."""
+
+
+@dataclass(frozen=True)
+class HiddenSizeEstimate:
+    """Where the row-centred spectrum falls off; ``int(estimate)`` is the size."""
+
+    value: int
+    """d: as many singular values stand before the largest ratio of neighbours."""
+    gap: float
+    """That ratio, σ_d / σ_{d+1}."""
+    next_gap: float
+    """The next largest ratio anywhere else."""
+    margin: float
+    """gap / next_gap: well above 1 for a gap that nothing rivals."""
+    sigma_d: float
+    sigma_next: float
+    roundoff: float
+    """What a singular value must exceed to be more than roundoff."""
+    around: Mapping[int, float]
+    """σ_i / σ_{i+1} for the i next to d."""
+
+    def __int__(self) -> int:
+        """Return d."""
+        return self.value
+
+
+def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> HiddenSizeEstimate:
+    r"""Estimate d from the largest gap of the row-centred spectrum.
+
+    Row-centred log-probabilities, like row-centred logits, are :math:`H (W - 1\bar w^⊤)^⊤`: d singular values are
+    more than roundoff, whatever is known of the model. An output bias adds one, and a LayerNorm without offset before
+    the output layer takes one away. Values below roundoff are raised to it first: among them a ratio says nothing.
+
+    Args:
+        spectrum: of T contexts and M tokens, both more than d.
+        eps: roundoff of the outputs.
+
+    Raises:
+        MatrixError: when there are too few values, or nothing falls off: T or M is not more than d.
+
+    References:
+        Carlini et al. 2024, *Stealing Part of a Production Language Model*, §4.1 (arXiv 2403.06634), who take the
+        largest gap of the logits' spectrum; Finlayson et al. 2024, *Logits of API-Protected LLMs Leak Proprietary
+        Information* (arXiv 2403.09539).
+    """
+    size = min(spectrum.shape[0], spectrum.shape[1] - 1)
+    floor = judge(spectrum, eps if isinstance(eps, Precision) else precision(eps)).centered.tolerance
+    values = np.maximum(spectrum.centered[:size], floor)
+    if values[0] <= floor:
+        raise MatrixError("no row-centred singular value rises above roundoff: the rows are constant")
+    ratios = values[:-1] / values[1:]
+    if values[-1] > floor and spectrum.residual:
+        raise MatrixError(
+            f"none of the {values.size:,} row-centred singular values that the sketch saw is roundoff: the hidden size "
+            f"is {values.size:,} or more, or the outputs are not log-linear; use a larger --width"
+        )
+    if ratios.size < 2 or values[-1] > floor:
+        raise MatrixError(
+            f"none of the {size:,} row-centred singular values is roundoff, so the hidden size is {size:,} or more, or "
+            "the outputs are not log-linear: measure more contexts and tokens than the hidden size"
+        )
+    order = np.argsort(ratios)[::-1]
+    best = int(order[0])
+    near = range(max(0, best - NEIGHBOURS), min(ratios.size, best + NEIGHBOURS + 1))
+    return HiddenSizeEstimate(
+        value=best + 1,
+        gap=float(ratios[best]),
+        next_gap=float(ratios[order[1]]),
+        margin=float(ratios[best] / ratios[order[1]]),
+        sigma_d=float(spectrum.centered[best]),
+        sigma_next=float(spectrum.centered[best + 1]),
+        roundoff=floor,
+        around={index + 1: float(ratios[index]) for index in near},
+    )
+
+
+def finding(spectrum: Spectrum, *, eps: Precision) -> Finding:
+    """Return what the report says of the hidden size, or why there is no saying: the rank stands without it."""
+    key = "hidden_size_estimate"
+    try:
+        estimate = estimate_hidden_size(spectrum, eps=eps)
+    except MatrixError as error:
+        return Finding(key, {"value": None, "why": str(error)}, (("hidden size", f"unknown: {error}"),))
+    text = (
+        f"{estimate.value:,} (σ_{estimate.value} / σ_{estimate.value + 1} at least {estimate.gap:.3g}, the next "
+        f"largest ratio {estimate.next_gap:.3g}); an output bias would make it one too many"
+    )
+    values = asdict(estimate) | {"around": {str(index): ratio for index, ratio in estimate.around.items()}}
+    return Finding(key, values, (("hidden size", text),))
+
+
+def logits_from_top_k(
+    query: Callable[[Any, Mapping[int, float]], Mapping[int, float]],
+    contexts: Iterable[Any],
+    *,
+    tokens: Iterable[int],
+    k: int,
+    bias: float = 100.0,
+) -> NDArray[np.float64]:
+    r"""Return logits, up to a constant a row, from an interface that shows only the k likeliest tokens.
+
+    With a bias B on k − 1 tokens at once these and the context's likeliest token r come out on top, and
+    :math:`z_i - z_r = (\log P_B(i) - B) - \log P_B(r)`: all tokens asked for, in ⌈n / (k − 1)⌉ queries a context.
+
+    Args:
+        query: takes a context and biases by token, returns log-probabilities by token, at least the k largest.
+        contexts: what ``query`` takes.
+        tokens: the columns wanted: more than the hidden size will do.
+        k: how many log-probabilities an answer holds, at least 2.
+        bias: B, larger than any difference of two logits, small enough for the answers' precision.
+
+    Returns:
+        Float64, (contexts, tokens); row-centred or normalized it is what log P would be.
+
+    Raises:
+        ConfigurationError: for k below 2 or no tokens.
+        MatrixError: when an answer lacks a token that was asked for: the bias is too small.
+
+    References:
+        Carlini et al. 2024, §5.1 (arXiv 2403.06634).
+    """
+    columns = list(tokens)
+    if k < 2 or not columns:
+        raise ConfigurationError(f"k must be at least 2 and tokens not empty, not k = {k} and {len(columns)} tokens")
+    rows = []
+    for number, context in enumerate(contexts):
+        plain = query(context, {})
+        reference = max(plain, key=plain.__getitem__)
+        found = {reference: 0.0}
+        others = [token for token in columns if token != reference]
+        for start in range(0, len(others), k - 1):
+            group = others[start : start + k - 1]
+            answer = query(context, dict.fromkeys(group, bias))
+            if missing := [token for token in (*group, reference) if token not in answer]:
+                raise MatrixError(
+                    f"the answer for context {number} lacks token {missing[0]}: use a larger bias than {bias:g}, or "
+                    f"ask for fewer than {k} tokens at once"
+                )
+            found.update({token: (answer[token] - bias) - answer[reference] for token in group})
+        rows.append([found[token] for token in columns])
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(columns))

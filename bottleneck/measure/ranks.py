@@ -1,0 +1,159 @@
+"""The numerical rank of a log-probability matrix: open the source, compute its spectrum, judge it, report."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple, Unpack, cast
+
+from ..errors import ConfigurationError
+from ..full_precision import precision_state
+from ..machine import peak_memory_bytes
+from ..parallel import ALONE
+from ..progress import SILENT, Progress
+from ..sources import FiniteColumns, Opening, Source, open_source
+from ..spectrum import Judgement, Precision, Spectrum, judge, precision
+from ..spectrum.base import DEFAULT_WIDTH
+from ..spectrum.choice import check_resolution
+from ..spectrum.precision import EPS
+from .computing import Computing, RankOptions, compute_spectrum
+from .head_analysis import has_analysis, head_analysis
+from .hidden_size import finding as hidden_size_finding
+from .report import Finding, RankReport
+
+INF = ("refuse", "drop-columns")
+"""What to do with −∞."""
+
+
+def rank(
+    source: Any,
+    *,
+    method: str = "auto",
+    rule: str = "press",
+    eps: str | float | None = None,
+    max_memory: int | str | None = None,
+    inf: str = "refuse",
+    progress: Progress = SILENT,
+    **options: Unpack[RankOptions],
+) -> RankReport:
+    """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
+
+    Args:
+        source: a run folder, a Hugging Face model (its folder, its name or the loaded object), a store, a matrix file,
+            a (T, M) array or tensor, an iterable of (n, M) blocks, a head with ``hidden=H``, or a function or torch
+            module from token ids (B, L) to logits (B, L, M) with ``data=batches``.
+        method: ``"auto"`` takes thin factors where the head has them, else what fits; or ``"dense"``, ``"gram"``,
+            ``"tsqr"``, ``"sketch"``, ``"factored"``.
+        rule: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
+        eps: roundoff of the numbers, a type's name or a number; by default what is recorded, or what they show.
+        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or what an accelerator has free.
+        inf: ``"refuse"`` −∞, or ``"drop-columns"`` that hold it anywhere, which the report counts.
+        progress: where to report.
+        options: how the source is opened (`Opening`), and the rest of `RankOptions`.
+
+    Raises:
+        BottleneckError: a source that cannot be read, numbers that are not finite or not log-probabilities, or a
+            tolerance that the method cannot resolve.
+
+    Example:
+        >>> import numpy as np
+        >>> logits = np.outer(np.linspace(-1, 1, 50), np.arange(10.0))
+        >>> report = rank(logits, kind="logits")
+        >>> report.rank.value, report.rank_centered.value
+        (2, 1)
+    """
+    started, state = time.monotonic(), precision_state()
+    if inf not in INF:
+        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
+    hidden_size = options.pop("estimate_hidden_size", False)
+    how = Computing(
+        method=method,
+        max_memory=max_memory,
+        width=options.pop("width", DEFAULT_WIDTH),
+        device=options.get("device", "auto"),
+        progress=progress,
+        processes=options.pop("processes", ALONE),
+    )
+    asked = _asked(eps)
+    opened = open_source(source, **cast(Opening, options))
+    kept = FiniteColumns(opened, progress=progress) if inf == "drop-columns" else opened
+    if asked is not None:  # before the numbers are read to see how precise they are
+        check_resolution(method, shape=kept.shape, eps=asked.value)
+    measured = _measured(kept, asked, rule, how)
+    findings = [
+        *_unjudged(kept, asked),
+        *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in kept.variants().items()),
+        *([head_analysis(opened)] if how.processes.count == 1 and has_analysis(opened) else []),
+        *([hidden_size_finding(measured.spectrum, eps=measured.eps)] if hidden_size else []),
+    ]
+    return RankReport(
+        source=kept.description,
+        spectrum=measured.spectrum,
+        eps=measured.eps,
+        rule=rule,
+        why=measured.why,
+        precision_found=state,
+        rank=measured.judgement.raw,
+        rank_centered=measured.judgement.centered,
+        bound=asdict(kept.bound),
+        embedding_size=kept.embedding_size,
+        findings=tuple(findings),
+        seconds=round(time.monotonic() - started, 3),
+        peak_memory_bytes=peak_memory_bytes(),
+    )
+
+
+class _Measured(NamedTuple):
+    """A source's spectrum, judged."""
+
+    spectrum: Spectrum
+    why: str
+    """Why this method computed it."""
+    eps: Precision
+    judgement: Judgement
+
+
+def _measured(source: Source, asked: Precision | None, rule: str, how: Computing) -> _Measured:
+    recorded = source.precision
+    eps = recorded if asked is None else replace(asked, size=recorded.size)
+    spectrum, why = compute_spectrum(source, eps.value, how)
+    return _Measured(spectrum, why, eps, judge(spectrum, eps, rule=rule, recorded=recorded, caution=source.caution))
+
+
+def _asked(eps: str | float | None) -> Precision | None:
+    """Return the roundoff that was asked for; `ConfigurationError` for one finer than float64's."""
+    asked = None if eps is None else precision(eps)
+    if asked is not None and asked.value < EPS["float64"]:
+        raise ConfigurationError(
+            f"eps {asked.value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "
+            "computed: no rank can be told apart below it"
+        )
+    return asked
+
+
+def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
+    """Return the finding of a rounding that the ranks are not judged by, because eps was given."""
+    rounding = source.precision.rounding
+    if asked is None or rounding is None:
+        return []
+    text = f"{rounding}; the ranks are not judged by it, because eps was given"
+    step = None if math.isinf(rounding.step) else rounding.step
+    return [Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),))]
+
+
+def _of_variant(key: str, source: Source, measured: _Measured) -> Finding:
+    """Return the finding that a variant of a source's matrix makes."""
+    T, M = source.shape
+    raw, centered = measured.judgement
+    values = {
+        "contexts": T,
+        "vocab": M,
+        "bound": asdict(source.bound),
+        "rank": asdict(raw),
+        "rank_centered": asdict(centered),
+    }
+    text = (
+        f"{raw}, row-centred {centered}, σ_1 {raw.sigma_1:.4g} (the {M:,} tokens of the tokenizer alone, renormalized)"
+    )
+    return Finding(key, values, (("rank, no padding", text),))

@@ -1,0 +1,160 @@
+"""The rank of a log-probability matrix with everything a reader needs to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from ..result import Result
+from ..spectrum import RULES, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, judge, stable_rank
+from ..spectrum.measures import ENERGY_LEFT_OUT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a report says beside the rank, of one kind of source or on request."""
+
+    key: str
+    """Under which it stands in `RankReport.to_dict`."""
+    values: Mapping[str, Any]
+    """Plain values, ready for JSON."""
+    rows: tuple[tuple[str, str], ...]
+    """Label and text, for people."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankReport(Result):
+    """A spectrum judged: ranks, their margins, the bound, and where the numbers came from."""
+
+    source: Mapping[str, Any]
+    """What was measured: path, kind, head, corpus, split."""
+    spectrum: Spectrum
+    eps: Precision
+    """The roundoff that the tolerances are made from."""
+    rule: str
+    """``"press"``, ``"numpy"`` or ``"gap"``."""
+    rank: RankEstimate
+    """Of log P as it is."""
+    rank_centered: RankEstimate
+    """Of the row-centred log P: the least rank of any logits with these probabilities (MoS paper, prop. 1)."""
+    bound: Mapping[str, Any]
+    """``raw``, ``centered`` (integers or ``None``) and ``why``."""
+    embedding_size: int | None
+    """d of the output layer, where it is known."""
+    seconds: float
+    """Wall-clock time of the measurement."""
+    peak_memory_bytes: int
+    """Largest resident size of the process."""
+    why: str = ""
+    """Why this method computed it."""
+    precision_found: Mapping[str, Any] = field(default_factory=dict)
+    """What would have lowered the precision and was off during the measurement, as it was found before."""
+    findings: tuple[Finding, ...] = ()
+    """What is said beside the rank."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, ready for JSON."""
+        values = self.spectrum.values
+        shape, residual = self.spectrum.shape, self.spectrum.residual
+        by_rule = {rule: judge(self.spectrum, self.eps, rule=rule).raw for rule in RULES}
+        return {
+            "source": dict(self.source),
+            "contexts": shape[0],
+            "vocab": shape[1],
+            "embedding_size": self.embedding_size,
+            "bound": dict(self.bound),
+            "eps": self.eps.to_dict(),
+            "method": self.spectrum.method,
+            "method_why": self.why,
+            "rule": self.rule,
+            "rank": asdict(self.rank),
+            "rank_centered": asdict(self.rank_centered),
+            "rank_by_rule": {rule: int(estimate) for rule, estimate in by_rule.items()},
+            "effective_rank": {
+                _power(epsilon): effective_rank(values, epsilon=epsilon, residual=residual)
+                for epsilon in ENERGY_LEFT_OUT
+            },
+            "entropy_rank": None if residual else entropy_rank(values),
+            "stable_rank": stable_rank(values, residual=residual),
+            "certificate": {
+                "frobenius_relative_error": self.spectrum.frobenius_relative_error,
+                "finite": True,
+                "driver": self.spectrum.driver,
+                "precision_found": dict(self.precision_found),
+                "residual": residual,
+                "error": self.spectrum.error,
+                "centered_error": self.spectrum.centered_error,
+            },
+            **{finding.key: dict(finding.values) for finding in self.findings},
+            "seconds": self.seconds,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "version": __version__,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the report as label and text, for people."""
+        d = self.to_dict()
+        source = d["source"]
+        eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
+        by_rule = ", ".join(f"{rule} {judge(self.spectrum, self.eps, rule=rule).raw}" for rule in RULES)
+        effective = ", ".join(
+            f"{'unknown' if value is None else format(value, ',')} at {epsilon}"
+            for epsilon, value in d["effective_rank"].items()
+        )
+        entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
+        outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
+        outside += f"; the method itself knows no value below {self.spectrum.error:.2g}"
+        dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
+        bound = self.bound
+        raw, centered = bound["raw"], bound["centered"]
+        limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
+        return [
+            ("source", " ".join(str(source[key]) for key in ("path", "head", "corpus", "split") if source.get(key))),
+            ("matrix", f"{d['contexts']:,} contexts × {d['vocab']:,} tokens{dropped}"),
+            ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
+            ("bound", f"{limits} ({bound['why']})"),
+            ("rank", _verdict(self.rank)),
+            ("row-centred rank", _verdict(self.rank_centered)),
+            ("by rule", by_rule),
+            ("effective rank", effective),
+            ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
+            ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
+            *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),
+            ("method", d["method"] + (f" ({self.why})" if self.why else "")),
+            ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
+            *(row for finding in self.findings for row in finding.rows),
+            ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
+        ]
+
+    def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
+        """Draw the cumulative percentage of normalized singular values into ``ax`` (MoS paper, figure 1)."""
+        from matplotlib import pyplot as plt
+
+        from ..plotting import draw_spectrum_cdf
+
+        ax = plt.gca() if ax is None else ax
+        draw_spectrum_cdf(ax, {label or str(self.source["path"]): self.spectrum})
+        return ax
+
+
+def _verdict(rank: RankEstimate) -> str:
+    gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
+    evidence = f"tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap}"
+    if rank.determinate:
+        return f"{rank} (determinate; {evidence})"
+    if not rank.high:
+        return f"unknown (the numbers are too coarse for a matrix of this size: roundoff may exceed σ_1; {evidence})"
+    interval = f"between {rank.low:,} and {rank.high:,}" if rank.at_least else f"{rank.value:,} at the tolerance"
+    doubt = f"; {rank.doubt}" if rank.doubt else ""
+    return f"{rank} (indeterminate: {interval}; {evidence}{doubt})"
+
+
+def _power(epsilon: float) -> str:
+    """1e-3, as the report's keys spell it (Python writes 0.001)."""
+    mantissa, exponent = f"{epsilon:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

@@ -1,0 +1,52 @@
+"""The singular values of anything that can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from .. import spectrum
+from ..machine import parse_size, resolve_device
+from ..progress import SILENT, Progress
+from ..sources import Opening, Source, open_source
+from ..spectrum import Spectrum
+from .computing import Computing, compute_spectrum
+
+
+def singular_values(
+    source: Any,
+    *,
+    method: str = "auto",
+    max_memory: int | str | None = None,
+    progress: Progress = SILENT,
+    **options: Unpack[Opening],
+) -> Spectrum:
+    """Return the singular values of a source's matrix, raw and row-centred.
+
+    An array, a tensor or blocks of rows are taken as they are, without ``kind``. An iterator of blocks is read once
+    and not kept.
+
+    Args:
+        source: what `rank` takes.
+        method: a spectrum method; ``"auto"`` takes what suits the matrix and fits, see ``Spectrum.method``.
+        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or what an accelerator has free.
+        progress: where to report.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        BottleneckError: a source that cannot be read, or numbers that are not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
+        [3.0, 2.0, 1.0]
+    """
+    device = options.get("device", "auto")
+    plain = hasattr(source, "shape") or (isinstance(source, Iterable) and not isinstance(source, str | Source))
+    if plain and not options.keys() - {"device"}:
+        return spectrum.singular_values(
+            source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
+        )
+    opened = open_source(source, **options)
+    how = Computing(method=method, max_memory=max_memory, device=device, progress=progress)
+    return compute_spectrum(opened, opened.precision.value, how).spectrum

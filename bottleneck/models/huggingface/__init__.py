@@ -1,0 +1,7 @@
+"""Hugging Face causal language models: from a folder, the hub, or an object that is loaded already."""
+
+from .on_text import HuggingFaceOnText, Tokens
+from .opening import open_loaded, open_saved
+from .options import HuggingFaceOptions
+
+__all__ = ["HuggingFaceOnText", "HuggingFaceOptions", "Tokens", "open_loaded", "open_saved"]

@@ -1,0 +1,217 @@
+"""A Hugging Face causal language model: loaded with safetensors only, and read up to its output layer."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ...errors import SourceError
+from ...full_precision import evaluating, full_precision
+from . import folder
+from .folder import import_transformers
+
+BODY_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
+"""Types of weights, as safetensors and torch name them, that are the numbers themselves; others need a scale."""
+PROBED = 100.0
+"""The largest logit put behind the output layer: beyond the soft caps in use, and float32 shows larger ones too."""
+LEAST_PRODUCT = 1e-30
+"""Products smaller than this, those of weights that are still zero, are not stretched any further."""
+
+
+@contextmanager
+def quiet() -> Iterator[Any]:
+    """Yield transformers with its progress bars and advice switched off; errors still come."""
+    transformers = import_transformers()
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def skeleton(path: Path) -> nn.Module:
+    """Return the model without weights, for its shapes.
+
+    Raises:
+        SourceError: for a configuration that transformers cannot read.
+    """
+    with quiet() as transformers, torch.device("meta"):
+        try:
+            config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+            return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        except Exception as error:  # a configuration out of range can fail anywhere in a model's constructor
+            raise SourceError(f"transformers cannot read the configuration of {path}: {_first_line(error)}") from error
+
+
+def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool) -> nn.Module:
+    """Return the model in evaluation mode.
+
+    Raises:
+        SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
+    """
+    with quiet() as transformers:
+        try:
+            _check_types(path, pickled=pickled)
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=dtype,
+                trust_remote_code=False,
+                use_safetensors=not pickled,
+                ignore_mismatched_sizes=True,  # they are told below, by name
+                weights_only=True,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError, UnpicklingError) as error:
+            raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
+    for what in ("missing_keys", "mismatched_keys"):
+        if info[what]:
+            name = sorted(map(str, info[what]))[0]
+            raise SourceError(
+                f"the weights of {path} do not fit its config.json: {name} is "
+                f"{'missing' if what == 'missing_keys' else 'of another shape'}, and random numbers would stand in for "
+                "it; download the model again"
+            )
+    return model.to(device).eval()
+
+
+def _check_types(path: Path, *, pickled: bool) -> None:
+    """Refuse weights that transformers would take for floating-point numbers and that are none."""
+    others = {name: dtype for name, dtype in _stored_types(path, pickled=pickled) if dtype not in FLOATING}
+    if not others or _is_quantized(path):
+        return
+    parameters = ["." + name for name, _ in skeleton(path).named_parameters()]
+    for name in sorted(others):
+        # The file's names may lack the prefix of the model's; and older files hold masks, which are no parameters.
+        if name.endswith(".weight") or any(own.endswith("." + name) for own in parameters):
+            raise SourceError(
+                f"the weights of {path} hold {name} as {others[name]}, which is no weight without its scale, and its "
+                "config.json names no quantization that transformers knows: give the model in bfloat16, float16 or "
+                "float32"
+            )
+
+
+def _stored_types(path: Path, *, pickled: bool) -> Iterator[tuple[str, str]]:
+    """Yield the name and type of each tensor in the files of a model's weights."""
+    for file in folder.weight_files(path, allow_pickle=pickled):
+        if pickled:
+            weights = torch.load(file, weights_only=True, map_location="meta")
+            yield from ((name, str(tensor.dtype)) for name, tensor in weights.items() if isinstance(tensor, Tensor))
+            continue
+        with safe_open(file, framework="pt") as tensors:
+            yield from ((name, tensors.get_slice(name).get_dtype()) for name in sorted(tensors.keys()))
+
+
+def _is_quantized(path: Path) -> bool:
+    """Return whether transformers will make numbers of a model's quantized weights."""
+    from transformers.quantizers.auto import AutoHfQuantizer
+
+    config = folder.read_config(path)
+    quantization = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
+    return bool(quantization and AutoHfQuantizer.supports_quant_method(quantization))
+
+
+def output_layer(model: nn.Module, name: str) -> nn.Linear:
+    """Return the module that turns hidden states into logits.
+
+    Raises:
+        SourceError: when it is not one linear layer.
+    """
+    layer = model.get_output_embeddings()  # type: ignore[operator]
+    if not isinstance(layer, nn.Linear):
+        kind = "none" if layer is None else type(layer).__name__
+        raise SourceError(f"the output layer of {name} is {kind}, not one linear layer: it cannot be taken apart")
+    return layer
+
+
+def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return what the output layer is given, (B, L, d), for ids and mask (B, L); one token's logits are made."""
+    taken: list[Tensor] = []
+
+    def take(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        taken.append(inputs[0])
+        return (inputs[0][:, :1],)
+
+    _run(model, ids, mask, layer.register_forward_pre_hook(take))
+    return _only(taken, model, ids)
+
+
+class Sample(NamedTuple):
+    """What a model makes of some tokens, the part behind its output layer told apart from that."""
+
+    hidden: Tensor
+    """(L, d), what the output layer is given."""
+    product: Tensor
+    """(L, M), what the output layer makes of it."""
+    probe: Tensor
+    """(L, M), the product in float32 or wider and stretched to ±`PROBED`, which was put into its place."""
+    logits: Tensor
+    """(L, M), what the model makes of that: its logits."""
+
+
+def sample(model: nn.Module, layer: nn.Linear, ids: Tensor) -> Sample:
+    """Return what a model makes of the ids (L,)."""
+    taken: list[Tensor] = []
+    products: list[Tensor] = []
+    probes: list[Tensor] = []
+
+    def replace(module: nn.Module, inputs: tuple[Tensor, ...], product: Tensor) -> Tensor:
+        taken.append(inputs[0])
+        products.append(product)
+        finite = product.isfinite()
+        wide = product.to(torch.promote_types(product.dtype, torch.float32))
+        largest = wide.abs().where(finite, 0.0).max().clamp_min(LEAST_PRODUCT)
+        probes.append(wide * (PROBED / largest))
+        return probes[-1].clone()  # some models change it in place
+
+    batch = ids.unsqueeze(0)
+    logits = _run(model, batch, torch.ones_like(batch), layer.register_forward_hook(replace))
+    return Sample(_only(taken, model, batch)[0], products[0][0], probes[0][0], logits[0])
+
+
+def _only(taken: list[Tensor], model: nn.Module, ids: Tensor) -> Tensor:
+    if len(taken) != 1 or taken[0].shape[:2] != ids.shape:
+        raise SourceError(
+            f"the output layer of {type(model).__name__} is not given one hidden state a token: it cannot be measured"
+        )
+    return taken[0]
+
+
+def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle) -> Tensor:
+    """Run a model with a hook, which is removed."""
+    device = next(model.parameters()).device
+    arguments: dict[str, Any] = {"input_ids": ids.to(device), "use_cache": False, "return_dict": True}
+    if "attention_mask" in inspect.signature(model.forward).parameters:
+        arguments["attention_mask"] = mask.to(device)
+    with hook, evaluating(model), full_precision(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logits: Tensor = model(**arguments).logits
+        return logits
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,241 @@
+"""A Hugging Face causal language model on a text, cut by its own tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from ...errors import ConfigurationError, SourceError
+from ...files import sha256_bytes
+from ...heads import RankBound, Softmax
+from ...spectrum import EPS
+from ..on_text import Cost, ModelOnText
+from . import loading
+from .final_norm import FinalNorm, bound_of, final_norm
+from .hidden_states import HiddenStates
+from .model import HuggingFaceModel
+from .options import DEFAULT_CONTEXT_LENGTH, TOKENS_AT_ONCE, HuggingFaceOptions
+from .output_layer import ROUNDINGS, SAMPLE, full_precision_head, logit_difference, scales, soft_cap_of
+from .tokenizer import TokenizedText, Tokenizer
+from .windows import Windows
+
+ROUTED = 1e-4
+"""Share of hidden states by which the roundoff of a deep mixture of experts may move them; an encoder with its random
+first weights moved by 2 · 10⁻³."""
+
+
+LEAST_ROWS = 192
+"""Of a block: its product reads all of W, and fewer rows would wait for the memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A text as token ids."""
+
+    name: str
+    """Of the corpus, file or data set."""
+    split: str | None
+    sha256: str
+    """Of the text."""
+    ids: Tensor
+    """int64, (N,)."""
+    prefix: Tensor
+    """int64, (n,), what stands before every window."""
+    tokenizer: Tokenizer | None
+    """That made them, where it is known."""
+
+
+@final
+class HuggingFaceOnText(ModelOnText):
+    """The final hidden states of a text's tokens, each with the tokens of its window before it as context.
+
+    The body runs once, in its own type; the output layer is a `Softmax` in float32 or float64. Nothing is loaded
+    before it is asked for.
+
+    Args:
+        model: the model.
+        text: what it reads.
+        contexts: only the first so many.
+        options: how it is read.
+        path: as the model was named.
+
+    Raises:
+        SourceError: for a text that is too short.
+        ConfigurationError: for a setting out of range.
+    """
+
+    least_rows = LEAST_ROWS
+
+    def __init__(
+        self, model: HuggingFaceModel, text: Tokens, *, contexts: int | None, options: HuggingFaceOptions, path: str
+    ) -> None:
+        self.model, self._text, self._options = model, text, options
+        self._windows = _windows(len(text.ids), model.skeleton.config, options, prefix=len(text.prefix))
+        available = self._windows.contexts
+        if contexts is not None and not 1 <= contexts <= available:
+            raise SourceError(f"--contexts must be between 1 and the {available:,} of this text, not {contexts:,}")
+        self.contexts = contexts or available
+        self.dtype = "float64" if options.precise or model.dtype == "float64" else "float32"
+        first = self._windows.minimum
+        self.targets = text.ids[first : first + self.contexts].numpy()
+        if text.tokenizer is not None:
+            self.text = TokenizedText(text.ids.numpy(), text.tokenizer, first=first)
+            self.own_tokens = text.tokenizer.size if options.vocab == "both" else None
+            self.columns = text.tokenizer.size if options.vocab == "tokenizer" else None
+        self.description = {
+            "path": path,
+            "kind": "hugging-face",
+            "head": "softmax" if self.skeleton.soft_cap is None else "soft-capped softmax",
+            "corpus": text.name,
+            "split": text.split,
+            "architecture": type(model.skeleton).__name__,
+            "revision": options.revision,
+            "body_dtype": model.dtype,
+            "context_length": self._windows.context_length + len(text.prefix),
+            "stride": self._windows.stride,
+            "least_context": first,
+            "prefix": text.tokenizer.tokens(text.prefix.tolist()) if text.tokenizer else text.prefix.tolist(),
+        }
+
+    @cached_property
+    def skeleton(self) -> Softmax:
+        """The output layer without its numbers, as the configuration describes it."""
+        layer = loading.output_layer(self.model.skeleton, self.model.name)
+        config = self.model.skeleton.config
+        dtype = loading.BODY_DTYPES[self.dtype]
+        weight, bias = (
+            None if each is None else torch.empty_like(each, device="meta", dtype=dtype)
+            for each in (layer.weight, layer.bias)
+        )
+        assert weight is not None
+        return Softmax.of(weight, bias, scale=scales(config)[0], soft_cap=soft_cap_of(config))
+
+    @cached_property
+    def head(self) -> Softmax:
+        """The output layer, found to make the model's own logits; the body, found to be causal."""
+        found = self._try(self._sample)
+        dtype, config = loading.BODY_DTYPES[self.dtype], self.model.body.config
+        head = full_precision_head(self.model.linear, found, config, dtype=dtype, what=self.model.name)
+        self._difference = logit_difference(head, found)
+        self._check_causal(found.hidden)
+        return head
+
+    @property
+    def logit_difference(self) -> float:
+        """The largest difference between a logit of ours and the model's own, on a sample."""
+        _ = self.head
+        return self._difference
+
+    @cached_property
+    def norm(self) -> FinalNorm | None:
+        """The LayerNorm before the output layer, if there is one."""
+        hidden = self._try(self._sample).hidden
+        return final_norm(self.model.body, lambda: self._try(self._sample), hidden, eps=EPS[self.model.dtype])
+
+    @cached_property
+    def rank_bound(self) -> RankBound:
+        """What algebra says of log P, and what a final LayerNorm makes of it."""
+        return bound_of(self.head, self.norm, exact_norm=EPS[self.model.dtype] <= EPS[self.dtype])
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """Hashes of the weights and the text, and all settings that move a number."""
+        return {
+            **self.model.identity,
+            "corpus": self._text.sha256,
+            "tokens": sha256_bytes(self._text.ids.numpy().tobytes()),
+            "windows": f"{self._windows.context_length} {self._windows.stride}",
+            "prefix": " ".join(map(str, self._text.prefix.tolist())),
+            "body": self.model.dtype,
+        }
+
+    @property
+    def vocabularies(self) -> dict[str, int | None]:
+        """Rows of the output layer and tokens of the tokenizer."""
+        tokenizer = self._text.tokenizer
+        return {"model": self.skeleton.vocab_size, "tokenizer": None if tokenizer is None else tokenizer.size}
+
+    @property
+    def cost(self) -> Cost:
+        """Two operations a parameter of the body and token read, those of overlapping windows read again."""
+        skeleton, head = self.model.skeleton, self.skeleton
+        layer = loading.output_layer(skeleton, self.model.name)
+        embeddings = {skeleton.get_input_embeddings().weight, layer.weight}  # type: ignore[operator]
+        parameters = sum(parameter.numel() for parameter in skeleton.parameters())
+        body = parameters - sum(embedding.numel() for embedding in embeddings)
+        body_type, head_type = (loading.BODY_DTYPES[name] for name in (self.model.dtype, self.dtype))
+        size = (parameters + self.contexts * head.embedding_size) * body_type.itemsize
+        if head_type != body_type:
+            size += layer.weight.numel() * head_type.itemsize
+        return Cost(2.0 * body * sum(map(len, self.windows())), size)
+
+    def windows(self) -> Iterator[Tensor]:
+        """Yield the ids of each window that the body reads, those of overlapping ones again."""
+        for number in range((self.contexts - 1) // self._windows.stride + 1):
+            window = self._windows.window(number, self.contexts)
+            yield torch.cat([self._text.prefix, self._text.ids[window.start : window.start + window.length]])
+
+    def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
+        """Yield the hidden states of ranges of contexts, (n, d) each, in the body's type."""
+        return (self._states.rows(rows.start, rows.stop) for rows in ranges)
+
+    @cached_property
+    def _states(self) -> HiddenStates:
+        _ = self.head  # the model is checked before it runs over the whole text
+        return HiddenStates(
+            self._encode,
+            self._text.ids,
+            self._windows,
+            contexts=self.contexts,
+            size=self.skeleton.embedding_size,
+            dtype=loading.BODY_DTYPES[self.model.dtype],
+            batch_size=self._options.batch_size or max(1, TOKENS_AT_ONCE // self._windows.context_length),
+        )
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        before = self._text.prefix.expand(len(ids), -1)
+        ids, mask = torch.cat([before, ids], 1), torch.cat([torch.ones_like(before), mask], 1)
+        return loading.final_hidden(self.model.body, self.model.linear, ids, mask)[:, len(self._text.prefix) :]
+
+    @property
+    def _sample(self) -> Tensor:
+        return torch.cat([self._text.prefix, self._text.ids[: min(SAMPLE, self._windows.context_length)]])
+
+    def _try(self, ids: Tensor) -> loading.Sample:
+        return loading.sample(self.model.body, self.model.linear, ids)
+
+    def _check_causal(self, hidden: Tensor) -> None:
+        """Refuse a model whose hidden states know the tokens after them: the last one, or half of all."""
+        for kept in {len(hidden) - 1, len(hidden) // 2} - {0}:
+            changed = self._sample.clone()
+            changed[kept:] = (changed[kept:] + 1) % self.skeleton.vocab_size
+            before, after = hidden[:kept].double(), self._try(changed).hidden[:kept].double()
+            # Experts' products, which take other rows together then, add up in another order: that is roundoff alone.
+            if float((before - after).norm()) > max(ROUNDINGS * EPS[self.model.dtype], ROUTED) * float(before.norm()):
+                raise SourceError(
+                    f"{self.model.name} looks ahead: its hidden states change with the tokens after them, so it is an "
+                    "encoder; only causal (decoder-only) language models can be measured"
+                )
+
+
+def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    length = options.context_length or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
+    if limit and length > limit:
+        raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")
+    if length <= prefix:
+        raise ConfigurationError(
+            f"--context-length {length} leaves no room behind what the tokenizer puts before a text, {prefix} tokens: "
+            "give a larger one, or --bos off"
+        )
+    if options.stride is not None and options.stride > length:
+        raise ConfigurationError(
+            f"--stride must be between 1 and --context-length, not {options.stride:,} with {length:,}"
+        )
+    room = length - prefix
+    return Windows(tokens, room, min(options.stride or max(1, room // 2), room))

@@ -1,0 +1,142 @@
+"""From a name or a loaded object to a Hugging Face model on a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...corpora import catalogue
+from ...errors import SourceError
+from ...files import sha256_bytes
+from . import folder, loading
+from .model import HuggingFaceModel, LoadedModel, SavedModel
+from .on_text import HuggingFaceOnText, Tokens
+from .options import HuggingFaceOptions
+from .text import RunningText, read_text
+from .tokenizer import Tokenizer, given_tokenizer, read_tokenizer
+
+PROBE = 200
+"""Characters of the text that show what its tokenizer puts before one."""
+
+
+def open_saved(
+    name: str,
+    *,
+    data: str | None = None,
+    split: str = "test",
+    contexts: int | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+    hugging_face: HuggingFaceOptions | None = None,
+) -> HuggingFaceOnText:
+    """Open a model by its folder or its name on the hub; its weights are read when they are needed.
+
+    Args:
+        name: a folder that ``save_pretrained`` wrote, or a hub id.
+        data: a corpus or a ``.txt`` file; by default the built-in corpus.
+        split: of the corpus.
+        contexts: only the first so many.
+        dtype: what the body runs in: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"float64"``, or ``"auto"`` for
+            what its configuration says.
+        device: where it runs.
+        hugging_face: the rest.
+
+    Raises:
+        SourceError: for what is no causal language model, lacks weights, or cannot be had.
+        CorpusError: for a text that is not there.
+        ConfigurationError: for a setting out of range, or without the package transformers.
+    """
+    options = hugging_face or HuggingFaceOptions()
+    folder.import_transformers()
+    path = Path(name)
+    if not path.exists():
+        path = folder.fetch(name, revision=options.revision, allow_pickle=options.allow_pickle)
+    folder.read_config(path)
+    text = read_text(data, split, dataset=options.dataset)
+    model = SavedModel(path, dtype=dtype, device=device, allow_pickle=options.allow_pickle)
+    tokens = _encode(text, read_tokenizer(path), model, options)
+    return HuggingFaceOnText(model, tokens, contexts=contexts, options=options, path=name)
+
+
+def open_loaded(
+    model: nn.Module,
+    *,
+    data: Any = None,
+    tokenizer: Any = None,
+    split: str = "test",
+    contexts: int | None = None,
+    dtype: str = "float32",
+    hugging_face: HuggingFaceOptions | None = None,
+) -> HuggingFaceOnText:
+    """Open a causal language model of transformers that is loaded already; it stays as it is.
+
+    Args:
+        model: the object, on its own device and in its own type.
+        data: a text, a corpus, a ``.txt`` file; or token ids, (N,) or (B, L): B consecutive pieces of a text. By
+            default the built-in corpus.
+        tokenizer: of transformers or of the package tokenizers; needed for a text.
+        split: of a corpus.
+        contexts: only the first so many.
+        dtype: the model's own.
+        hugging_face: the rest.
+
+    Raises:
+        SourceError: for ids that are none of the model's, or a text without a tokenizer.
+        CorpusError: for a text that is not there.
+        ConfigurationError: for a setting out of range.
+    """
+    options = hugging_face or HuggingFaceOptions()
+    loaded = LoadedModel(model, dtype=dtype)
+    cutter = None if tokenizer is None else given_tokenizer(tokenizer)
+    if data is not None and not isinstance(data, str | Path):
+        tokens = _given(data, cutter, loaded)
+    elif cutter is None:
+        raise SourceError(
+            "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"
+        )
+    else:
+        tokens = _encode(_read(data, split, options.dataset), cutter, loaded, options)
+    return HuggingFaceOnText(loaded, tokens, contexts=contexts, options=options, path=loaded.name)
+
+
+def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningText:
+    """Return a text that is named, or given itself: more than one word is no name."""
+    named = data is None or str(data).endswith(".txt") or str(data) in {info.name for info in catalogue()}
+    if named or len(str(data).split()) < 2:
+        return read_text(None if data is None else str(data), split, dataset=dataset)
+    return RunningText("text", None, str(data))
+
+
+def _encode(text: RunningText, tokenizer: Tokenizer, model: HuggingFaceModel, options: HuggingFaceOptions) -> Tokens:
+    vocab_size = loading.output_layer(model.skeleton, model.name).weight.shape[0]
+    ids = tokenizer.encode(text.text, vocab_size=vocab_size)
+    prefix = tokenizer.prefix(options.bos, text.text[:PROBE], vocab_size=vocab_size)
+    return Tokens(text.name, text.split, text.sha256, ids, prefix, tokenizer)
+
+
+def _given(data: Any, tokenizer: Tokenizer | None, model: HuggingFaceModel) -> Tokens:
+    """Return token ids that someone hands in: (N,), (B, L), or what a tokenizer of transformers returns."""
+    mask = data.get("attention_mask") if hasattr(data, "get") else None
+    ids = _integers(data["input_ids"] if hasattr(data, "keys") else data)
+    if mask is not None and not bool(_integers(mask).all()):
+        raise SourceError("the ids are padded (attention_mask holds zeros): give one text, or texts of one length")
+    vocab_size = loading.output_layer(model.skeleton, model.name).weight.shape[0]
+    if bool((ids < 0).any()) or bool((ids >= vocab_size).any()):
+        raise SourceError(
+            f"token ids must lie between 0 and {vocab_size - 1:,}, not {int(ids.min()):,} to {int(ids.max()):,}"
+        )
+    sha256 = sha256_bytes(ids.numpy().tobytes())
+    return Tokens("token ids", None, sha256, ids, torch.empty(0, dtype=torch.int64), tokenizer)
+
+
+def _integers(given: Any) -> Tensor:
+    try:
+        ids = torch.as_tensor(given).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SourceError(f"data must be a text or token ids, (N,) or (B, L) integers: {error}") from error
+    if ids.ndim not in (1, 2) or ids.is_floating_point() or not ids.numel():
+        raise SourceError(f"token ids must be integers of shape (N,) or (B, L), not {ids.dtype} of {tuple(ids.shape)}")
+    return ids.reshape(-1).to(torch.int64)

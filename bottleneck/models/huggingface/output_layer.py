@@ -1,0 +1,136 @@
+"""The output layer of a Hugging Face model in full precision, checked against the model's own logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...errors import SourceError
+from ...full_precision import full_precision
+from ...heads import Softmax
+from ...spectrum.inspection import MASK
+from .loading import Sample
+
+SCALES = ("logit_scale", "lm_head_multiplier", "logits_scaling")
+"""Configuration keys of a factor on the logits (Cohere's, Falcon-H1's, HyperCLOVA X's) or of one they are divided by
+(Granite's), or of one that comes before the output layer (MiniCPM's): the model's own logits tell."""
+SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""Of the largest logit c in c tanh(z / c): Gemma's, RecurrentGemma's, xLSTM's."""
+
+SAMPLE = 64
+"""Contexts on which our logits must be the model's."""
+ROUNDINGS = 4
+"""How often a product may be rounded to the body's type: itself, the bias, and room for sums kept in it."""
+AFTERWARDS = 8
+"""How often a logit may be rounded behind the output layer: by a scale, a cap and its tanh, theirs and ours."""
+_THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
+
+
+def full_precision_head(layer: nn.Linear, found: Sample, config: Any, *, dtype: torch.dtype, what: str) -> Softmax:
+    """Return the output layer as a head: what the model's configuration says, checked on a sample of its numbers.
+
+    Args:
+        layer: the model's output layer.
+        found: what it makes of a text's first tokens.
+        config: the model's.
+        dtype: of the measurement.
+        what: the model's name.
+
+    Raises:
+        SourceError: when the model's logits are not numbers, or not those of this layer.
+    """
+    weight = layer.weight.detach().to(dtype)
+    bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+    _check_product(weight, bias, found, what)
+    if found.logits.shape != found.product.shape:
+        raise SourceError(
+            f"{what} keeps {found.logits.shape[-1]:,} of the {found.product.shape[-1]:,} logits of its output layer: "
+            f"it cannot be taken apart; {_THROUGH_A_FUNCTION}"
+        )
+    soft_cap, differences = soft_cap_of(config), []
+    eps = max(torch.finfo(of.dtype).eps for of in (found.probe, found.logits))
+    for scale in scales(config):
+        ours = after_product(found.probe, scale=scale, soft_cap=soft_cap)
+        difference = _difference(ours, found.logits)
+        if bool((difference <= AFTERWARDS * eps * ours.abs()).all()):
+            return Softmax.of(weight, _masked(bias, scale), scale=scale, soft_cap=soft_cap)
+        differences.append(float(difference.max()))
+    raise SourceError(
+        f"the logits of {what} are not those of its output layer as its configuration describes it: they differ by up "
+        f"to {min(differences):.3g}, more than roundoff explains; {_THROUGH_A_FUNCTION}"
+    )
+
+
+def after_product(product: Tensor, *, scale: float, soft_cap: float | None) -> Tensor:
+    """Return the logits that are made of W h + b, in its type."""
+    logits = product * scale
+    return logits if soft_cap is None else torch.tanh(logits / soft_cap) * soft_cap
+
+
+def _masked(bias: Tensor | None, scale: float) -> Tensor | None:
+    """Return the bias with −∞ for the tokens that it masks by a large negative number."""
+    if bias is None:
+        return None
+    return bias.where(bias * scale >= MASK + bias.max() * scale, -torch.inf)
+
+
+def scales(config: Any) -> list[float]:
+    """Return by what the logits may be multiplied behind the linear layer, from the configuration."""
+    scale = 1.0
+    for value in _values(config, SCALES):
+        scale *= value
+    return list(dict.fromkeys([scale, 1 / scale, 1.0]))
+
+
+def soft_cap_of(config: Any) -> float | None:
+    """Return the soft cap on the logits, from the configuration."""
+    return next(iter(_values(config, SOFT_CAPS)), None)
+
+
+def _values(config: Any, names: tuple[str, ...]) -> list[float]:
+    values = (getattr(config.get_text_config(), name, None) for name in names)
+    return [float(value) for value in values if isinstance(value, int | float) and value]
+
+
+def _check_product(weight: Tensor, bias: Tensor | None, found: Sample, what: str) -> None:
+    """Refuse an output layer that is not a product with its weight, plus its bias.
+
+    A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
+    """
+    hidden = found.hidden.to(weight)
+    with full_precision():
+        exact = F.linear(hidden, weight, bias)
+        size = F.linear(hidden.abs(), weight.abs(), None if bias is None else bias.abs())
+    if not bool((exact < torch.inf).all()):
+        raise SourceError(
+            f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
+            "narrow as float16; download the model again, or use --dtype float32"
+        )
+    eps = max(torch.finfo(of.dtype).eps for of in (found.hidden, found.product, exact))
+    difference = _difference(exact, found.product)
+    if not bool((difference <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
+        raise SourceError(
+            f"the output layer of {what} is no product with its weight: what it makes differs from that by up to "
+            f"{float(difference.max()):.3g}, more than rounding with eps = {eps:.2g} explains; {_THROUGH_A_FUNCTION}"
+        )
+
+
+def logit_difference(head: Softmax, found: Sample) -> float:
+    """Return the largest difference between the head's logits of a sample and those of the model's own product."""
+    weight = head.weight
+    with full_precision():
+        exact = F.linear(found.hidden.to(weight), weight, head.bias)
+    products = (exact, found.product.to(weight))
+    ours, theirs = (after_product(each, scale=head.scale, soft_cap=head.soft_cap) for each in products)
+    if head.bias is not None:  # both mask the same tokens
+        theirs = theirs.where(head.bias > -torch.inf, -torch.inf)
+    return float(_difference(ours, theirs).max())
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Return |ours − theirs|; −∞ on both sides, a token that is masked by its bias, is no difference."""
+    theirs = theirs.to(ours)
+    return torch.where(theirs == ours, 0.0, (theirs - ours).abs())

@@ -1,0 +1,94 @@
+"""Running text for models with a tokenizer of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ... import corpora
+from ...corpora import EOS
+from ...errors import ConfigurationError, CorpusError
+from ...files import sha256_bytes
+
+DEFAULT_CORPUS = "python-docs"
+"""What is measured on when nobody says otherwise: it is there without a download."""
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """A text before it is encoded."""
+
+    name: str
+    """Of the corpus, file or data set."""
+    split: str | None
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the text in UTF-8."""
+        return sha256_bytes(self.text.encode())
+
+
+def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
+    """Return the text of a corpus's split, of a ``.txt`` file, or of a data set of the hub.
+
+    A corpus's tokens are joined by spaces, or by nothing where they are characters, and its lines by newlines.
+
+    Raises:
+        ConfigurationError: for both ``data`` and ``dataset``, or a data set without the package ``datasets``.
+        CorpusError: for a text that is not there, empty or not UTF-8.
+    """
+    if dataset is not None:
+        if data is not None:
+            raise ConfigurationError("--data and --hf-dataset each name a text: give one of them")
+        return _dataset(dataset, split)
+    name = data or DEFAULT_CORPUS
+    if name.endswith(".txt"):
+        return RunningText(name, None, _file(Path(name)))
+    corpus = corpora.load(name)
+    between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
+    lines: list[list[str]] = [[]]
+    for token in corpus.vocabulary.decode(corpus.split(split)):
+        if token == EOS:
+            lines.append([])
+        else:
+            lines[-1].append(token)
+    return RunningText(corpus.name, split, "\n".join(map(between.join, lines)).removesuffix("\n"))
+
+
+def _file(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; give a text file") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{path}: the byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8; save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise CorpusError(f"{path} is empty: give a file with text")
+    return text
+
+
+def _dataset(name: str, split: str) -> RunningText:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigurationError("--hf-dataset needs the package datasets: pip install datasets") from error
+    path, _, configuration = name.partition(":")
+    try:
+        named = {"valid": "validation"}.get(split, split)
+        rows = datasets.load_dataset(path, configuration or None, split=named, trust_remote_code=False)
+    except Exception as error:  # the package raises errors of many others'
+        raise CorpusError(
+            f"the data set {name} cannot be loaded, split {split}: {(str(error).splitlines() or [repr(error)])[0]}"
+        ) from error
+    if "text" not in rows.column_names:
+        raise CorpusError(
+            f"the data set {name} has no column 'text' (its columns are {', '.join(rows.column_names)}); save the "
+            "text as a .txt file and pass it with --data"
+        )
+    texts = [text for text in rows["text"] if text is not None]
+    if not all(isinstance(text, str) for text in texts):
+        raise CorpusError(f"the column 'text' of the data set {name} holds no text: pass another data set, or --data")
+    return RunningText(name, split, "\n".join(texts))

@@ -1,0 +1,105 @@
+"""Hidden states that someone hands in, under a head."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigurationError, SourceError
+from ..files import sha256_bytes
+from ..heads import Head, Softmax
+from .on_text import Cost, ModelOnText
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+@final
+class GivenStates(ModelOnText):
+    """A head on hidden states that are there already.
+
+    Args:
+        head: a `Head`, or an ``nn.Linear``: the logits of a softmax. One in bfloat16 or float16 is computed in
+            float32, from the same weights.
+        hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
+        targets: (T,), the token that came after each context, where it is known.
+
+    Raises:
+        ConfigurationError: without hidden states.
+        SourceError: for hidden states of another shape, not numbers, or not finite.
+    """
+
+    def __init__(self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None) -> None:
+        if hidden is None:
+            raise ConfigurationError(
+                f"a {type(head).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
+            )
+        self._head = _in_full_precision(head)
+        weight = next(self._head.parameters())
+        self._states = _tensor(hidden, self._head.hidden_size)
+        self.contexts, self.dtype = len(self._states), str(weight.dtype).removeprefix("torch.")
+        self._device = weight.device
+        if targets is not None:
+            ids = torch.as_tensor(targets).reshape(-1).to(torch.int64)
+            if len(ids) != self.contexts or bool(((ids < 0) | (ids >= self._head.vocab_size)).any()):
+                raise SourceError(
+                    f"targets must be {self.contexts:,} token ids from 0 to {self._head.vocab_size - 1:,}, one for "
+                    f"each hidden state, not {tuple(ids.shape)} of them from {int(ids.min())} to {int(ids.max())}"
+                )
+            self.targets = ids.cpu().numpy()
+        name = type(head).__name__
+        self.description = {"path": name, "kind": "head", "head": name, "corpus": None, "split": None}
+
+    @property
+    def head(self) -> Head:
+        """The head, in float32 or float64."""
+        return self._head
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """Hashes of the weights and the hidden states."""
+        tensors = (*self._head.state_dict().values(), self._states)
+        numbers = b"".join(each.detach().cpu().double().numpy().tobytes() for each in tensors)
+        return {"model": sha256_bytes(numbers)}
+
+    def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
+        """Yield the rows of what was given."""
+        return (self._states[rows.start : rows.stop].to(self._device) for rows in ranges)
+
+    @property
+    def cost(self) -> Cost:
+        """What the weights and the hidden states take; nothing is computed."""
+        numbers = sum(parameter.numel() for parameter in self._head.parameters())
+        item = 8 if self.dtype == "float64" else 4
+        return Cost(0.0, numbers * item + self._states.numel() * self._states.element_size())
+
+
+def _in_full_precision(head: Head | nn.Linear) -> Head:
+    """Return the head in evaluation mode and in float32 or wider; the one given stays as it is."""
+    if isinstance(head, nn.Linear):
+        dtype = torch.promote_types(head.weight.dtype, torch.float32)
+        return Softmax.of(head.weight.detach().to(dtype), None if head.bias is None else head.bias.detach().to(dtype))
+    own = copy.deepcopy(head).requires_grad_(False).eval()
+    return own.float() if next(own.parameters()).dtype in HALVES else own
+
+
+def _tensor(hidden: Any, size: int) -> Tensor:
+    """Return hidden states as one tensor, (T, size), in the type they come in."""
+    blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
+    try:
+        tensors = [torch.as_tensor(block).detach() for block in blocks]
+        states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise SourceError(f"hidden states must be (T, {size}) numbers or blocks of such rows: {error}") from error
+    if states.shape[1:] != (size,) or not len(states) or not states.is_floating_point():
+        raise SourceError(
+            f"the head takes hidden states (T, {size}) of real numbers, not {states.dtype} of shape "
+            f"{tuple(states.shape)}"
+        )
+    if not bool(states.isfinite().all()):
+        raise SourceError("the hidden states hold NaN or infinity: only finite numbers can be measured")
+    return states

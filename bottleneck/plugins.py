@@ -1,0 +1,80 @@
+"""What other packages add to this one, found through entry points.
+
+A package's ``pyproject.toml`` names what it adds, such as a head::
+
+    [project.entry-points."softmax_bottleneck.heads"]
+    my-head = "my_package:MyHead"
+
+The groups are ``softmax_bottleneck.heads``, ``.spectrum``, ``.sources``, ``.backbones``, ``.corpora`` and
+``.commands``; see docs/extending.md.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from .errors import ConfigurationError
+
+GROUP = "softmax_bottleneck."
+"""Begins every group's name."""
+
+
+def find(group: str, name: str) -> Any:
+    """Return what an installed package registers under a name, or ``None``.
+
+    Args:
+        group: ``"heads"``, ``"spectrum"``, ….
+        name: of the entry point.
+
+    Raises:
+        ConfigurationError: when it does not load, or two packages claim the name.
+    """
+    found = {point.value: point for point in entry_points(group=GROUP + group, name=name)}
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"{name!r} of {GROUP}{group} is registered by several packages: "
+            f"{', '.join(map(_package, found.values()))}; uninstall all but one"
+        )
+    return next(map(_load, found.values()), None)
+
+
+def find_class(group: str, name: str, base: type, public: str) -> Any:
+    """Return the subclass of ``base`` that an installed package registers under a name, or ``None``.
+
+    Args:
+        group: ``"heads"``, ``"spectrum"``, ….
+        name: of the entry point.
+        base: what it must be a subclass of.
+        public: the name users know ``base`` by.
+
+    Raises:
+        ConfigurationError: when it does not load, is no such class, or two packages claim the name.
+    """
+    found = find(group, name)
+    if found is None or (isinstance(found, type) and issubclass(found, base)):
+        return found
+    [point] = entry_points(group=GROUP + group, name=name)
+    raise ConfigurationError(
+        f"{name!r} of {_package(point)} is {point.value}, which is no subclass of {public}; repair or uninstall that "
+        "package"
+    )
+
+
+def names(group: str) -> list[str]:
+    """Return the names that installed packages register in a group, sorted."""
+    return sorted(entry_points(group=GROUP + group).names)
+
+
+def _load(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # whatever another package's code may raise
+        raise ConfigurationError(
+            f"{point.name!r} of {_package(point)} does not load ({type(error).__name__}: {error}); repair or uninstall "
+            "that package"
+        ) from error
+
+
+def _package(point: EntryPoint) -> str:
+    return f"the package {point.dist.name}" if point.dist is not None else f"entry point {point.value}"

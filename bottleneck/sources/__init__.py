@@ -1,0 +1,40 @@
+"""What can be measured: matrices in blocks of rows, with their provenance, and how they are opened."""
+
+from .base import UNKNOWN, Block, FactorRows, Source, Work
+from .extended import ExtendedSource, extended_logits
+from .function import Adapter, from_function
+from .kinds import KINDS, find, open_source
+from .matrix import MatrixSource, from_blocks, open_matrix
+from .model import ModelSource
+from .ngram import NGramSource
+from .opening import DEFAULTS, Kind, Opening
+from .store import StoreSource
+from .views import FiniteColumns, FirstContexts
+from .zarr_array import open_zarr
+
+__all__ = [
+    "DEFAULTS",
+    "KINDS",
+    "UNKNOWN",
+    "Adapter",
+    "Block",
+    "ExtendedSource",
+    "FactorRows",
+    "FiniteColumns",
+    "FirstContexts",
+    "Kind",
+    "MatrixSource",
+    "ModelSource",
+    "NGramSource",
+    "Opening",
+    "Source",
+    "StoreSource",
+    "Work",
+    "extended_logits",
+    "find",
+    "from_blocks",
+    "from_function",
+    "open_matrix",
+    "open_source",
+    "open_zarr",
+]

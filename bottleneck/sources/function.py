@@ -1,0 +1,162 @@
+"""Any function from token ids to logits, measured as the matrix of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import accumulate, chain
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..errors import ConfigurationError, MatrixError, SourceError
+from ..full_precision import evaluating, full_precision
+from ..spectrum.blocks import as_array, native_dtype
+from .matrix import MatrixSource
+from .opening import Kind
+
+KEPT = 1 << 28
+"""Bytes of answers in float64 that are kept from one pass to the next."""
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """What a model of any framework offers to be measured.
+
+    Example:
+        >>> class Bigram:
+        ...     vocab_size = 3
+        ...     def logits(self, ids):
+        ...         return np.eye(3)[ids]
+        >>> from softmax_bottleneck import rank
+        >>> rank(Bigram(), data=[[[0, 1, 2, 0]]]).rank.value
+        3
+    """
+
+    vocab_size: int
+    """M."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Any:
+        """Map ids (B, L) to logits (B, L, M), or (B, M) of the last position, as NumPy or torch can read them."""
+
+
+def from_function(function: Any, *, data: Any = None, vocab_size: int | None = None) -> MatrixSource:
+    """Return the log-probabilities that a function's logits stand for, a row for each position it answers.
+
+    The function is called once for each batch and pass over the matrix, one of which looks at the numbers' precision;
+    answers of `KEPT` bytes together are kept. A torch module runs on its own device, in evaluation mode and without
+    gradients; afterwards every part of it is in the mode it was in.
+
+    Args:
+        function: maps int64 ids (B, L) to logits or log-probabilities, (B, L, M) or (B, M); or an `Adapter`; or an
+            ``nn.Module`` that does, or whose output has such ``logits``.
+        data: batches of ids (B, L), which are kept: arrays, tensors, what a ``DataLoader`` yields: mappings with
+            ``input_ids``, or tuples that begin with ids.
+        vocab_size: M; by default the size of the first answer, and an adapter's own.
+
+    Raises:
+        ConfigurationError: without data.
+        SourceError: for batches that are not ids (B, L), or padded.
+        MatrixError: for an answer of another shape.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    answer = function
+    if isinstance(function, nn.Module):
+        answer = partial(_logits_of, function)
+    elif isinstance(function, Adapter):
+        answer, vocab_size = function.logits, function.vocab_size
+    if vocab_size is not None and vocab_size < 1:
+        raise ConfigurationError(f"vocab_size must be at least 1, not {vocab_size}")
+    if isinstance(data, str) or not isinstance(data, Iterable):
+        raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
+    answers = _Answers(answer, [_ids(batch, number) for number, batch in enumerate(data)], vocab_size)
+    return MatrixSource(answers, kind="logits", path=name)
+
+
+def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
+    """Return what a torch module makes of ids: its output, or the logits in it."""
+    weight = next(chain(module.parameters(), module.buffers()), torch.empty(0))
+    with evaluating(module), full_precision():
+        output = module(torch.from_numpy(ids).to(weight.device))
+    if isinstance(output, Mapping):
+        output = output["logits"]
+    output = getattr(output, "logits", output)
+    return output[0] if isinstance(output, tuple) else output
+
+
+class _Answers:
+    """The answers to all batches as one matrix; all are kept where they are few, else the last one computed."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], batches: list[NDArray[np.int64]], vocab_size: int | None
+    ) -> None:
+        if not batches:
+            raise SourceError("data is empty: a function needs at least one batch of token ids")
+        self._function, self._batches, self._vocab_size = function, batches, vocab_size
+        self.native_dtypes: set[str] = set()
+        """The types that answers came in."""
+        first = self._ask(0)
+        self._vocab_size = first.shape[-1]
+        self._kept = {0: first}
+        last_only = len(first) == len(batches[0]) and batches[0].shape[1] > 1
+        sizes = [len(batch) if last_only else batch.size for batch in batches]
+        self._ends = list(accumulate(sizes))
+        self.shape = (self._ends[-1], self._vocab_size)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        pieces, begin = [], 0
+        for number, end in enumerate(self._ends):
+            if begin < stop and end > start:
+                pieces.append(self._answer(number, end - begin)[max(0, start - begin) : stop - begin])
+            begin = end
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _answer(self, number: int, rows: int) -> NDArray[Any]:
+        if number not in self._kept:
+            if self.shape[0] * self.shape[1] * np.dtype(np.float64).itemsize > KEPT:
+                self._kept.clear()
+            self._kept[number] = self._ask(number)
+        answer = self._kept[number]
+        if len(answer) != rows:
+            raise MatrixError(f"batch {number} of the data has {len(answer)} rows of logits instead of {rows}")
+        return answer
+
+    def _ask(self, number: int) -> NDArray[Any]:
+        batch = self._batches[number]
+        answer = self._function(batch)
+        self.native_dtypes.add(native_dtype(answer))
+        logits = as_array(answer)
+        M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else "M")
+        if logits.shape not in ((*batch.shape, M), (len(batch), M)):
+            raise MatrixError(
+                f"for ids of shape {batch.shape} the function must return logits of shape "
+                f"{(*batch.shape, M)} or {(len(batch), M)}, not {logits.shape}"
+            )
+        return logits.reshape(-1, logits.shape[-1])
+
+
+def _ids(batch: Any, number: int) -> NDArray[np.int64]:
+    if isinstance(batch, Mapping):
+        mask = batch.get("attention_mask")
+        if mask is not None and not bool(as_array(mask).all()):
+            raise SourceError(f"batch {number} of the data is padded: give batches of texts of one length")
+        batch = batch.get("input_ids")
+    elif isinstance(batch, tuple | list) and len(batch) and getattr(batch[0], "ndim", 0) == 2:
+        batch = batch[0]
+    ids = np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
+    if ids.ndim != 2 or ids.size == 0 or ids.dtype.kind not in "iu":
+        raise SourceError(
+            f"batch {number} of the data must be whole token ids of shape (B, L), not {ids.dtype} of shape {ids.shape}"
+        )
+    return ids.astype(np.int64)
+
+
+KIND = Kind(
+    what="a function",
+    matches=lambda source: callable(source) or isinstance(source, Adapter),
+    open=from_function,
+)

@@ -1,0 +1,114 @@
+"""The registry of kinds of SOURCE, and how anything that can be measured becomes a `Source`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Unpack
+
+from .. import plugins
+from ..errors import ConfigurationError, RunError, SourceError
+from ..machine import resolve_device
+from ..models import ModelOnText
+from . import function, matrix, models, ngram, store, zarr_array
+from .base import Source
+from .model import ModelSource
+from .opening import DEFAULTS, Kind, Opening, check_names
+from .views import FirstContexts
+
+OPENED = Kind(what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source)
+
+KINDS: dict[str, Kind] = {
+    "source": OPENED,
+    "url": zarr_array.URL,
+    "ngram": ngram.KIND,
+    "tensor": matrix.TENSOR,
+    "array file": matrix.FILE,
+    "zarr array": zarr_array.FOLDER,
+    "store": store.KIND,
+    "run": models.RUN,
+    "hugging-face": models.SAVED,
+    "loaded model": models.LOADED,
+    "head": models.HEAD,
+    "zarr object": zarr_array.OBJECT,
+    "array": matrix.ARRAY,
+    "function": function.KIND,
+    "blocks": matrix.BLOCKS,
+}
+"""In the order in which they are asked. Kinds of other packages, which come in through entry points, are asked last."""
+
+
+def find(source: Any) -> Kind:
+    """Return the kind of a source.
+
+    Args:
+        source: an object, or a path or name as a string.
+
+    Raises:
+        SourceError: for what is no source.
+        RunError: for a folder that nearly is one.
+    """
+    for kind in KINDS.values():
+        if kind.matches(source):
+            return kind
+    for name in plugins.names("sources"):
+        kind = plugins.find("sources", name)
+        if kind.matches(source):
+            return kind
+    raise _unknown(source)
+
+
+def open_source(source: Any, **options: Unpack[Opening]) -> Source:
+    """Return what ``source`` names: a model, a store, a matrix, or a function.
+
+    Args:
+        source: a path, the name of a model on the Hugging Face hub, a loaded `Run` or model of transformers, a (T, M)
+            array or tensor, an iterable of (n, M) blocks, a `Head` or ``nn.Linear`` with ``hidden=H``, a function or
+            torch module from ids to logits with ``data=batches``, or a `Source`.
+        options: see `Opening`.
+
+    Raises:
+        SourceError: when it is none of these, or ``contexts`` are more than there are.
+        RunError: a run that is unfinished, changed or another tool's.
+        StoreError: a store that is incomplete or damaged.
+        CorpusError: a corpus that is not there or does not fit the run's vocabulary.
+        ConfigurationError: an option that this kind of source does not take, or out of range.
+    """
+    check_names(options, "open_source")
+    name = str(source) if isinstance(source, Path) else source
+    kind = find(name)
+    defaults: dict[str, Any] = {**DEFAULTS}
+    whole: dict[str, Any] = {**defaults, **options}
+    for option, value in whole.items():
+        chosen = value is not None and not (isinstance(value, str) and value == defaults[option])
+        if chosen and option not in ("contexts", "device", *kind.takes):
+            takes = ", ".join(dict.fromkeys((*kind.takes, "contexts")))
+            raise ConfigurationError(f"{option} does not apply to {kind.what} ({_short(source)}), which takes {takes}")
+    whole["device"] = resolve_device(whole["device"])
+    opened = kind.open(name, **{option: whole[option] for option in kind.takes})
+    matrix = ModelSource(opened) if isinstance(opened, ModelOnText) else opened
+    contexts = whole["contexts"]
+    return matrix if contexts in (None, matrix.shape[0]) else FirstContexts(matrix, contexts)
+
+
+def _unknown(source: Any) -> Exception:
+    """Return the error for what is no source."""
+    if not isinstance(source, str):
+        return SourceError(
+            f"a {type(source).__name__} cannot be measured; give a path, a Run, a model, a (T, M) array or tensor, "
+            "blocks of rows, or a function from ids to logits"
+        )
+    path = Path(source)
+    if (path / "config.json").exists():
+        return RunError(
+            f"{path}/config.json was not written by this tool; a run is a folder made by 'bottleneck train'"
+        )
+    if path.is_dir():
+        return RunError(f"{path} holds no run: it has no config.json; 'bottleneck train --out {path}' makes one")
+    what = "a run folder, a .zarr store, a .npy or a .safetensors file, or a Hugging Face model's folder or name"
+    if not path.exists():
+        return SourceError(f"there is no {path}; SOURCE is {what}")
+    return SourceError(f"{path} is no SOURCE; it must be {what}")
+
+
+def _short(source: Any) -> str:
+    return str(source) if isinstance(source, str | Path) else type(source).__name__

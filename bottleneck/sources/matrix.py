@@ -1,0 +1,216 @@
+"""A matrix in a file or in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from ..errors import MatrixError, SourceError
+from ..spectrum import Inspection, Precision
+from ..spectrum.blocks import as_array, check_shape, checked, native_dtype
+from ..spectrum.inspection import ROW_SUM_TOLERANCE
+from .base import UNKNOWN, Block, Source
+from .opening import Kind, named
+
+KINDS = ("log-probs", "logits", "matrix")
+_TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
+
+
+@final
+class MatrixSource(Source):
+    """Rows of numbers: ``.npy``, ``.safetensors``, an array, a tensor, or blocks of rows.
+
+    Args:
+        matrix: (T, M), sliced by rows; a memory-mapped one is never read whole.
+        kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row) or
+            ``"matrix"`` (taken as it is).
+        path: what to call it.
+        made_in: the precision of its numbers, where it is known better than from the numbers.
+        inspection: of its numbers, where it is made already; else it takes a pass of its own.
+    """
+
+    embedding_size: int | None = None
+    bound = UNKNOWN
+    targets: NDArray[np.int64] | None = None
+
+    def __init__(
+        self,
+        matrix: Any,
+        *,
+        kind: str = "log-probs",
+        path: str = "array",
+        made_in: Precision | None = None,
+        inspection: Inspection | None = None,
+    ) -> None:
+        if kind not in KINDS:
+            raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
+        check_shape(tuple(matrix.shape), path)
+        self._matrix, self._kind, self._path = matrix, kind, path
+        self._made_in = made_in
+        if inspection is not None:
+            self._inspection = inspection
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        first = matrix[:1]
+        self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
+        self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """The hash of all rows."""
+        digest = hashlib.sha256()
+        for rows in self._raw(self.ranges()):
+            digest.update(np.ascontiguousarray(rows).data.cast("B"))
+        return {"matrix": digest.hexdigest(), "kind": self._kind}
+
+    @cached_property
+    def precision(self) -> Precision:
+        """Inferred from the numbers when it was not given."""
+        if self._made_in is not None:
+            return self._made_in
+        found = self._inspection.precision()
+        if self._kind != "logits":
+            return found
+        return replace(found, size=self._inspection.root_mean_square())
+
+    @cached_property
+    def _inspection(self) -> Inspection:
+        inspection = Inspection(self.shape[0], dtypes=[self._native], language=self._kind != "matrix")
+        for rows in self._raw(self.ranges()):
+            inspection.watch(rows)
+        inspection.note(getattr(self._matrix, "native_dtypes", ()))
+        return inspection
+
+    @property
+    def exponent(self) -> int:
+        """Of a matrix taken as it is: what keeps its squares within float64's range."""
+        return self._inspection.exponent if self._kind == "matrix" else 0
+
+    @property
+    def caution(self) -> str:
+        """Where the energy sits, when it is in a few rows or columns."""
+        return "" if self._made_in is not None else self._inspection.caution(self.precision.value)
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows, normalized or checked as their kind asks; tokens that are masked are −∞."""
+        asked = self.ranges() if ranges is None else list(ranges)
+        masked = None if self._made_in is not None else self._inspection.masked
+        for rows, block in zip(asked, self._raw(asked), strict=True):
+            block = block.astype(self.dtype, copy=False)
+            if self._kind == "logits":
+                block = _log_softmax(block)
+            elif self._kind == "log-probs":
+                self._check_log_probs(rows.start, block)
+            if masked is not None and masked.any():
+                block = np.where(masked, -np.inf, block)
+            yield Block(rows.start, block)
+
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield logits as they were given, other rows as `blocks` does."""
+        return self._raw(self.ranges()) if self._kind == "logits" else super().entries()
+
+    def _raw(self, ranges: Iterable[range]) -> Iterator[NDArray[Any]]:
+        for rows in ranges:
+            block = self._matrix[rows.start : rows.stop]
+            yield from checked([block], what=self._path, start=rows.start, minus_inf=True)
+
+    def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
+        with np.errstate(over="ignore", divide="ignore"):
+            sums = np.log(np.exp(block.astype(np.float64)).sum(1))
+        allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
+        wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
+        if wrong.size and (block >= 0).all() and np.allclose(block.sum(1), 1, atol=1e-2):
+            raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give the logarithm of it")
+        if wrong.size:
+            raise MatrixError(
+                f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "
+                f"probabilities' sum is {sums[wrong[0]]:.3g}, and {allowed:.1e} is allowed at its precision; use "
+                "--kind logits to normalize the rows, or --kind matrix to take them as they are"
+            )
+
+
+def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log-probs") -> MatrixSource:
+    """Open a ``.npy`` or ``.safetensors`` file.
+
+    Raises:
+        SourceError: missing, damaged, holding objects, or several tensors and none named.
+    """
+    path = Path(name)
+    if not path.is_file():
+        raise SourceError(f"there is no file {path}")
+    if path.suffix == ".safetensors":
+        return MatrixSource(_safetensors(path, tensor), kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
+    try:
+        matrix = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, OSError, EOFError, OverflowError) as error:  # the last for sizes that no file has
+        raise SourceError(f"{path} cannot be read as a NumPy array: {error}") from error
+    return MatrixSource(matrix, kind=kind, path=str(path))
+
+
+def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
+    """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
+    pieces, inspection = [], Inspection(None, language=kind != "matrix")
+    passing = isinstance(blocks, Iterator)  # its maker may use their memory again
+    for rows in checked(inspection.noting(blocks)):
+        pieces.append(np.array(rows) if passing else rows)
+        inspection.watch(rows)
+    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", inspection=inspection)
+
+
+class _SafetensorsMatrix:
+    """Rows of one tensor of a file, read when they are asked for."""
+
+    def __init__(self, path: Path, tensor: str) -> None:
+        self._slice = safe_open(path, framework="pt").get_slice(tensor)
+        self.shape = tuple(self._slice.get_shape())
+
+    def __getitem__(self, rows: slice) -> Any:
+        return self._slice[rows]
+
+
+def _safetensors(path: Path, tensor: str | None) -> _SafetensorsMatrix:
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = sorted(file.keys())
+        if tensor is None and len(names) == 1:
+            tensor = names[0]
+        if tensor is None or tensor not in names:
+            asked = "name one of them" if tensor is None else f"there is no {tensor!r}; name one of them"
+            raise SourceError(f"{path} holds {len(names)} tensors, {asked} as {path}:TENSOR: {', '.join(names[:8])}")
+        return _SafetensorsMatrix(path, tensor)
+    except SafetensorError as error:
+        raise SourceError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    shifted = logits - logits.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+def _is_tensor(source: Any) -> bool:
+    return isinstance(source, str) and bool(_TENSOR.match(source)) and not Path(source).exists()
+
+
+def _open_tensor(source: str, *, kind: str) -> MatrixSource:
+    found = _TENSOR.match(source)
+    assert found is not None
+    return open_matrix(found["file"], tensor=found["tensor"], kind=kind)
+
+
+TENSOR = Kind(what="a tensor of a .safetensors file", matches=_is_tensor, open=_open_tensor)
+FILE = Kind(what="a .npy or .safetensors file", matches=named((".npy", ".safetensors")), open=open_matrix)
+ARRAY = Kind(what="an array", matches=lambda source: hasattr(source, "shape"), open=MatrixSource)
+BLOCKS = Kind(
+    what="blocks of rows",
+    matches=lambda source: isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping),
+    open=from_blocks,
+)

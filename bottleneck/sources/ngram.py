@@ -1,0 +1,81 @@
+"""An n-gram model of a corpus, counted when it is opened: ``kn5:ptb``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from .. import corpora
+from ..errors import SourceError
+from ..heads import RankBound
+from ..models import Words
+from ..ngram import KneserNey, histories
+from ..spectrum import Precision, precision
+from .base import Block, Source
+from .opening import Kind
+
+_NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
+
+
+def is_ngram(source: Any) -> bool:
+    """Return whether a source is the name of an n-gram model: ``kn``, its order, a colon, a corpus."""
+    return isinstance(source, str) and _NAME.fullmatch(source) is not None
+
+
+@final
+class NGramSource(Source):
+    """The log-probabilities of an interpolated modified Kneser–Ney model for every token of a split but the first.
+
+    Args:
+        name: ``kn5:CORPUS``: the order and the corpus whose training split is counted.
+        data: another corpus to evaluate it on; its tokens must be in the first one's vocabulary.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        contexts: only the first so many.
+
+    Raises:
+        CorpusError: a corpus is not there, or has a token outside the vocabulary.
+        SourceError: the split has no context, or fewer than asked for.
+    """
+
+    def __init__(self, name: str, *, data: str | None = None, split: str = "test", contexts: int | None = None) -> None:
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise SourceError(
+                f"{name!r} is no n-gram model; write it as kn5:ptb, the order and the corpus it is made of"
+            )
+        corpus = corpora.load(found["corpus"])
+        text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
+        ids = text.split(split).astype(np.int64)
+        available = len(ids) - 1
+        if not 1 <= (contexts or available) <= available:
+            raise SourceError(
+                f"--contexts must be between 1 and the {available:,} of the {split} split of {text.name}, not "
+                f"{contexts or available:,}"
+            )
+        self._ids = ids[: (contexts or available) + 1]
+        self.text = Words(self._ids, corpus.vocabulary)
+        order = int(found["order"])
+        self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
+        self.targets = self._ids[1:]
+        self.shape = (len(self.targets), len(corpus.vocabulary))
+        self.embedding_size, self.dtype = None, "float64"
+        self.bound = RankBound(None, None, "an n-gram model has no rank bound below min(T, M)")
+        self.identity = {"model": f"kn{order} {corpus.sha256}", "corpus": text.sha256}
+        self.description = {"path": name, "kind": "ngram", "head": f"kn{order}", "corpus": text.name, "split": split}
+
+    @property
+    def precision(self) -> Precision:
+        """That of float64."""
+        return precision("float64")
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield log P of ranges of contexts."""
+        past = histories(self._ids[:-1], self._model.order)
+        for rows in self.ranges() if ranges is None else ranges:
+            yield Block(rows.start, self._model.log_prob(past[rows.start : rows.stop]))
+
+
+KIND = Kind(what="an n-gram model", matches=is_ngram, open=NGramSource)

@@ -1,0 +1,77 @@
+"""A dumped log-probability store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import StoreError
+from ..heads import RankBound
+from ..spectrum import Precision
+from ..spectrum.blocks import checked
+from . import store_files as store
+from .base import Block, Source
+from .opening import Kind
+
+
+@final
+class StoreSource(Source):
+    """The matrix of a store, with the provenance recorded in it; every chunk is checked as it is read."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path = Path(path)
+        self._attributes = store.read_attributes(path)
+        try:
+            self._read()
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"the store {path} is damaged ({error!r}): dump into another one") from error
+
+    def _read(self) -> None:
+        """Take everything but the rows."""
+        self.shape = (self._attributes["contexts"], self._attributes["vocab"])
+        self.description = {**self._attributes["source"], "path": str(self._path), "kind": "store"}
+        self.bound = RankBound(**self._attributes["bound"])
+        self.embedding_size = self._attributes["embedding_size"]
+        self.dtype = self._attributes["dtype"]
+        self.targets = store.read_targets(self._path)
+        self.identity = {**self._attributes["identity"], "manifest": store.manifest_sha256(self._path)}
+        self._manifest = store.read_manifest(self._path)
+        self._precision = Precision.read(self._attributes["eps"])
+
+    @property
+    def precision(self) -> Precision:
+        """As recorded when the store was written."""
+        return self._precision
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows; every chunk they lie in is read and checked once."""
+        number, chunk = -1, np.empty((0, self.shape[1]), self.dtype)
+        chunk_rows = self.rows_at_once()
+        for rows in self.ranges() if ranges is None else ranges:
+            pieces = []
+            for place in range(rows.start // chunk_rows, (rows.stop - 1) // chunk_rows + 1):
+                if place != number:
+                    number, chunk = place, self._chunk(place)
+                first = place * chunk_rows
+                pieces.append(chunk[max(0, rows.start - first) : rows.stop - first])
+            yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+
+    def _chunk(self, number: int) -> NDArray[Any]:
+        start = number * self.rows_at_once()
+        values = store.read_chunk(self._path, self._attributes, self._manifest, start)
+        return next(checked([values], what=str(self._path), start=start, minus_inf=True))
+
+    def rows_at_once(self) -> int:
+        """Return how many rows a chunk holds: then nothing is read twice, or copied."""
+        return int(self._attributes["chunk_rows"])
+
+
+def _matches(source: Any) -> bool:
+    return isinstance(source, str) and (source.endswith(".zarr") or store.is_store(Path(source)))
+
+
+KIND = Kind(what="a dumped store", matches=_matches, open=StoreSource)

@@ -1,0 +1,342 @@
+"""The log-probability store on disk: a Zarr v3 group that is written block by block and survives any kill.
+
+``log_probs`` is (T, M) in chunks of whole rows, uncompressed, with NaN as fill value so that a missing chunk can
+never pass for zeros; ``targets`` is (T,). The group's attributes hold the provenance, and ``manifest.jsonl`` one
+line for each finished chunk with the SHA-256 of its rows. The attributes have a SHA-256 as well, among them: the
+arrays' shapes and types are checked against them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.storage import MemoryStore
+
+from .._version import __version__
+from ..errors import OutputError, StoreError
+from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, sha256_json, write_bytes
+from ..progress import SILENT, Progress
+from ..spectrum.blocks import checked
+from .base import Source
+
+FORMAT = "softmax-bottleneck log-probability store 1"
+LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
+
+_SHA256 = "sha256"
+_UNREADABLE = (OSError, LookupError, ValueError, TypeError, AttributeError)
+"""What Zarr raises for metadata or chunks that are lost or damaged."""
+
+UNKNOWN_TARGET = np.int64(-1)
+"""Stands in ``targets`` where the next token is not known."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A finished chunk as the manifest records it."""
+
+    start: int
+    """Its first row."""
+    rows: int
+    sha256: str
+    """Of its rows' bytes."""
+
+
+def write_store(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Path:
+    """Write a source's matrix to a store, or finish one that was begun.
+
+    Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes; chunks of a
+    finished one that are no longer as they were written are written anew.
+
+    Args:
+        source: what `open_source` returns.
+        path: the store, a folder that ends in ``.zarr``.
+        progress: where to report.
+
+    Raises:
+        StoreError: when ``path`` holds something else, or a store of another model, text or size.
+        OutputError: when it cannot be written.
+    """
+    path = Path(path)
+    attributes = _attributes(source)
+    done = _begin(path, source, attributes)
+    if sum(chunk.rows for chunk in done) == source.shape[0]:
+        return path
+    array = _open(path)[LOG_PROBS]
+    rows = attributes["chunk_rows"]
+    finished = {chunk.start for chunk in done}
+    with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar, explain_output_errors(path):
+        bar.advance(sum(chunk.rows for chunk in done))
+        for block in source.blocks(each for each in source.ranges(rows) if each.start not in finished):
+            written = np.ascontiguousarray(block.log_probs)
+            (values,) = checked([written], what=_name(source), start=block.start, minus_inf=True)
+            array[block.start : block.start + len(values)] = values
+            _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
+            bar.advance(len(values))
+    _write_manifest(path, _manifest(path))
+    return path
+
+
+def _name(source: Source) -> str:
+    return str(source.description["path"])
+
+
+def is_store(path: Path) -> bool:
+    """Return whether ``path`` looks like a Zarr store."""
+    return path.is_dir() and (path.suffix == ".zarr" or (path / "zarr.json").exists())
+
+
+def read_attributes(path: Path) -> dict[str, Any]:
+    """Return the provenance of a store.
+
+    Raises:
+        StoreError: when there is none, or it was not written by `dump`.
+    """
+    if not path.is_dir():
+        raise StoreError(f"there is no store {path}; 'bottleneck dump RUN --out {path}' makes one")
+    try:
+        attributes = dict(_open(path).attrs)
+    except _UNREADABLE as error:
+        raise StoreError(f"{path} is not a Zarr group of 'bottleneck dump': {error}") from error
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r})")
+    attributes = checked_attributes(attributes, path)
+    if not (path / MANIFEST).exists():
+        raise StoreError(f"the store {path} was only begun; run the same 'bottleneck dump' again to finish it")
+    return attributes
+
+
+def checked_attributes(attributes: dict[str, Any], store: str | Path) -> dict[str, Any]:
+    """Return a store's attributes but for their checksum, which older ones lack; `StoreError` when it does not hold."""
+    kept = {key: value for key, value in attributes.items() if key != _SHA256}
+    if attributes.get(_SHA256) not in (None, sha256_json(kept)):
+        raise StoreError(f"the attributes of {store} are not those that were written: dump into another one")
+    return kept
+
+
+def is_as_written(array: Any, attributes: Mapping[str, Any]) -> bool:
+    """Return whether the array of a store's rows has the shape and the type that were recorded."""
+    shape = (attributes["contexts"], attributes["vocab"])
+    return bool(array.shape == shape and array.dtype == np.dtype(attributes["dtype"]))
+
+
+def read_manifest(path: Path) -> dict[int, Chunk]:
+    """Return the finished chunks by their first row."""
+    return {chunk.start: chunk for chunk in _manifest(path)}
+
+
+def read_chunk(path: Path, attributes: Mapping[str, Any], chunks: Mapping[int, Chunk], start: int) -> NDArray[Any]:
+    """Return the log-probabilities of the chunk that begins with row ``start``, checked against the manifest.
+
+    Raises:
+        StoreError: when it is missing or does not hold what was written.
+    """
+    if start not in chunks:
+        raise StoreError(
+            f"the store {path} is not complete: rows from {start} on are missing; run the same 'bottleneck dump' "
+            "again to finish it"
+        )
+    values = _read(path, chunks[start], attributes)
+    if values is None:
+        raise StoreError(
+            f"chunk {start // attributes['chunk_rows']} of {path} (rows {start} to "
+            f"{start + chunks[start].rows - 1}) is missing or does not hold what was written; repeat the "
+            "'bottleneck dump' that made the store to write it anew"
+        )
+    return values
+
+
+def _read(path: Path, chunk: Chunk, attributes: Mapping[str, Any]) -> NDArray[Any] | None:
+    """Return a chunk's rows, or ``None`` when they are not there as they were written."""
+    try:
+        array = _open(path)[LOG_PROBS]
+        if not is_as_written(array, attributes):
+            return None
+        values = np.ascontiguousarray(array[chunk.start : chunk.start + chunk.rows])
+    except _UNREADABLE:
+        return None
+    return values if sha256_bytes(values.data.cast("B")) == chunk.sha256 else None
+
+
+def manifest_sha256(path: Path) -> str:
+    """Return the hash of a store's manifest, and with it of every row that was written."""
+    return sha256_file(path / MANIFEST)
+
+
+def read_targets(path: Path) -> NDArray[np.int64] | None:
+    """Return the token that came after each context, (T,), or ``None`` when the source did not know it."""
+    try:
+        targets = np.asarray(_open(path)[TARGETS][:])
+    except _UNREADABLE:
+        targets = np.zeros(0, np.int64)
+    return known_targets(targets, read_attributes(path), path)
+
+
+def known_targets(
+    targets: NDArray[np.int64], attributes: Mapping[str, Any], store: str | Path
+) -> NDArray[np.int64] | None:
+    """Return what a store holds as its targets, ``None`` for unknown ones; `StoreError` where not as written."""
+    if targets.dtype != np.int64 or sha256_bytes(targets.tobytes()) != attributes.get("targets_sha256"):
+        raise StoreError(
+            f"the targets of {store} are missing or do not hold what was written; repeat the 'bottleneck dump' that "
+            "made the store to write them anew"
+        )
+    return None if (targets == UNKNOWN_TARGET).all() else targets
+
+
+def _attributes(source: Source) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "source": dict(source.description),
+        "identity": dict(source.identity),
+        "targets_sha256": sha256_bytes(_targets(source).tobytes()),
+        "contexts": source.shape[0],
+        "vocab": source.shape[1],
+        "chunk_rows": source.rows_at_once(),
+        "dtype": source.dtype,
+        "eps": source.precision.to_dict(),
+        "bound": asdict(source.bound),
+        "embedding_size": source.embedding_size,
+        "version": __version__,
+    }
+
+
+def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk]:
+    """Create the store, or check one that was begun; return its finished chunks that still hold their bytes."""
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file; give another --out")
+    if not (path / MANIFEST).exists():
+        if not _is_only_begun(path):
+            raise StoreError(f"{path} is not empty and holds no store; give another --out")
+        with explain_output_errors(make_folder(path)):
+            _create(path, source, attributes)
+        _write_manifest(path, [])
+        return []
+    old = read_attributes(path)
+    if different := _differences(old, attributes):
+        raise StoreError(f"{path} holds another dump: {different[0]}; give another --out")
+    _sweep(path)
+    whole = [chunk for chunk in _manifest(path) if _read(path, chunk, attributes) is not None]
+    if not _has_arrays(path, source, attributes):
+        with explain_output_errors(path):
+            _create(path, source, attributes)
+        whole = []
+    _write_manifest(path, whole)
+    return whole
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Say in what two dumps differ, what a reader knows best first; the spelling of the source's path is none."""
+    told = ["head", "corpus", "split", "kind"]
+    rows = [
+        f"its {key} is {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
+        for key in told
+        if old["source"].get(key) != new["source"].get(key)
+    ]
+    keys = ["contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]
+    return rows + [
+        f"its {key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys if old.get(key) != new.get(key)
+    ]
+
+
+def _has_arrays(path: Path, source: Source, attributes: dict[str, Any]) -> bool:
+    """Return whether both arrays are laid out as `_create` does it, and the targets are whole."""
+    laid_out = _create(MemoryStore(), source, attributes)
+    try:
+        found = _open(path)
+        for name in (LOG_PROBS, TARGETS):
+            if sha256_json(found[name].metadata.to_dict()) != sha256_json(laid_out[name].metadata.to_dict()):
+                return False
+        read_targets(path)
+    except (*_UNREADABLE, StoreError):
+        return False
+    return True
+
+
+def _is_only_begun(path: Path) -> bool:
+    """Return whether a folder without a manifest is absent, empty, or what a kill left of `_create`."""
+    if not path.exists():
+        return True
+    there = {item.name for item in path.iterdir() if not _is_left_over(item)}
+    if not there:
+        return True
+    if not there <= {"zarr.json", LOG_PROBS, TARGETS}:
+        return False
+    try:
+        return bool(json.loads((path / "zarr.json").read_bytes())["attributes"]["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _is_left_over(file: Path) -> bool:
+    """Return whether a kill left this file behind: Zarr and `write_bytes` write beside a name, then rename."""
+    return file.suffix == ".partial" or (file.name.startswith(f".{MANIFEST}.") and file.suffix == ".part")
+
+
+def _sweep(path: Path) -> None:
+    for file in path.rglob("*"):
+        if _is_left_over(file):
+            file.unlink()
+
+
+def _create(place: Path | MemoryStore, source: Source, attributes: dict[str, Any]) -> zarr.Group:
+    """Lay out an empty store; what an earlier try left is overwritten."""
+    sealed = {**attributes, _SHA256: sha256_json(attributes)}
+    group = zarr.create_group(store=place, overwrite=True, attributes=sealed, zarr_format=3)
+    group.create_array(
+        LOG_PROBS,
+        shape=source.shape,
+        chunks=(attributes["chunk_rows"], source.shape[1]),
+        dtype=attributes["dtype"],
+        fill_value=float("nan"),
+        compressors=None,
+    )
+    group.create_array(
+        TARGETS, data=_targets(source), chunks=(source.shape[0],), fill_value=UNKNOWN_TARGET, compressors=None
+    )
+    return group
+
+
+def _targets(source: Source) -> NDArray[np.int64]:
+    unknown = np.full(source.shape[0], UNKNOWN_TARGET)
+    return unknown if source.targets is None else np.ascontiguousarray(source.targets, dtype=np.int64)
+
+
+def _open(path: Path) -> Any:
+    return zarr.open_group(store=path, mode="r+" if os.access(path, os.W_OK) else "r", zarr_format=3)
+
+
+def _line(chunk: Chunk) -> bytes:
+    return (json.dumps(asdict(chunk)) + "\n").encode()
+
+
+def _write_manifest(path: Path, chunks: list[Chunk]) -> None:
+    ordered = sorted(chunks, key=lambda chunk: chunk.start)
+    write_bytes(path / MANIFEST, b"".join(_line(chunk) for chunk in ordered))
+
+
+def _append(path: Path, chunk: Chunk) -> None:
+    with (path / MANIFEST).open("ab") as file:
+        file.write(_line(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _manifest(path: Path) -> list[Chunk]:
+    """Return the finished chunks; a line torn by a kill ends the list."""
+    chunks: list[Chunk] = []
+    if not (path / MANIFEST).exists():
+        return chunks
+    for line in (path / MANIFEST).read_bytes().splitlines(keepends=True):
+        try:
+            chunks.append(Chunk(**json.loads(line)))
+        except (ValueError, TypeError):
+            break
+    return chunks

@@ -1,0 +1,144 @@
+"""Parts of another source: its first rows, or the columns that are finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MatrixError, SourceError
+from ..progress import SILENT, Progress
+from ..spectrum import Precision
+from ..spectrum.blocks import checked
+from .base import Block, FactorRows, Source
+
+
+@final
+class FirstContexts(Source):
+    """The first ``contexts`` rows of another source.
+
+    Raises:
+        SourceError: when there are fewer.
+    """
+
+    def __init__(self, source: Source, contexts: int) -> None:
+        if not 1 <= contexts <= source.shape[0]:
+            raise SourceError(f"--contexts must be between 1 and the {source.shape[0]:,} there are, not {contexts:,}")
+        self._source = source
+        self.shape = (contexts, source.shape[1])
+        self.description, self.bound, self.embedding_size = source.description, source.bound, source.embedding_size
+        self.dtype, self.text = source.dtype, source.text
+        self.targets = None if source.targets is None else source.targets[:contexts]
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """That of the whole, and how many rows are taken."""
+        return {**self._source.identity, "contexts": str(self.shape[0])}
+
+    @property
+    def exponent(self) -> int:
+        """That of the whole."""
+        return self._source.exponent
+
+    @property
+    def caution(self) -> str:
+        """That of the whole."""
+        return self._source.caution
+
+    @property
+    def precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.precision
+
+    def factors(self) -> FactorRows | None:
+        """Return those of the whole."""
+        return self._source.factors()
+
+    def rows_at_once(self) -> int:
+        """Return what suits the whole."""
+        return min(self.shape[0], self._source.rows_at_once())
+
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield the first rows of the whole's entries."""
+        start = 0
+        for rows in self._source.entries():
+            yield rows[: self.shape[0] - start]
+            start += len(rows)
+            if start >= self.shape[0]:
+                return
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows; see `Source.blocks`."""
+        return self._source.blocks(self.ranges() if ranges is None else ranges)
+
+
+@final
+class FiniteColumns(Source):
+    """The columns of another source that are finite in every row: of its factors, or found in a pass of its own.
+
+    The rows of what is left still are log-probabilities up to a constant: where a token's probability is zero in all
+    rows, exactly; its description says how many columns are gone.
+
+    Args:
+        source: NaN and +∞ are refused as ever.
+        progress: where to report the pass.
+
+    Raises:
+        MatrixError: when no column is finite.
+    """
+
+    def __init__(self, source: Source, *, progress: Progress = SILENT) -> None:
+        self._source, self._factors = source, source.factors()
+        finite = _finite(source, progress) if self._factors is None else ~np.isneginf(self._factors.right).any(1)
+        if not finite.any():
+            raise MatrixError("every column of the matrix holds -inf: nothing is left when they are dropped")
+        self._kept: NDArray[np.int64] = np.flatnonzero(finite)
+        self.shape = (source.shape[0], len(self._kept))
+        dropped = source.shape[1] - len(self._kept)
+        self.description = {**source.description, "dropped_columns": dropped}
+        left_out = f"; {dropped:,} columns with -inf are left out" if dropped else ""
+        self.bound = replace(source.bound, why=source.bound.why + left_out)
+        self.embedding_size, self.dtype = source.embedding_size, source.dtype
+        self.targets = None  # they count the columns of the whole
+        self.identity = {**source.identity, "dropped_columns": str(dropped)}
+
+    @property
+    def precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.precision
+
+    @property
+    def exponent(self) -> int:
+        """That of the whole."""
+        return self._source.exponent
+
+    def factors(self) -> FactorRows | None:
+        """Return those of the whole: a column of A is a row of Y."""
+        return self._factors and self._factors._replace(right=self._factors.right[self._kept])
+
+    def variants(self) -> Mapping[str, Source]:
+        """Return those of the whole, without such columns of theirs."""
+        return {key: FiniteColumns(variant) for key, variant in self._source.variants().items()}
+
+    def rows_at_once(self) -> int:
+        """Return what suits the whole."""
+        return self._source.rows_at_once()
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows; see `Source.blocks`."""
+        for block in self._source.blocks(self.ranges() if ranges is None else ranges):
+            yield Block(block.start, block.log_probs[:, self._kept])
+
+
+def _finite(source: Source, progress: Progress) -> NDArray[np.bool_]:
+    """Return which columns are finite in every row, (M,)."""
+    finite = np.ones(source.shape[1], dtype=bool)
+    with progress.bar("looking for columns of −inf", source.shape[0], "contexts") as bar:
+        for rows in checked((block.log_probs for block in source.blocks()), minus_inf=True):
+            finite &= (rows > -np.inf).all(0)
+            bar.advance(len(rows))
+    return finite

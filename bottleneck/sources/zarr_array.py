@@ -1,0 +1,141 @@
+"""A plain Zarr array, or a store that lies behind a URL."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from ..errors import SourceError, StoreError
+from ..heads import RankBound
+from ..spectrum import Precision
+from .matrix import MatrixSource
+from .opening import Kind
+from .store_files import FORMAT, LOG_PROBS, TARGETS, checked_attributes, is_as_written, known_targets
+
+_URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
+
+
+def is_url(source: Any) -> bool:
+    """Return whether a source is for fsspec: ``s3://bucket/m.zarr``, ``https://…``, ``simplecache::s3://…``."""
+    return isinstance(source, str) and _URL.fullmatch(source) is not None
+
+
+def is_plain_array(source: Any) -> bool:
+    """Return whether a source names a folder that is a Zarr array itself, and not a group such as a store is."""
+    if not isinstance(source, str):
+        return False
+    path = Path(source)
+    if (path / ".zarray").exists():
+        return True
+    try:
+        return bool(json.loads((path / "zarr.json").read_bytes())["node_type"] == "array")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
+    """Open a two-dimensional array, or the rows of a dumped store; its chunks are read when they are asked for.
+
+    A chunk that was never written would be read as the fill value, often zero: it is refused when its rows are read.
+
+    A store behind a URL is read as the matrix it holds, with its recorded precision, bound and targets; chunks that
+    were never written are NaN and refused, but their checksums are checked only on a local disk.
+
+    Raises:
+        SourceError: when there is none, or a file system of this kind needs a package that is not installed.
+        StoreError: for a group that ``bottleneck dump`` did not write.
+    """
+    try:
+        node = zarr.open(store=name, mode="r")
+    except ImportError as error:
+        raise SourceError(f"{name} needs a package that is not installed ({error}): install it with pip") from error
+    except Exception as error:  # each file system has errors of its own
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        raise SourceError(f"{name} cannot be opened as a Zarr array: {reason}") from error
+    if isinstance(node, zarr.Group):
+        attributes: dict[str, Any] = dict(node.attrs)
+        if attributes.get("format") != FORMAT:
+            raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
+        try:
+            return _store(name, node, checked_attributes(attributes, name))
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"the store {name} is damaged ({error!r}): dump into another one") from error
+    return from_array(node, kind=kind, path=name)
+
+
+def from_array(array: zarr.Array[Any], *, kind: str = "log-probs", path: str | None = None) -> MatrixSource:
+    """Return the rows of a Zarr array.
+
+    Raises:
+        SourceError: for a chunk that was never written; when its rows are read.
+    """
+    path = path or str(array.store_path)
+    return MatrixSource(_WrittenRows(array, path), kind=kind, path=path)
+
+
+@final
+class _WrittenRows:
+    """Rows of an array, read when they are asked for, none of them from a chunk that was never written.
+
+    The array is read with NaN, or the largest integer, as its fill value. Where that is found it is read with 0
+    instead: a number that was written stays. So each store, each format and the chunks of a shard are checked alike.
+    """
+
+    def __init__(self, array: Any, path: str) -> None:
+        self.shape, self._array, self._path = array.shape, array, path
+
+    def __getitem__(self, rows: slice) -> Any:
+        kind = self._array.dtype.kind
+        own_mark = kind == "f" and self._array.fill_value is not None and np.isnan(self._array.fill_value)
+        if kind not in "fiub" or own_mark:
+            return self._read(rows, self._array.fill_value)
+        mark = np.nan if kind == "f" else True if kind == "b" else np.iinfo(self._array.dtype).max
+        values = self._read(rows, mark)
+        marked = np.isnan(values) if kind == "f" else values == mark
+        if marked.any():
+            missing = np.argwhere(marked & (self._read(rows, 0) == 0))
+            if len(missing):
+                row, column = missing[0]
+                raise SourceError(
+                    f"{self._path} has no chunk for row {row + (rows.start or 0)}, column {column}: write the whole "
+                    "array, and if its chunks of nothing but the fill value were left out, write them with "
+                    "zarr.config.set({'array.write_empty_chunks': True})"
+                )
+        return values
+
+    def _read(self, rows: slice, fill_value: Any) -> NDArray[Any]:
+        """Return some rows, with this number where there is no chunk."""
+        metadata = replace(self._array.metadata, fill_value=fill_value)
+        array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path, self._array.async_array.config))
+        try:
+            return np.asarray(array[rows])
+        except Exception as error:  # each codec and file system has errors of its own
+            reason = (str(error).strip().splitlines() or [repr(error)])[0]
+            raise SourceError(f"{self._path} cannot be read: {reason}; copy the array again") from error
+
+
+def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
+    """Return a store's matrix with what was recorded of it."""
+    if not is_as_written(group[LOG_PROBS], attributes):
+        raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
+    kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"
+    source = MatrixSource(
+        _WrittenRows(group[LOG_PROBS], name), kind=kind, path=name, made_in=Precision.read(attributes["eps"])
+    )
+    source.bound, source.embedding_size = RankBound(**attributes["bound"]), attributes["embedding_size"]
+    source.description = {**attributes["source"], **{"path": name, "kind": kind}}
+    source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)
+    return source
+
+
+URL = Kind(what="a Zarr array behind a URL", matches=is_url, open=open_zarr)
+FOLDER = Kind(what="a Zarr array", matches=is_plain_array, open=open_zarr)
+OBJECT = Kind(what="a Zarr array", matches=lambda source: isinstance(source, zarr.Array), open=from_array)

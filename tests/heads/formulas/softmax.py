@@ -1,0 +1,15 @@
+"""The formula of the head softmax, as its paper prints it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from formulas.parts import contexts, logits_of, normalized
+
+
+def naive(head: Any, hidden: Tensor) -> Tensor:
+    (context,) = contexts(head, hidden)
+    return normalized(torch.exp(logits_of(head, context)))

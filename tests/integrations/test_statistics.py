@@ -1,0 +1,102 @@
+"""The numbers for training loops, in a real Trainer and by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError
+from softmax_bottleneck.integrations import TransformersCallback, model_statistics, training_statistics
+
+M, d = 50, 4
+NAMES = {"rank", "rank_centered", "rank_low", "rank_high", "effective_rank_1e-3", "pairwise_kl", "gradient_kept"}
+
+
+def test_the_numbers_are_those_of_the_measurements() -> None:
+    torch.manual_seed(0)
+    head, hidden, ids = nn.Linear(d, M), torch.randn(200, d), torch.randint(M, (200,))
+    found = training_statistics(head, hidden, ids)
+    assert set(found) == NAMES
+    log_probs = torch.log_softmax(head(hidden), -1).detach()
+    assert found["pairwise_kl"] == pytest.approx(sb.pairwise_kld(log_probs).kld, rel=1e-6)
+    assert found["rank_centered"] == sb.rank(log_probs).rank_centered.value == d + 1
+    assert 0 < found["gradient_kept"] < 1
+    assert set(training_statistics(head, hidden)) == NAMES - {"gradient_kept"}
+
+
+def _model() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=M, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+
+
+def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
+    from transformers import Trainer, TrainingArguments
+
+    model = _model()
+    rows = torch.randint(M, (32, 12), generator=torch.Generator().manual_seed(1))
+    data: Any = [{"input_ids": row, "labels": row} for row in rows]
+    settings = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=4, report_to=[], save_strategy="no",
+        use_cpu=True, disable_tqdm=True, logging_strategy="no",
+    )  # fmt: skip
+    trainer = Trainer(model=model, args=settings, train_dataset=data)
+    held_out = rows[:8]
+    trainer.add_callback(TransformersCallback(held_out, every=2, log=trainer.log))
+    silent = TransformersCallback(held_out, every=3, prefix="alone/")
+    trainer.add_callback(silent)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "bottleneck/rank" in entry]
+    assert [entry["step"] for entry in logged] == [2, 4]
+    alone = [entry for entry in trainer.state.log_history if "alone/rank" in entry]
+    assert [entry["step"] for entry in alone] == [3, 4]  # and the end, once
+    now = model_statistics(model, held_out)
+    assert {f"bottleneck/{name}" for name in now} < set(logged[-1])
+    assert logged[-1]["bottleneck/pairwise_kl"] == pytest.approx(now["pairwise_kl"], rel=1e-6)
+    assert logged[0]["bottleneck/pairwise_kl"] != logged[1]["bottleneck/pairwise_kl"]
+    assert all(math.isfinite(value) for value in now.values())
+
+
+def test_steps_are_counted_from_one() -> None:
+    with pytest.raises(ConfigurationError, match="every must be at least 1 step, not 0"):
+        TransformersCallback([1, 2, 3], every=0)
+
+
+def test_head_statistics_are_those_of_numpy() -> None:
+    torch.manual_seed(0)
+    W, b, H = torch.randn(70, 6) + 1, torch.randn(70), torch.randn(3, 40, 6)
+    found = sb.head_statistics(W, b, H)
+    values = torch.linalg.svdvals(W.double())
+    torch.testing.assert_close(torch.from_numpy(found.weight.values), values)
+    p = values / values.sum()
+    as_dict = found.to_dict()
+    assert as_dict["weight"]["entropy_rank"] == pytest.approx(float((-(p * p.log()).sum()).exp()))
+    assert as_dict["weight"]["stable_rank"] == pytest.approx(float(values.square().sum() / values[0] ** 2))
+    units = nn.functional.normalize(W.double())
+    cosines = (units @ units.T)[~torch.eye(70, dtype=torch.bool)]
+    assert as_dict["weight"]["mean_cosine"] == pytest.approx(float(cosines.mean()))
+    assert as_dict["bias_norm"] == pytest.approx(float(b.norm()))
+    assert found.hidden is not None
+    assert found.hidden.shape == (120, 6)
+    assert "W: rank" in str(found)
+    assert len(found.to_frame()) == 1
+
+
+@pytest.mark.parametrize(
+    ("weight", "hidden", "sentence"),
+    [
+        (torch.zeros(3), None, r"W must have the shape \(M, d\), not \(3,\)"),
+        (torch.randn(5, 2), torch.randn(4, 3), "hidden states must have the size d = 2 of W"),
+        (torch.full((5, 2), torch.inf), None, "NaN or infinity"),
+    ],
+)
+def test_what_head_statistics_refuse(weight: Any, hidden: Any, sentence: str) -> None:
+    with pytest.raises(BottleneckError, match=sentence):
+        sb.head_statistics(weight, hidden=hidden)

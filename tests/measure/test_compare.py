@@ -1,0 +1,108 @@
+"""Where one model beats another, against the two matrices held whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import compare, dump
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.models.text import Text
+from softmax_bottleneck.sources import ModelSource, open_source
+
+
+def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
+    first, second = open_source(runs["mos"]), open_source(runs["softmax"])
+    found = compare(first, second, examples=3)
+    matrices = [np.concatenate([block.log_probs for block in s.blocks()]).astype(np.float64) for s in (first, second)]
+    nll = np.stack([-matrix[np.arange(len(matrix)), first.targets] for matrix in matrices])
+    assert found.nll == pytest.approx(nll.mean(1), rel=1e-9)
+    words = first.run.vocabulary.tokens
+    tokens = [words[token] for token in first._ids.tolist()]
+    ends = [place + 1 for place, token in enumerate(tokens) if token == "<eos>"]
+    lines = [(end, " ".join(tokens[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
+    for examples, margin in ((found.first_better, nll[1] - nll[0]), (found.second_better, nll[0] - nll[1])):
+        order = np.argsort(-margin, kind="stable")[:3]
+        assert [example.row for example in examples] == order.tolist()
+        for example in examples:
+            row = example.row
+            assert abs(example.margin) == pytest.approx(margin[row])
+            assert example.target == tokens[row + 1]
+            assert example.context == " ".join(tokens[max(0, row - 29) : row + 1])
+            assert example.reference == next(line for end, line in lines if end > row + 1)
+            for matrix, top in zip(matrices, example.top, strict=True):
+                likeliest = np.sort(np.exp(matrix[row]))[::-1][:5]
+                np.testing.assert_allclose([each.probability for each in top], likeliest, rtol=1e-6)
+                assert all(np.exp(matrix[row, words.index(each.token)]) >= likeliest[-1] for each in top)
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert f"where {runs['mos']} is better" in str(found)
+    assert f"    reference: {found.first_better[0].reference}\n" in str(found)
+
+
+def test_paths_are_opened(runs: dict[str, Path]) -> None:
+    by_path = compare(runs["mos"], runs["softmax"], contexts=50)
+    assert by_path == compare(open_source(runs["mos"], contexts=50), open_source(runs["softmax"], contexts=50))
+
+
+@pytest.mark.parametrize(
+    ("place", "length", "sentence"),
+    [(0, 9, "abc."), (4, 9, "efg."), (6, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg"), (1, 0, "b")],
+)
+def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> None:
+    text = Letters(np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), first=0)
+    assert text.sentence(place, length) == sentence
+    assert text.before(place, length) == "abc.efg.hij"[max(0, place - length) : place]
+
+
+class Letters(Text):
+    """A letter a token, a line a sentence."""
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        return [chr(token) for token in ids]
+
+    def join(self, ids: list[int]) -> str:
+        return "".join(self.tokens(ids))
+
+    def ends_line(self, token: int) -> bool:
+        return token == ord(".")
+
+
+def test_block_sizes_do_not_matter(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = open_source(runs["mos"]), open_source(runs["softmax"])
+    whole = compare(first, second).to_dict()
+    monkeypatch.setattr(ModelSource, "rows_at_once", lambda self: 11)
+    few = compare(first, second).to_dict()
+    for way in ("first_better", "second_better"):
+        assert [each["row"] for each in few[way]] == [each["row"] for each in whole[way]]
+
+
+def test_a_model_does_not_beat_itself(runs: dict[str, Path]) -> None:
+    found = compare(open_source(runs["mos"]), open_source(runs["mos"]))
+    assert (found.first_better, found.second_better) == ((), ())
+
+
+def test_a_store_stands_for_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
+    """It knows the targets and not the words: the other one names them."""
+    store = open_source(dump(open_source(runs["mos"]), tmp_path / "s.zarr"))
+    by_store = compare(store, open_source(runs["softmax"]))
+    by_run = compare(open_source(runs["mos"]), open_source(runs["softmax"]))
+    assert by_store.first_better == by_run.first_better
+    alone = compare(store, open_source(dump(open_source(runs["softmax"]), tmp_path / "t.zarr")))
+    assert alone.first_better[0].target == f"<{store.targets[by_run.first_better[0].row]}>"
+
+
+def test_what_cannot_be_compared(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
+    run = open_source(runs["mos"])
+    with pytest.raises(SourceError, match="array does not say which tokens came"):
+        compare(open_source(log_probs()), run)
+    with pytest.raises(SourceError, match="do not predict the same tokens: compare models with one vocabulary"):
+        compare(run, open_source(runs["softmax"], contexts=20))
+    with pytest.raises(SourceError, match="do not predict the same tokens"):
+        compare(open_source(runs["mos"], contexts=20), open_source(runs["softmax"], contexts=20, split="valid"))
+    with pytest.raises(ConfigurationError, match="--examples must be at least 1, not 0"):
+        compare(run, run, examples=0)

@@ -1,0 +1,78 @@
+"""What a measurement would take: the right method, the right order, and no work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.errors import MatrixError
+from softmax_bottleneck.machine import peak_memory_bytes
+from softmax_bottleneck.measure import estimate_cost
+from softmax_bottleneck.sources import Source, open_source
+from softmax_bottleneck.spectrum import Arithmetic
+
+
+@pytest.mark.parametrize("head", ["softmax", "mos"])
+@pytest.mark.parametrize("method", ["auto", "gram", "dense"])
+def test_the_method_is_the_one_that_rank_takes(runs: dict[str, Path], head: str, method: str) -> None:
+    source = open_source(runs[head])
+    found = estimate_cost(source, method=method)
+    report = rank(source, method=method, eps=1e-3)
+    assert found.method == report.spectrum.method
+    assert (found.contexts, found.vocab) == source.shape
+
+
+def test_nothing_is_made(log_probs: Callable[..., NDArray[np.float64]], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_source(log_probs(50, 9))
+    _ = source.precision
+    monkeypatch.setattr(type(source), "blocks", None)
+    assert estimate_cost(source).method == "dense"
+
+
+def test_more_costs_more(log_probs: Callable[..., NDArray[np.float64]]) -> None:
+    def of(T: int, M: int) -> Source:
+        return open_source(log_probs(T, M))
+
+    small, tall = estimate_cost(of(200, 10), method="tsqr"), estimate_cost(of(20_000, 10), method="tsqr")
+    wide = estimate_cost(of(200, 100), method="tsqr")
+    assert tall.spectrum_seconds > 10 * small.spectrum_seconds
+    assert wide.memory_bytes > small.memory_bytes
+    assert "about" in str(tall)
+    with pytest.raises(MatrixError, match="raise --max-memory"):
+        estimate_cost(of(200, 100), method="tsqr", max_memory=1000)
+
+
+def test_the_method_is_that_of_the_roundoff_given() -> None:
+    """Of float32 numbers gram is enough; taken as float64, below what it resolves."""
+    source = open_source(np.zeros((30_000, 600), np.float32), kind="matrix")
+    assert estimate_cost(source).method == "gram"
+    assert estimate_cost(source, eps="float64").method == "tsqr"
+
+
+@pytest.mark.parametrize("method", ["gram", "tsqr", "sketch"])
+def test_an_estimate_allocates_no_matrix(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the chosen method would hold is 3 GB and more: its size is computed, and nothing of it is made."""
+    made: list[int] = []
+    zeros = Arithmetic.zeros
+
+    def counted(self: Arithmetic, *shape: int) -> torch.Tensor:
+        made.append(8 * math.prod(shape))
+        assert sum(made) < 50 << 20, "an estimate allocated a matrix"
+        return zeros(self, *shape)
+
+    monkeypatch.setattr(Arithmetic, "zeros", counted)
+    monkeypatch.setattr("softmax_bottleneck.spectrum.choice.LARGEST_INDEX", 1 << 40)
+    whole = np.broadcast_to(np.float32(1.0), (100_000, 60_000))
+    source = open_source(whole, kind="matrix")
+    before = peak_memory_bytes()
+    found = estimate_cost(source, method=method, eps="float32", max_memory=1 << 50, width=8192)
+    assert (found.method, found.contexts, found.vocab) == (method, 100_000, 60_000)
+    assert found.memory_bytes > 3e9
+    assert peak_memory_bytes() - before < 50 << 20

@@ -1,0 +1,162 @@
+"""The share of the gradient that gets through, against one made whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from softmax_bottleneck import gradient, heads
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.measure.gradients import jacobian, orthonormal_basis
+from softmax_bottleneck.sources import ModelSource, Source, open_source
+
+
+def whole_gradient(source: Source) -> NDArray[np.float64]:
+    """P − onehot(y), all of it."""
+    G = np.exp(np.concatenate([block.log_probs for block in source.blocks()]).astype(np.float64))
+    assert source.targets is not None
+    G[np.arange(len(G)), source.targets] -= 1
+    return G
+
+
+def through(G: NDArray[np.float64], J: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Project rows onto the columns of J less their means, by its singular vectors."""
+    U, values, _ = np.linalg.svd(J - J.mean(0), full_matrices=False)
+    return np.asarray(G @ U[:, values > 1e-6 * values[0]])
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc"])
+def test_log_linear_heads(runs: dict[str, Path], head: str) -> None:
+    source = open_source(runs[head], dtype="float64")
+    found = gradient(source)
+    G = whole_gradient(source)
+    weight = source.head.weight.detach().double().numpy()
+    assert found.norm == pytest.approx(np.linalg.norm(G), rel=1e-12)
+    assert found.kept == pytest.approx(np.linalg.norm(through(G, weight)) / np.linalg.norm(G), rel=1e-9)
+    assert found.lost == 1 - found.kept
+    assert found.kept_energy == pytest.approx(found.kept**2)
+    assert (found.method, found.sampled, found.directions) == ("weight", None, 5)
+
+
+def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
+    """G is what autograd gives for the logits, and G W what it gives for the hidden states."""
+    source = open_source(runs["softmax"], dtype="float64", contexts=50)
+    head = source.head.double()
+    (hidden,) = source.hidden([range(50)])
+    targets = torch.from_numpy(source.targets)
+    contexts = hidden.clone().requires_grad_()
+    logits = torch.nn.functional.linear(head.context(contexts), head.weight, head.bias)
+    (by_logits,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), logits)
+    np.testing.assert_allclose(by_logits.numpy(), whole_gradient(source), atol=1e-12)
+    assert gradient(source).norm == pytest.approx(float(by_logits.norm()), rel=1e-12)
+
+
+def test_bands_cover_all_contexts(runs: dict[str, Path]) -> None:
+    source = open_source(runs["softmax"], dtype="float64")
+    found = gradient(source)
+    G, targets = whole_gradient(source), source.targets
+    kept = through(G, source.head.weight.detach().double().numpy())
+    times = np.bincount(targets)[targets]
+    assert sum(band.contexts for band in found.bands) == len(targets)
+    for band in found.bands:
+        which = (times >= band.least) & (times <= band.most)
+        assert band.contexts == which.sum()
+        assert band.kept == pytest.approx(np.linalg.norm(kept[which]) / np.linalg.norm(G[which]), rel=1e-9)
+
+
+@pytest.mark.parametrize("head", ["mos", "sigsoftmax", "lms-plif"])
+def test_other_heads_by_their_jacobian(runs: dict[str, Path], head: str) -> None:
+    source = open_source(runs[head], dtype="float64", contexts=40)
+    found = gradient(source, sample=7)
+    rows = np.linspace(0, 39, 7).astype(int)
+    G = whole_gradient(source)
+    function = source.head
+    (hidden,) = source.hidden([range(40)])
+    squares = 0.0
+    for row in rows:
+        J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])
+        squares += float((through(G[row : row + 1], J.numpy()) ** 2).sum())
+    assert (found.method, found.sampled) == ("jacobian", 7)
+    assert found.kept == pytest.approx(np.sqrt(squares) / np.linalg.norm(G[rows]), rel=1e-7)
+
+
+@pytest.mark.parametrize("name", heads.REGISTRY)
+def test_jacobians_of_every_head(name: str) -> None:
+    torch.manual_seed(0)
+    head = heads.build(name, hidden_size=6, vocab_size=30).double()
+    hidden = torch.randn(1, 6, dtype=torch.float64)
+    expected = torch.autograd.functional.jacobian(lambda h: head.log_prob(h)[0], hidden)[:, 0]
+    torch.testing.assert_close(jacobian(head.log_prob, hidden), expected, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("rank", [6, 4])
+def test_a_basis_of_the_columns(rank: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    left = torch.randn(50, rank, generator=generator, dtype=torch.float64)
+    weight = left @ torch.randn(rank, 6, generator=generator, dtype=torch.float64)
+    basis = orthonormal_basis(weight)
+    assert basis.shape == (50, rank)
+    torch.testing.assert_close(basis.T @ basis, torch.eye(rank, dtype=torch.float64), atol=1e-10, rtol=0)
+    centred = weight - weight.mean(0)
+    torch.testing.assert_close(basis @ (basis.T @ weight), centred, atol=1e-10, rtol=0)
+    torch.testing.assert_close(basis.sum(0), torch.zeros(rank, dtype=torch.float64), atol=1e-10, rtol=0)
+
+
+def test_a_constant_column_is_no_direction() -> None:
+    """It adds one number to all logits of a context."""
+    generator = torch.Generator().manual_seed(1)
+    for dtype in (torch.float32, torch.float64):
+        weight = torch.randn(50, 6, generator=generator, dtype=dtype)
+        weight[:, 2] = 7.3
+        assert orthonormal_basis(weight).shape == (50, 5)
+    assert orthonormal_basis(torch.ones(50, 1)).shape == (50, 0)
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc"])
+@pytest.mark.parametrize("size", [5, 7, 9], ids=["smaller", "equal", "larger"])
+def test_both_ways_are_one(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, size: int
+) -> None:
+    """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
+    source = open_source(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=60)
+    function = source.head
+    assert source.log_linear is not None
+    by_weight = gradient(source, sample=60)
+    monkeypatch.setattr(ModelSource, "log_linear", None)
+    by_jacobian = gradient(source, sample=60)
+    assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
+    assert by_weight.directions == by_jacobian.directions == min(size, 7)
+    assert by_weight.kept == pytest.approx(by_jacobian.kept, rel=1e-6)
+    (hidden,) = source.hidden([range(60)])
+    G, squares = whole_gradient(source), 0.0
+    for row in range(60):
+        J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])
+        squares += float((through(G[row : row + 1], J.numpy()) ** 2).sum())
+    assert by_weight.kept == pytest.approx(np.sqrt(squares) / np.linalg.norm(G), rel=1e-6)
+
+
+def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:
+    with pytest.raises(SourceError, match="the gradient needs a model, and array is only its log-probabilities"):
+        gradient(open_source(log_probs()))
+    with pytest.raises(ConfigurationError, match="--sample must be at least 1, not 0"):
+        gradient(open_source(runs["mos"]), sample=0)
+
+
+def test_paths_are_opened(runs: dict[str, Path]) -> None:
+    by_path = gradient(runs["mos"], sample=5, contexts=20)
+    assert by_path == gradient(open_source(runs["mos"], contexts=20), sample=5)
+
+
+def test_the_report_reads(runs: dict[str, Path]) -> None:
+    found = gradient(open_source(runs["mos"]), sample=5)
+    assert "% of the gradient's norm gets through" in str(found)
+    assert "5 of " in str(found)
+    assert "onto the columns of ∂ log P / ∂h at each context's hidden state h, less their means: 7 dir" in str(found)
+    by_weight = str(gradient(open_source(runs["softmax"])))
+    assert "onto the columns of W, less their means: 5 directions" in by_weight
+    assert found.to_dict()["bands"]

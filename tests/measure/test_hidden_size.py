@@ -1,0 +1,106 @@
+"""The hidden size of black boxes whose size is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.measure import estimate_hidden_size, logits_from_top_k
+from softmax_bottleneck.spectrum import singular_values
+
+
+def outputs(T: int, M: int, d: int, *, seed: int = 0, decay: float = 0.9) -> NDArray[np.float64]:
+    """Logits whose directions decay as trained models' do."""
+    rng = np.random.default_rng(seed)
+    return np.asarray((rng.standard_normal((T, d)) * decay ** np.arange(d)) @ rng.standard_normal((d, M)))
+
+
+@pytest.mark.parametrize("kind", ["logits", "matrix"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 7, 24])
+def test_the_largest_gap(d: int, dtype: str, kind: str) -> None:
+    report = rank(outputs(200, 90, d).astype(dtype), kind=kind, estimate_hidden_size=True)
+    found = report.to_dict()["hidden_size_estimate"]
+    assert found["value"] == d
+    assert found["gap"] == pytest.approx(found["sigma_d"] / max(found["sigma_next"], found["roundoff"]))
+    assert found["margin"] == pytest.approx(found["gap"] / found["next_gap"])
+    assert found["margin"] > 10
+    assert found["around"][str(d)] == found["gap"]
+    assert f"{d:,} (σ_{d} / σ_{d + 1}" in str(report)
+
+
+def test_of_a_trained_run(runs: dict[str, Path]) -> None:
+    """d = 5 and an output bias, which is one direction more."""
+    assert rank(runs["softmax"], estimate_hidden_size=True).to_dict()["hidden_size_estimate"]["value"] == 6
+
+
+@pytest.mark.parametrize(("T", "M", "d"), [(20, 90, 24), (200, 20, 24), (200, 25, 24)])
+def test_too_few_contexts_or_tokens(T: int, M: int, d: int) -> None:
+    spectrum = singular_values(outputs(T, M, d))
+    with pytest.raises(MatrixError, match="singular values is roundoff, so the hidden size is"):
+        estimate_hidden_size(spectrum, eps=2.0**-52)
+
+
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_constant_rows_have_none(value: float) -> None:
+    report = rank(np.full((50, 10), value), kind="matrix", estimate_hidden_size=True)
+    assert report.rank_centered.value == 0
+    assert "no row-centred singular value rises above roundoff" in str(report)
+
+
+def test_what_a_sketch_did_not_see_it_does_not_count() -> None:
+    report = rank(outputs(60, 40, 12), kind="matrix", method="sketch", width=8, estimate_hidden_size=True)
+    seen = len(report.spectrum.centered)
+    assert seen < 12
+    assert f"none of the {seen} row-centred singular values that the sketch saw is roundoff" in str(report)
+    assert "use a larger --width" in str(report)
+
+
+def test_a_rank_is_reported_without_it() -> None:
+    report = rank(outputs(20, 90, 24), kind="logits", estimate_hidden_size=True)
+    found = report.to_dict()["hidden_size_estimate"]
+    assert report.rank.value == 20
+    assert found["value"] is None
+    assert "none of the 20 row-centred singular values is roundoff" in found["why"]
+    assert "hidden size  unknown: none of the 20" in str(report)
+
+
+class Interface:
+    """Shows the k largest log-probabilities after a bias, rounded, and counts its queries."""
+
+    def __init__(self, logits: NDArray[np.float64], k: int, digits: int = 12) -> None:
+        self.logits, self.k, self.digits, self.asked = logits, k, digits, 0
+
+    def __call__(self, context: int, bias: Mapping[int, float]) -> dict[int, float]:
+        self.asked += 1
+        biased = self.logits[context].copy()
+        for token, value in bias.items():
+            biased[token] += value
+        log_probs = biased - np.log(np.exp(biased - biased.max()).sum()) - biased.max()
+        return {int(token): round(float(log_probs[token]), self.digits) for token in np.argsort(-log_probs)[: self.k]}
+
+
+def test_logits_through_a_top_k_interface() -> None:
+    logits = outputs(60, 40, 6)
+    interface = Interface(logits, k=5)
+    found = logits_from_top_k(interface, range(60), tokens=range(30), k=5, bias=60.0)
+    differences = found - logits[:, :30]
+    np.testing.assert_allclose(differences - differences.mean(1, keepdims=True), 0, atol=1e-9)
+    assert interface.asked <= 60 * (1 + 8)
+    estimate: Any = rank(found, kind="matrix", eps=1e-11, estimate_hidden_size=True).to_dict()["hidden_size_estimate"]
+    assert estimate["value"] == 6
+
+
+def test_interfaces_that_do_not_answer() -> None:
+    logits = outputs(5, 40, 6)
+    with pytest.raises(MatrixError, match=r"the answer for context 0 lacks token .*: use a larger bias than 0\.01"):
+        logits_from_top_k(Interface(logits, k=5), range(5), tokens=range(30), k=5, bias=0.01)
+    with pytest.raises(ConfigurationError, match="k must be at least 2 and tokens not empty"):
+        logits_from_top_k(Interface(logits, k=1), range(5), tokens=range(30), k=1)

@@ -1,0 +1,63 @@
+"""Matrices of 400 MB are dumped and ranked in blocks: measured in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from softmax_bottleneck.sources import Block, FactorRows, Source
+from softmax_bottleneck.measure import dump, rank
+from softmax_bottleneck.sources.base import UNKNOWN
+from softmax_bottleneck.spectrum import precision
+
+T, M, r = 10_000, 10_000, 3
+
+
+class Large(Source):
+    shape, dtype, bound, embedding_size, targets = (T, M), "float32", UNKNOWN, r, None
+    description, identity, precision = {"path": "large", "kind": "test"}, {}, precision("float32")
+
+    def blocks(self, ranges=None):
+        for rows in self.ranges() if ranges is None else ranges:
+            yield Block(rows.start, np.full((len(rows), M), -1.0, np.float32))
+
+    def factors(self):
+        right = np.cos(np.outer(np.arange(M), 1 + np.arange(r)))
+        return FactorRows(lambda ranges: (np.sin(np.outer(rows, 1 + np.arange(r))) for rows in ranges), right)
+
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+before = peak()
+if sys.argv[1] == "rank":
+    assert rank(Large()).rank.value == r
+else:
+    dump(Large(), sys.argv[2])
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+@pytest.mark.parametrize(("work", "megabytes"), [("dump", 150), ("rank", 40)])
+def test_memory_is_that_of_a_few_blocks(tmp_path: Path, work: str, megabytes: float) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, work, tmp_path / "s.zarr"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < megabytes

@@ -1,0 +1,102 @@
+"""PyTorch's launcher with two and three processes gives the report of one, and one that dies ends all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture
+def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Logits of rank 6 in float32, in many blocks."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "logits.npy"
+    np.save(path, (rng.standard_normal((600, 6)) @ rng.standard_normal((6, 40))).astype(np.float32))
+    return path
+
+
+# A block holds 50 rows, so that there is something to share.
+SCRIPT = """
+import sys
+from softmax_bottleneck.sources import base
+base.BLOCK_BYTES = 50 * 40 * 4
+from softmax_bottleneck.cli import main
+main(sys.argv[1:], prog_name="bottleneck")
+"""
+
+
+def _launch(tmp_path: Path, count: int, *arguments: str, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
+    driver = tmp_path / "driver.py"
+    driver.write_text(script, encoding="utf-8")
+    command = [*LAUNCH, f"--nproc-per-node={count}", str(driver), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=120)
+
+
+def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path) -> None:
+    """The second has no room for the matrix: both sketch, where the first alone would wait for its state forever."""
+    script = SCRIPT.replace(
+        "from softmax_bottleneck.cli import main",
+        "import os\nfrom softmax_bottleneck.UNKNOWN import measure\n"
+        "measure.default_memory = lambda device: 10**9 if os.environ['RANK'] == '0' else 6 * 8 * 40 * 12\n"
+        "from softmax_bottleneck.cli import main",
+    )
+    done = _launch(tmp_path, 2, "rank", str(logits), "--kind", "logits", "--width", "12", "--json", "-", script=script)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["method"], found["rank"]["value"]) == ("sketch", 7)
+
+
+@pytest.mark.parametrize(("method", "count"), [("gram", 2), ("tsqr", 3), ("dense", 2)])
+def test_the_report_of_one_process(tmp_path: Path, logits: Path, method: str, count: int) -> None:
+    from softmax_bottleneck import rank
+
+    eps = "float64" if method == "tsqr" else "float32"
+    options = ["--kind", "logits", "--method", method, "--eps", eps, "--json", "-"]
+    done = _launch(tmp_path, count, "rank", str(logits), *options)
+    assert done.returncode == 0, done.stderr
+    together = json.loads(done.stdout)
+    alone = rank(logits, kind="logits", method=method, eps=eps).to_dict()
+    assert together["contexts"] == 600
+    for which in ("rank", "rank_centered"):
+        for key in ("value", "low", "high", "determinate"):
+            assert together[which][key] == alone[which][key]
+        assert together[which]["sigma_1"] == pytest.approx(alone[which]["sigma_1"], rel=1e-12)
+        assert together[which]["sigma_r"] == pytest.approx(alone[which]["sigma_r"], rel=1e-6)
+    assert together["method"] == method
+
+
+def test_more_processes_than_blocks(tmp_path: Path, logits: Path) -> None:
+    script = SCRIPT.replace("50 * 40 * 4", "1 << 20")
+    done = _launch(
+        tmp_path, 2, "rank", str(logits), "--kind", "logits", "--method", "gram", "--json", "-", script=script
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rank_centered"]["value"] == 6
+
+
+def test_a_process_that_dies_ends_all(tmp_path: Path, logits: Path) -> None:
+    dies = "import os\nif os.environ['RANK'] == '1': os._exit(9)\n" + SCRIPT
+    started = time.monotonic()
+    done = _launch(tmp_path, 2, "rank", str(logits), "--kind", "logits", "--method", "gram", script=dies)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert time.monotonic() - started < 60
+
+
+def test_bad_rows_end_all_with_a_sentence(tmp_path: Path, logits: Path) -> None:
+    matrix = np.load(logits)
+    matrix[560, 3] = np.nan
+    np.save(logits, matrix)
+    done = _launch(tmp_path, 2, "rank", str(logits), "--kind", "logits", "--method", "gram", "--eps", "float32")
+    assert done.returncode != 0
+    assert "at row 560, column 3" in done.stderr

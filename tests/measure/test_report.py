@@ -1,0 +1,163 @@
+"""The rank report as JSON, table and text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import RankReport, __version__, rank
+from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values
+from softmax_bottleneck.spectrum.measures import effective_rank
+
+KEYS = {  # the contract, and at the end of a part what extends it
+    "": "source contexts vocab embedding_size bound eps method method_why rule rank rank_centered rank_by_rule "
+    "effective_rank entropy_rank stable_rank certificate seconds peak_memory_bytes version",
+    "bound": "raw centered why",
+    "eps": "value dtype assumed",
+    "rank": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
+    "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
+    "rank_by_rule": "press numpy gap",
+    "effective_rank": "1e-3 1e-4 1e-5",
+    "certificate": "frobenius_relative_error finite driver precision_found residual error centered_error",
+}
+
+
+def report(
+    matrix: NDArray[np.float64], *, eps: str | float = "float32", assumed: bool = False, **changes: Any
+) -> RankReport:
+    spectrum = singular_values(matrix)
+    raw, centered = (
+        numerical_rank(values, shape=spectrum.shape, eps=eps) for values in (spectrum.values, spectrum.centered)
+    )
+    values: dict[str, Any] = {
+        "source": {"path": "runs/a", "kind": "run", "head": "mos", "corpus": "ptb", "split": "test"},
+        "spectrum": spectrum,
+        "eps": precision(eps, assumed=assumed),
+        "rule": "press",
+        "rank": raw,
+        "rank_centered": centered,
+        "bound": {"raw": 12, "centered": 11, "why": "algebra"},
+        "embedding_size": 10,
+        "seconds": 1.25,
+        "peak_memory_bytes": 3 << 29,
+    }
+    return RankReport(**{**values, **changes})
+
+
+MATRICES = {
+    "low rank": np.outer(np.arange(1.0, 9), np.arange(1.0, 6)) + np.eye(8, 5),
+    "rank zero": np.zeros((8, 5)),
+    "full rank": np.random.default_rng(0).standard_normal((8, 5)),
+    "infinite gap": np.diag([3.0, 2.0, 0.0, 0.0]),
+    "one entry": np.ones((1, 1)),
+}
+
+
+@pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES)
+def test_the_dictionary_is_the_contract(matrix: NDArray[np.float64]) -> None:
+    found = json.loads(json.dumps(report(matrix).to_dict(), allow_nan=False))
+    for section, keys in KEYS.items():
+        assert list(found[section] if section else found) == keys.split()
+
+
+def test_the_numbers_in_it() -> None:
+    matrix = MATRICES["low rank"]
+    of = report(matrix)
+    found = of.to_dict()
+    values = np.linalg.svd(matrix, compute_uv=False)
+    centred = np.linalg.svd(matrix - matrix.mean(1, keepdims=True), compute_uv=False)
+    assert (found["contexts"], found["vocab"], found["embedding_size"]) == (8, 5, 10)
+    assert found["rank"]["value"] == np.linalg.matrix_rank(matrix) == 5
+    assert found["rank"]["sigma_1"] == pytest.approx(values[0])
+    assert found["rank_centered"]["sigma_r"] == pytest.approx(centred[3])
+    assert found["rank_by_rule"] == {"press": 5, "numpy": 5, "gap": 5}
+    assert found["effective_rank"]["1e-4"] == effective_rank(values, epsilon=1e-4)
+    assert found["stable_rank"] == pytest.approx(np.linalg.norm(matrix) ** 2 / values[0] ** 2)
+    assert found["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
+    error = of.spectrum.frobenius_relative_error
+    expected = {
+        "frobenius_relative_error": error,
+        "finite": True,
+        "driver": "gesdd",
+        "precision_found": {},
+        "residual": 0.0,
+        "error": of.spectrum.error,
+        "centered_error": of.spectrum.centered_error,
+    }
+    assert found["certificate"] == {**expected, "precision_found": {}}
+    assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)
+
+
+def test_each_rule_counts_by_its_own_tolerance() -> None:
+    # Press's tolerance is ½ √(6 + 5 + 1) ε = 1.7 ε here, NumPy's 6 ε.
+    matrix = np.zeros((6, 5))
+    np.fill_diagonal(matrix, [1.0, 5e-2, 4e-3, 3e-3, 1e-3])
+    found = report(matrix, eps=1e-3).to_dict()
+    assert found["rank_by_rule"] == {"press": 4, "numpy": 2, "gap": 2}
+    assert found["rank"]["value"] == found["rank_by_rule"]["press"]
+
+
+def test_reports_concatenate_to_a_table() -> None:
+    table = pd.concat([report(matrix).to_frame() for matrix in MATRICES.values()], ignore_index=True)
+    assert table["contexts"].tolist() == [8, 8, 8, 4, 1]
+    assert table["rank.value"].tolist() == [5, 0, 5, 2, 1]
+    assert table["effective_rank.1e-3"].dtype.kind == "i"
+    assert table["source.head"].unique().tolist() == ["mos"]
+
+
+def test_text() -> None:
+    lines = dict(line.strip().split("  ", 1) for line in str(report(MATRICES["low rank"])).splitlines())
+    assert lines["source"] == "runs/a mos ptb test"
+    assert lines["matrix"] == "8 contexts × 5 tokens"
+    assert lines["bound"] == "12 raw, 11 row-centred (algebra)"
+    assert lines["rank"].startswith("5 (determinate; tolerance 2.37e-05, σ_1 106.4")
+    assert lines["by rule"] == "press 5, numpy 5, gap 5"
+    assert lines["eps"] == "1.19e-07 (float32)"
+    assert lines["cost"] == "1.2 s, 1.50 GiB at most"
+
+
+def test_text_without_what_is_not_known() -> None:
+    text = str(
+        report(
+            MATRICES["rank zero"],
+            source={"path": "x.npy", "kind": "matrix", "head": None},
+            bound={"raw": None, "centered": None, "why": "unknown"},
+            embedding_size=None,
+            eps=1e-5,
+            assumed=True,
+        )
+    )
+    for part in ("x.npy\n", "none (unknown)", "embedding size  unknown", "0 (determinate;", "1e-05 (given, assumed)"):
+        assert part in text
+
+
+def test_an_indeterminate_rank_says_so() -> None:
+    hilbert = 1 / (np.add.outer(np.arange(12), np.arange(12)) + 1.0)
+    of = report(hilbert)
+    lines = dict(line.strip().split("  ", 1) for line in str(of).splitlines())
+    interval = f"between {of.rank.low} and {of.rank.high} (indeterminate: {of.rank.value} at the tolerance; "
+    assert lines["rank"].startswith(interval)
+    assert str(of.rank) == f"between {of.rank.low} and {of.rank.high}"
+
+
+def test_html_is_escaped() -> None:
+    html = report(MATRICES["full rank"], source={"path": "<script>&"})._repr_html_()
+    assert "<script>" not in html
+    assert "<td>&lt;script&gt;&amp;</td>" in html
+    assert html.count("<tr>") == len(report(MATRICES["full rank"]).rows())
+
+
+def test_a_sketchs_ranks_are_at_least_what_it_saw() -> None:
+    text = str(rank(np.random.default_rng(0).standard_normal((60, 40)), kind="matrix", method="sketch", width=8))
+    assert re.search(r"by rule  press ≥ \d+, numpy ≥ \d+, gap ≥ \d+", text)
+
+
+def test_numbers_too_coarse_for_any_rank() -> None:
+    text = str(rank(np.eye(30), kind="matrix", eps=0.9, rule="numpy"))
+    assert "unknown (the numbers are too coarse for a matrix of this size" in text

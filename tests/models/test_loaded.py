@@ -1,0 +1,212 @@
+"""Loaded objects: a model of transformers, a torch module, a head on hidden states. Nothing of theirs changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.heads import build
+
+T, M, d = 300, 60, 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 with d = 12 and a tokenizer of 60 words."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    path = tmp_path_factory.mktemp("gpt2")
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=M, n_embd=12, n_layer=2, n_head=2, n_positions=32, attn_pdrop=0.5)
+    model = GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    model.save_pretrained(path)
+    words = Tokenizer(WordLevel({f"w{n}": n for n in range(M)}, unk_token="w0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def loaded(folder: Path) -> Any:
+    """The model, in training mode as in the middle of a training, with one part frozen in evaluation mode."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder).train()
+    model.transformer.drop.eval()
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
+    """Its tokenizer."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    """Two hundred words."""
+    return " ".join(f"w{n}" for n in np.random.default_rng(0).integers(1, M, 200))
+
+
+def _modes(module: nn.Module) -> list[bool]:
+    return [part.training for part in module.modules()]
+
+
+def test_a_loaded_model_is_measured_as_its_folder(
+    folder: Path, loaded: Any, tokenizer: Any, text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text(text, encoding="utf-8")
+    modes, weights = _modes(loaded), {name: each.clone() for name, each in loaded.state_dict().items()}
+    ours, theirs = sb.rank(loaded, data=text, tokenizer=tokenizer), sb.rank(folder, data=str(file))
+    assert ours.spectrum.method == theirs.spectrum.method == "factored"
+    np.testing.assert_array_equal(ours.spectrum.values, theirs.spectrum.values)
+    assert (ours.rank, ours.bound) == (theirs.rank, theirs.bound)
+    assert sb.kld(loaded, data=text, tokenizer=tokenizer).kld == sb.kld(folder, data=str(file)).kld
+    assert _modes(loaded) == modes
+    assert all(torch.equal(weights[name], each) for name, each in loaded.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in loaded.parameters())
+
+
+def test_ids_are_as_good_as_their_text(loaded: Any, tokenizer: Any, text: str) -> None:
+    ids = tokenizer(text)["input_ids"]
+    forms: list[Any] = [ids, np.array(ids), torch.tensor([ids]), tokenizer(text, return_tensors="pt")]
+    expected = sb.rank(loaded, data=text, tokenizer=tokenizer)
+    for form in forms:
+        np.testing.assert_array_equal(sb.rank(loaded, data=form).spectrum.values, expected.spectrum.values)
+
+
+def test_batches_of_ids_are_consecutive_pieces(loaded: Any) -> None:
+    ids = torch.randint(M, (6, 20), generator=torch.Generator().manual_seed(0))
+    options = sb.HuggingFaceOptions(context_length=20, stride=20)
+    source = sb.open(loaded, data=ids, hugging_face=options)
+    with torch.no_grad():
+        logits = loaded.eval()(ids).logits.reshape(-1, M)[: source.shape[0]]
+    rows = np.concatenate([block.log_probs for block in source.blocks()])
+    np.testing.assert_allclose(rows, logits.log_softmax(-1).numpy(), atol=2e-5)
+    assert source.shape[0] == 6 * 20 - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"data": "a whole text"}, "a text needs the model's tokenizer"),
+        ({"data": [0, M]}, f"token ids must lie between 0 and {M - 1}"),
+        ({"data": [0.5, 1.0]}, "token ids must be integers"),
+        ({"data": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]}}, "the ids are padded"),
+        ({"data": [1, 2, 3]}, "the text has 3 tokens"),
+        ({"data": "a b c", "tokenizer": 5}, "a int is no tokenizer"),
+    ],
+)
+def test_what_a_loaded_model_cannot_read(loaded: Any, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        sb.rank(loaded, **arguments)
+
+
+def test_a_loaded_model_keeps_its_type(loaded: Any, tokenizer: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"the model is in float32, .*model\.to\(torch\.bfloat16\)"):
+        sb.rank(loaded, data=text, tokenizer=tokenizer, dtype="bfloat16")
+    half = sb.rank(loaded.to(torch.bfloat16), data=text, tokenizer=tokenizer)
+    assert (half.source["body_dtype"], half.eps.dtype) == ("bfloat16", "float32")
+
+
+class Bigram(nn.Module):
+    """ids (B, L) → logits (B, L, M), with dropout that evaluation mode switches off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.drop = nn.Embedding(M, d), nn.Dropout(0.5)
+        self.out = nn.Linear(d, M, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.drop(self.body(ids)))
+        return logits
+
+
+class WithLogits(Bigram):
+    """The same, in an object as transformers returns it."""
+
+    def forward(self, ids: Tensor) -> Any:
+        from transformers.modeling_outputs import CausalLMOutput
+
+        return CausalLMOutput(logits=super().forward(ids))
+
+
+@pytest.mark.parametrize("make", [Bigram, WithLogits])
+def test_a_torch_module_with_its_loader(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    model, ids = make().double().train(), torch.randint(M, (40, 8))
+    modes = _modes(model)
+    data = torch.utils.data.TensorDataset(ids)
+    loader = torch.utils.data.DataLoader(data, batch_size=7)
+    report = sb.rank(model, data=loader)
+    assert (report.rank.value, report.rank_centered.value) == (d + 1, d)
+    assert report.spectrum.shape == (320, M)
+    assert _modes(model) == modes
+    mappings = [{"input_ids": batch, "attention_mask": torch.ones_like(batch)} for batch in ids.split(7)]
+    np.testing.assert_array_equal(sb.rank(model, data=mappings).spectrum.values, report.spectrum.values)
+    padded = [{"input_ids": ids, "attention_mask": torch.zeros_like(ids)}]
+    with pytest.raises(SourceError, match="batch 0 of the data is padded"):
+        sb.rank(model, data=padded)
+
+
+@pytest.mark.parametrize("name", ["softmax", "moc", "mos", "sigsoftmax", "lms-plif"])
+def test_a_head_on_hidden_states(name: str) -> None:
+    torch.manual_seed(0)
+    head, H = build(name, hidden_size=d, vocab_size=M).train(), torch.randn(T, d)
+    with torch.no_grad():
+        expected = sb.rank(head.eval().log_prob(H))
+    found = sb.rank(head.train(), hidden=H)
+    assert head.training
+    assert found.spectrum.method == ("factored" if name in ("softmax", "moc") else "dense")
+    np.testing.assert_allclose(found.spectrum.values, expected.spectrum.values, atol=1e-4)
+    assert found.bound["raw"] == head.rank_bound.raw
+    blocks = sb.rank(head, hidden=(rows.numpy() for rows in H.split(41)))
+    np.testing.assert_allclose(blocks.spectrum.values, found.spectrum.values, rtol=1e-6, atol=1e-6)
+
+
+def test_an_ordinary_output_layer() -> None:
+    torch.manual_seed(0)
+    layer, H = nn.Linear(d, M), torch.randn(T, d)
+    report = sb.rank(layer, hidden=H)
+    assert (report.rank.value, report.rank_centered.value, report.spectrum.method) == (d + 2, d + 1, "factored")
+    assert (report.bound["raw"], report.embedding_size) == (d + 2, d)
+    ids = torch.randint(M, (T,))
+    kept = sb.gradient(layer, hidden=H, targets=ids).kept
+    G = torch.softmax(layer(H), -1).detach() - nn.functional.one_hot(ids, M)
+    C = (layer.weight - layer.weight.mean(0)).detach()
+    assert kept == pytest.approx(float((G @ torch.linalg.qr(C)[0]).norm() / G.norm()), rel=1e-5)
+    narrow = sb.rank(layer.bfloat16(), hidden=H.bfloat16())
+    assert (narrow.rank_centered.value, narrow.eps.dtype) == (d + 1, "float32")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({}, ConfigurationError, r"a Linear is measured on hidden states: give hidden=H, of shape \(T, hidden_size\)"),
+        ({"hidden": torch.randn(3, 4)}, SourceError, r"the head takes hidden states \(T, 5\).* of shape \(3, 4\)"),
+        ({"hidden": [[1, 2]]}, SourceError, "hidden states"),
+        ({"hidden": torch.full((3, 5), torch.nan)}, SourceError, "hold NaN or infinity"),
+        ({"hidden": torch.randn(3, 5), "targets": [1]}, SourceError, "targets must be 3 token ids"),
+        ({"hidden": torch.randn(3, 5), "data": "ptb"}, ConfigurationError, "data does not apply to an output layer"),
+    ],
+)
+def test_what_a_head_needs(arguments: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        sb.rank(nn.Linear(d, M), **arguments)

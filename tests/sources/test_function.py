@@ -1,0 +1,126 @@
+"""Functions and adapters: any framework's logits, measured as a matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.sources import open_source
+
+M, d = 30, 4
+rng = np.random.default_rng(0)
+EMBEDDING, W = rng.standard_normal((M, d)), rng.standard_normal((M, d))
+BATCHES = [rng.integers(0, M, (2, 7)), rng.integers(0, M, (3, 11)), rng.integers(0, M, (1, 40))]
+
+
+def logits(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A bigram model with d hidden directions."""
+    return np.asarray(EMBEDDING[ids] @ W.T)
+
+
+FORMS: dict[str, Any] = {
+    "numpy": logits,
+    "torch": lambda ids: torch.from_numpy(logits(ids)).requires_grad_(),
+    "lists": lambda ids: logits(ids).tolist(),
+    "log-probabilities": lambda ids: torch.log_softmax(torch.from_numpy(logits(ids)), -1),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_function_is_the_matrix_of_its_answers(form: str) -> None:
+    report = sb.rank(FORMS[form], data=BATCHES, vocab_size=M)
+    rows = np.concatenate([logits(batch).reshape(-1, M) for batch in BATCHES])
+    expected = sb.rank(rows, kind="logits")
+    assert (report.rank.value, report.rank_centered.value) == (d + 1, d)
+    np.testing.assert_allclose(report.spectrum.values, expected.spectrum.values, rtol=0, atol=1e-12 * 100)
+    assert report.eps.dtype == "float64"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 14, 100])
+def test_blocks_of_any_size_across_batches(rows: int) -> None:
+    source = open_source(logits, data=BATCHES, vocab_size=M)
+    found = np.concatenate([block.log_probs for block in source.blocks(source.ranges(rows))])
+    expected = np.concatenate([logits(batch).reshape(-1, M) for batch in BATCHES])
+    expected = expected - np.log(np.exp(expected).sum(1, keepdims=True))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_each_batch_is_asked_once_a_pass() -> None:
+    asked = []
+
+    def counted(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        asked.append(ids.shape)
+        return logits(ids)
+
+    source = open_source(counted, data=iter(BATCHES), vocab_size=M)
+    list(source.blocks(source.ranges(5)))
+    assert asked == [(2, 7), (3, 11), (1, 40)]
+
+
+def test_answers_for_the_last_position_only() -> None:
+    report = sb.rank(lambda ids: logits(ids)[:, -1], data=[np.arange(60).reshape(20, 3) % M] * 2, vocab_size=M)
+    assert report.spectrum.shape == (40, M)
+
+
+def test_the_type_of_the_logits_is_their_precision() -> None:
+    source = open_source(lambda ids: logits(ids).astype(np.float32), data=BATCHES, vocab_size=M)
+    assert (source.dtype, source.precision.dtype, source.precision.assumed) == ("float32", "float32", True)
+
+
+class Model:
+    """An adapter in three lines."""
+
+    vocab_size = M
+
+    def logits(self, ids: NDArray[np.int64]) -> Any:
+        return logits(ids)
+
+
+def test_an_adapter_brings_its_vocabulary() -> None:
+    assert sb.rank(Model(), data=BATCHES).rank.value == d + 1
+    assert sb.kld(Model(), data=BATCHES).kld == pytest.approx(sb.kld(logits, data=BATCHES, vocab_size=M).kld)
+
+
+def test_masked_tokens_are_named() -> None:
+    """A logit of −∞ is no number of a matrix."""
+    masked = logits(np.arange(M)[None])
+    masked[..., 3] = -np.inf
+    with pytest.raises(MatrixError, match="holds -inf at row 0, column 3"):
+        sb.rank(lambda ids: masked, data=[np.arange(M)[None]], vocab_size=M)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"data": BATCHES, "vocab_size": 0}, ConfigurationError, "vocab_size must be at least 1, not 0"),
+        ({"vocab_size": M}, ConfigurationError, "a function needs data=batches"),
+        ({"data": "ptb", "vocab_size": M}, ConfigurationError, "a function needs data=batches"),
+        ({"data": [], "vocab_size": M}, SourceError, "data is empty"),
+        ({"data": [[1, 2]], "vocab_size": M}, SourceError, r"batch 0 .* shape \(B, L\), not int64 of shape \(2,\)"),
+        ({"data": [[[0.5]]], "vocab_size": M}, SourceError, "not float64 of shape"),
+        ({"data": BATCHES, "vocab_size": M + 1}, MatrixError, r"must return logits of shape \(2, 7, 31\) or \(2, 31\)"),
+    ],
+)
+def test_what_a_function_needs(arguments: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        sb.rank(logits, **arguments)
+
+
+def test_an_answer_that_changes_its_form() -> None:
+    with pytest.raises(MatrixError, match="batch 1 of the data has 3 rows of logits instead of 33"):
+        sb.rank(lambda ids: logits(ids) if len(ids) == 2 else logits(ids)[:, -1], data=BATCHES, vocab_size=M)
+
+
+def test_the_precision_is_that_of_the_whole_first_batch() -> None:
+    """Not of its first row, which a padding token can make constant."""
+    rows = logits(np.arange(M))
+    rows[0] = 0.5
+    report = sb.rank(lambda ids: rows[ids], data=[np.arange(M).reshape(1, M)], vocab_size=M)
+    assert report.eps.dtype == "float64"
+    assert report.rank.value == sb.rank(rows, kind="logits").rank.value

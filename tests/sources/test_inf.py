@@ -1,0 +1,109 @@
+"""−∞ is refused by default; dropping its columns is explicit, and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.measure import dump
+from softmax_bottleneck.sources import base, open_source
+
+Matrix = NDArray[np.float64]
+MASKED = [3, 7]
+
+
+@pytest.fixture
+def logits() -> Matrix:
+    """Rank 4, with two tokens that are never predicted and one that is masked once."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((40, 4)) @ rng.standard_normal((4, 12))
+    matrix[:, MASKED] = -np.inf
+    matrix[25, 9] = -np.inf
+    return matrix
+
+
+def test_refused_by_default(logits: Matrix) -> None:
+    with pytest.raises(MatrixError, match=r"at row 0, column 3: .*; 'rank --inf drop-columns' leaves such tokens"):
+        rank(logits, kind="logits")
+    with pytest.raises(ConfigurationError, match="unknown inf 'ignore'; it is one of refuse, drop-columns"):
+        rank(logits, kind="logits", inf="ignore")
+
+
+@pytest.mark.parametrize("method", ["dense", "tsqr", "sketch"])
+def test_dropped_columns(logits: Matrix, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "BLOCK_BYTES", 7 * 12 * 8)
+    np.save(tmp_path / "m.npy", logits)
+    report = rank(tmp_path / "m.npy", kind="logits", inf="drop-columns", method=method)
+    kept = np.delete(logits, [*MASKED, 9], axis=1)
+    normalized = kept - np.log(np.exp(logits).sum(1, keepdims=True))
+    assert report.spectrum.shape == (40, 9)
+    np.testing.assert_allclose(report.spectrum.values, np.linalg.svd(normalized, compute_uv=False), atol=1e-12)
+    assert (report.rank.value, report.rank_centered.value) == (5, 4)
+    assert report.to_dict()["source"]["dropped_columns"] == 3
+    assert "40 contexts × 9 tokens, 3 columns with -inf dropped" in str(report)
+
+
+def test_the_first_contexts_and_a_store_pass_them_on(logits: Matrix, tmp_path: Path) -> None:
+    np.save(tmp_path / "m.npy", logits)
+    first = rank(tmp_path / "m.npy", kind="logits", inf="drop-columns", contexts=20)
+    assert first.spectrum.shape == (20, 10)  # the token that is masked once is so in row 25
+    whole = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    np.testing.assert_allclose(
+        first.spectrum.values, np.linalg.svd(np.delete(whole[:20], MASKED, axis=1), compute_uv=False), atol=1e-12
+    )
+    source = open_source(tmp_path / "m.npy", kind="logits")
+    store = dump(source, tmp_path / "s.zarr")
+    with pytest.raises(MatrixError, match="holds -inf at row 0, column 3"):
+        rank(store)
+    assert rank(store, inf="drop-columns").spectrum.shape == (40, 9)
+
+
+def test_a_log_linear_head_keeps_its_factors(runs: dict[str, Path]) -> None:
+    plain, dropped = rank(runs["softmax"]), rank(runs["softmax"], inf="drop-columns")
+    assert dropped.spectrum.method == plain.spectrum.method == "factored"
+    np.testing.assert_array_equal(dropped.spectrum.values, plain.spectrum.values)
+    assert dropped.bound == plain.bound
+
+
+def test_nothing_to_drop(logits: Matrix) -> None:
+    finite = np.delete(logits, [*MASKED, 9], axis=1)
+    report = rank(finite, kind="logits", inf="drop-columns")
+    assert report.rank.value == rank(finite, kind="logits").rank.value == 5
+    assert report.source["dropped_columns"] == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_other_numbers_are_refused_still(logits: Matrix, bad: float) -> None:
+    logits[11, 2] = bad
+    with pytest.raises(MatrixError, match=rf"holds {bad} at row 11, column 2: .*; fix what made it"):
+        rank(logits, kind="logits", inf="drop-columns")
+
+
+def test_nothing_left() -> None:
+    masked = np.zeros((2, 2))
+    masked[[0, 1], [0, 1]] = -np.inf
+    with pytest.raises(MatrixError, match="every column of the matrix holds -inf: nothing is left"):
+        rank(masked, kind="logits", inf="drop-columns")
+
+
+def test_what_makes_nan_is_found_too(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a model, which nothing has checked before."""
+    source = open_source(runs["mos"])
+    made = source.blocks
+
+    def blocks(*arguments: Any, **options: Any) -> Iterator[base.Block]:
+        for block in made(*arguments, **options):
+            rows = block.log_probs.copy()
+            rows[2, 1] = np.nan
+            yield base.Block(block.start, rows)
+
+    monkeypatch.setattr(source, "blocks", blocks)
+    with pytest.raises(MatrixError, match=r"holds nan at row 2, column 1: .*; fix what made it"):
+        rank(source, inf="drop-columns")

@@ -1,0 +1,404 @@
+"""Matrices in files and in memory: what is read, what is checked, and the sentence for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+
+from softmax_bottleneck import kld, rank
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.sources import MatrixSource, Source, open_source
+
+Matrix = NDArray[Any]
+Make = Callable[..., NDArray[np.float64]]
+
+
+def rows_of(source: Source, rows: int | None = None) -> Matrix:
+    blocks = list(source.blocks(source.ranges(rows)))
+    ends = np.cumsum([len(block.log_probs) for block in blocks])
+    assert [block.start for block in blocks] == [0, *ends[:-1]]
+    assert {block.log_probs.dtype.name for block in blocks} == {source.dtype}
+    return np.concatenate([block.log_probs for block in blocks])
+
+
+@pytest.fixture
+def npy(tmp_path: Path) -> Callable[[Matrix], Path]:
+    """Write an array to ``m.npy``."""
+
+    def write(matrix: Matrix) -> Path:
+        np.save(tmp_path / "m.npy", matrix)
+        return tmp_path / "m.npy"
+
+    return write
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
+def test_npy_files(log_probs: Make, npy: Callable[[Matrix], Path], dtype: str, order: Any) -> None:
+    matrix = log_probs(23, 6).astype(dtype, order=order)
+    source = open_source(npy(matrix))
+    assert source.shape == (23, 6)
+    assert source.dtype == ("float64" if dtype.endswith("8") else "float32")
+    assert source.precision.dtype == {"2": "float16", "4": "float32", "8": "float64"}[dtype[-1]]
+    assert source.precision.assumed
+    for rows in (None, 1, 5, 23):
+        np.testing.assert_array_equal(rows_of(source, rows), matrix)
+    assert isinstance(source, MatrixSource)
+    assert isinstance(source._matrix, np.memmap)
+    assert (source.targets, source.embedding_size, source.factors()) == (None, None, None)
+    assert source.bound.raw is None
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "<i4", ">i8", "?"])
+def test_integers_are_a_matrix_of_float64(npy: Callable[[Matrix], Path], dtype: str) -> None:
+    matrix = np.random.default_rng(0).integers(0, 2, (9, 5)).astype(dtype)
+    source = open_source(npy(matrix), kind="matrix")
+    np.testing.assert_array_equal(rows_of(source, 4), matrix.astype(np.float64))
+    assert (source.dtype, source.precision.dtype) == ("float64", "float64")
+    assert int(rank(source).rank) == np.linalg.matrix_rank(matrix.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_safetensors(log_probs: Make, tmp_path: Path, dtype: torch.dtype) -> None:
+    matrix = torch.from_numpy(log_probs(11, 7)).to(dtype)
+    save_file({"a": matrix}, tmp_path / "one.safetensors")
+    save_file({"a": torch.zeros(3), "b.c": matrix}, tmp_path / "two.safetensors")
+    for name in ("one.safetensors", "one.safetensors:a", "two.safetensors:b.c"):
+        source = open_source(str(tmp_path / name))
+        np.testing.assert_array_equal(rows_of(source, 4), matrix.to(torch.float64).numpy())
+        assert source.precision.dtype == str(dtype).removeprefix("torch.")
+        assert source.description["path"] == str(tmp_path / name)
+        assert source.dtype == ("float64" if dtype == torch.float64 else "float32")
+
+
+def test_forms_in_memory(log_probs: Make) -> None:
+    matrix = log_probs(10, 4)
+    forms: list[Any] = [
+        matrix,
+        torch.tensor(matrix, requires_grad=True),
+        pd.DataFrame(matrix),
+        [matrix[:3], matrix[3:]],
+        (torch.from_numpy(block) for block in np.array_split(matrix, 4)),
+    ]
+    for form in forms:
+        np.testing.assert_array_equal(rows_of(open_source(form), 3), matrix)
+    assert open_source(matrix).description["path"] == "array"
+    assert open_source([matrix]).description["path"] == "blocks"
+
+
+def test_of_blocks_of_several_dtypes_the_narrowest_counts(log_probs: Make) -> None:
+    """Joined they are float64, which their float32 part never was."""
+    matrix = log_probs(30, 9)
+    source = open_source([matrix[:15].astype(np.float32), matrix[15:]])
+    assert source.precision.dtype == "float32"
+    assert rank([matrix[:15].astype(np.float32), matrix[15:]]).eps.dtype == "float32"
+
+
+def test_logits_are_normalized(log_probs: Make) -> None:
+    matrix = log_probs(12, 5)
+    offsets = np.linspace(-300, 300, 12)[:, None]
+    np.testing.assert_allclose(rows_of(open_source(matrix + offsets, kind="logits"), 5), matrix, rtol=0, atol=1e-12)
+    huge = np.array([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(
+        rows_of(open_source(huge, kind="logits")), [[0, -1e4, -2e4], [-np.log(3)] * 3], rtol=1e-15
+    )
+
+
+def test_half_precision_logits_are_normalized_in_float32() -> None:
+    """Summed in float16, thousands of probabilities would lose their last ones, and large logits overflow."""
+    logits = np.random.default_rng(0).normal(0, 3, (3, 5000)).astype(np.float16)
+    found = rows_of(open_source(logits, kind="logits"))
+    wide = logits.astype(np.float64)
+    expected = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert open_source(logits, kind="logits").precision.dtype == "float16"
+
+
+def test_a_matrix_is_taken_as_it_is() -> None:
+    matrix = np.random.default_rng(0).standard_normal((6, 4)) * 1e6
+    np.testing.assert_array_equal(rows_of(open_source(matrix, kind="matrix")), matrix)
+
+
+@pytest.mark.parametrize("kind", ["log-probs", "logits", "matrix"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_first_bad_number_is_named(log_probs: Make, npy: Callable[[Matrix], Path], bad: float, kind: str) -> None:
+    matrix = log_probs(20, 6)
+    matrix[13, 4] = matrix[13, 5] = matrix[14, 0] = bad
+    path = npy(matrix)
+    source = MatrixSource(np.load(path), kind=kind, path=str(path))
+    for rows in (None, 3):
+        with pytest.raises(MatrixError, match=rf"m\.npy holds {bad} at row 13, column 4: only finite numbers"):
+            list(source.blocks(source.ranges(rows)))
+    for form in (path, matrix, np.array_split(matrix, 7), torch.from_numpy(matrix)):
+        with pytest.raises(MatrixError, match=f"holds {bad} at row 13, column 4: "):
+            rank(form, kind=kind)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda a: a + 1e-9, lambda a: np.exp(a), lambda a: a - 900, lambda a: a + 900, lambda a: a * 2],
+    ids=["shifted", "probabilities", "far below", "far above", "halves"],
+)
+@pytest.mark.parametrize("rows", [None, 4])
+def test_rows_that_are_no_log_probabilities(
+    log_probs: Make, change: Callable[[Matrix], Matrix], rows: int | None
+) -> None:
+    matrix = log_probs(20, 6)
+    matrix[9] = change(matrix[9])
+    matrix[15] = change(matrix[15])
+    sentence = r"row 9 of array is not a row of log-probabilities: .*; use --kind logits to .*, or --kind matrix"
+    opened = open_source(matrix)
+    with pytest.raises(MatrixError, match=sentence):
+        list(opened.blocks(opened.ranges(rows)))
+    assert rows_of(open_source(matrix, kind="matrix")).shape == (20, 6)
+    assert [block.start for block in open_source(matrix).blocks([range(4, 6)])] == [4]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_rounded_log_probabilities_pass(dtype: str) -> None:
+    """Rounding moves log Σ P by at most eps / 2 · log M, and a softmax in that type by a few times that."""
+    logits = 4 * torch.from_numpy(np.random.default_rng(1).standard_normal((40, 3000)))
+    matrix = torch.log_softmax(logits, 1).to(getattr(torch, dtype))
+    assert rows_of(open_source(matrix)).shape == (40, 3000)
+    in_that_type = torch.log_softmax(logits.to(getattr(torch, dtype)), 1)
+    assert rows_of(open_source(in_that_type)).shape == (40, 3000)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (np.ones(4), r"must have two dimensions \(contexts × tokens\), not shape \(4,\)"),
+        (np.float64(3), r"must have two dimensions .*, not shape \(\)"),
+        (np.ones((2, 2, 2)), r"must have two dimensions .*, not shape \(2, 2, 2\)"),
+        (np.ones((0, 4)), r"is empty: its shape is \(0, 4\)"),
+        (np.ones((4, 0)), r"is empty: its shape is \(4, 0\)"),
+        (np.ones((2, 2), complex), "must hold real numbers, not complex128"),
+        (np.array([["a", "b"]]), "must hold real numbers, not <U1"),
+    ],
+    ids=["1-D", "0-D", "3-D", "no rows", "no columns", "complex", "text"],
+)
+def test_what_is_no_matrix(npy: Callable[[Matrix], Path], matrix: Matrix, sentence: str) -> None:
+    for source in (matrix, npy(matrix)):
+        with pytest.raises(MatrixError, match=sentence):
+            open_source(source)
+
+
+def test_an_empty_iterable() -> None:
+    with pytest.raises(MatrixError, match="the matrix is empty: there are no rows"):
+        open_source(iter([]))
+    with pytest.raises(MatrixError, match="the block at row 2 has 5 columns, the ones before it 4"):
+        open_source([np.zeros((2, 4)), np.zeros((2, 5))])
+
+
+def test_damaged_npy_files(npy: Callable[[Matrix], Path], tmp_path: Path) -> None:
+    path = npy(np.zeros((50, 20)))
+    whole = path.read_bytes()
+    np.savez(tmp_path / "z.npz", a=np.ones((2, 2)))
+    damaged = {
+        "cut in the rows": whole[:-1],
+        "cut in the header": whole[:40],
+        "empty": b"",
+        "another format": b"0.1, 0.2\n",
+        "an npz": (tmp_path / "z.npz").read_bytes(),
+        "of no size": whole.replace(b"(50, 20)", b"(-5, 20)"),
+        "of a size that no file has": whole.replace(b"(50, 20)", b"(10000000000000000000000, 20)")[:-22],
+    }
+    for data in damaged.values():
+        path.write_bytes(data)
+        with pytest.raises(SourceError, match=r"m\.npy cannot be read as a NumPy array: "):
+            open_source(path)
+
+
+def test_pickles_are_not_opened(npy: Callable[[Matrix], Path]) -> None:
+    path = npy(np.array([[None, {}]], dtype=object))
+    with pytest.raises(SourceError, match=r"m\.npy cannot be read as a NumPy array: .*Python objects"):
+        open_source(path)
+    path.write_bytes(b"\x80\x04\x95")
+    with pytest.raises(SourceError, match="cannot be read as a NumPy array"):
+        open_source(path)
+
+
+def test_damaged_safetensors_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({"a": torch.zeros(50, 20)}, path)
+    whole = path.read_bytes()
+    for data in (whole[:-1], whole[:20], b"", b"not safetensors at all"):
+        path.write_bytes(data)
+        with pytest.raises(SourceError, match=r"m\.safetensors cannot be read as safetensors: "):
+            open_source(path)
+
+
+def test_tensors_must_be_named_where_there_are_several(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({"a": torch.zeros(2, 2), "b": torch.zeros(2)}, path)
+    with pytest.raises(SourceError, match=rf"holds 2 tensors, name one of them as {path}:TENSOR: a, b"):
+        open_source(path)
+    with pytest.raises(SourceError, match=r"holds 2 tensors, there is no 'c'; name one of them"):
+        open_source(f"{path}:c")
+    with pytest.raises(MatrixError, match=r"m\.safetensors:b must have two dimensions"):
+        open_source(f"{path}:b")
+
+
+def test_what_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    for name, sentence in {
+        "notes.txt": "is no SOURCE; it must be a run folder, a .zarr store, a .npy or a .safetensors file",
+        "absent": "there is no .*absent; SOURCE is a run folder",
+        "absent.npy": r"there is no file .*absent\.npy",
+        "absent.safetensors": r"there is no file .*absent\.safetensors",
+        "absent.safetensors:x": r"there is no file .*absent\.safetensors",
+    }.items():
+        with pytest.raises(SourceError, match=sentence):
+            open_source(tmp_path / name)
+    with pytest.raises(SourceError, match="unknown kind 'probs'; a matrix is one of log-probs, logits, matrix"):
+        open_source(np.zeros((2, 2)), kind="probs")
+
+
+def test_data_is_refused_for_matrices(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
+    matrix = log_probs()
+    for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
+        with pytest.raises(ConfigurationError, match="data does not apply to"):
+            open_source(source, data="ptb")
+
+
+@pytest.mark.parametrize("rows", [None, 1, 4])
+def test_the_first_contexts_of_a_matrix(log_probs: Make, npy: Callable[[Matrix], Path], rows: int | None) -> None:
+    matrix = log_probs()
+    for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
+        opened = open_source(source, contexts=5)
+        assert opened.shape == (5, matrix.shape[1])
+        blocks = list(opened.blocks(opened.ranges(rows)))
+        assert [block.start for block in blocks] == list(range(0, 5, rows or 5))
+        np.testing.assert_array_equal(np.concatenate([block.log_probs for block in blocks]), matrix[:5])
+        assert opened.identity != open_source(source, contexts=6).identity
+    for contexts in (0, len(matrix) + 1):
+        with pytest.raises(SourceError, match=f"--contexts must be between 1 and .*, not {contexts}"):
+            open_source(matrix, contexts=contexts)
+    assert open_source(given := open_source(matrix)) is given
+
+
+def test_identity_is_the_content(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
+    matrix = log_probs()
+    same = [matrix, torch.from_numpy(matrix), npy(matrix.astype(">f8"))]
+    assert len({tuple(sorted(open_source(form).identity.items())) for form in same}) == 1
+    changed = matrix.copy()
+    changed[-1, -1] = np.nextafter(changed[-1, -1], 0)
+    assert open_source(changed).identity != open_source(matrix).identity
+    assert open_source(matrix, kind="matrix").identity != open_source(matrix).identity
+
+
+def test_rank_of_float32_noise_read_as_float64() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((150, 6)) @ rng.standard_normal((6, 80))
+    matrix = (logits - np.log(np.exp(logits).sum(1, keepdims=True))).astype(np.float32)
+    for form in (matrix, matrix.astype(np.float64)):
+        report = rank(form)
+        assert (report.rank.value, report.rank_centered.value, report.rank.determinate) == (7, 6, True)
+        assert (report.eps.dtype, report.eps.assumed) == ("float32", True)
+    assert rank(matrix.astype(np.float64), eps="float64").rank.value == 80
+    assert rank(matrix, eps="1e-3").eps.assumed is False
+
+
+def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: Make) -> None:
+    read = 0
+
+    class Watched(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            nonlocal read
+            read += 1
+            return super().__getitem__(key)
+
+    matrix = log_probs(200, 60)
+    with pytest.raises(MatrixError, match=r"the gram method resolves σ/σ_1 down to 1\.2e-07, .*use --method tsqr"):
+        rank(matrix, method="gram")
+    # NumPy's tolerance alone would pass here, but the report shows Press's rank beside it.
+    with pytest.raises(MatrixError, match="the gram method resolves"):
+        rank(matrix, method="gram", rule="numpy", eps=1e-7)
+    assert 200 * 1e-7 / 10 > 1.2e-7
+    source = open_source(matrix.view(Watched))
+    read = 0
+    with pytest.raises(MatrixError, match="the gram method resolves"):
+        rank(source, method="gram", eps="float64")
+    assert read == 0
+    assert rank(matrix, method="gram", eps=1e-5).spectrum.method == "gram"
+
+
+def test_methods_and_rules_of_rank(log_probs: Make) -> None:
+    matrix = log_probs(30, 9)
+    with pytest.raises(ConfigurationError, match=r"factored method needs a model with .*, not a matrix; use"):
+        rank(matrix, method="factored")
+    with pytest.raises(ConfigurationError, match="unknown method 'tsvd'"):
+        rank(matrix, method="tsvd")
+    with pytest.raises(ConfigurationError, match="unknown rule 'x'"):
+        rank(matrix, rule="x")
+    with pytest.raises(ConfigurationError, match="eps must be one of"):
+        rank(matrix, eps="float8")
+    with pytest.raises(MatrixError, match="--max-memory"):
+        rank(matrix, max_memory=1000)
+
+
+def test_kld_of_a_source(log_probs: Make) -> None:
+    matrix = log_probs(15, 6)
+    expected = sum((np.exp(p) * (p - q)).sum() for p in matrix for q in matrix) / 15**2
+    assert kld(matrix).kld == pytest.approx(expected)
+    assert kld(matrix + 7, kind="logits").kld == pytest.approx(expected)
+    with pytest.raises(MatrixError, match="not a row of log-probabilities"):
+        kld(matrix + 7, kind="matrix")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("contexts", [None, 11])
+def test_kld_of_logits_knows_their_roundoff(log_probs: Make, dtype: torch.dtype, contexts: int | None) -> None:
+    """Logits around 100 are rounded by far more than the log-probabilities that they become would be."""
+    logits = torch.from_numpy(log_probs(15, 6) + 100).to(dtype)
+    true = torch.log_softmax(logits[:contexts].double(), 1).numpy()
+    found = kld(logits, kind="logits", contexts=contexts)
+    assert found.kld == pytest.approx(sum((np.exp(p) * (p - q)).sum() for p in true for q in true) / len(true) ** 2)
+    assert (found.eps.dtype, found.largest_log_sum) == (str(dtype).removeprefix("torch."), None)
+    assert found.contexts == len(true)
+    entries = 100 * torch.finfo(dtype).eps / 2
+    assert entries < found.roundoff < 10 * entries
+
+
+def test_kld_of_log_probs_in_bfloat16(log_probs: Make, tmp_path: Path) -> None:
+    """Sums that are off by 0.4 nats made 1.35 of 0.90."""
+    matrix = torch.from_numpy(log_probs(15, 6) + 0.4).to(torch.bfloat16)
+    save_file({"log_probs": matrix}, tmp_path / "b.safetensors")
+    true = torch.log_softmax(matrix.double(), 1).numpy()
+    found = kld(tmp_path / "b.safetensors")
+    assert found.kld == pytest.approx(sum((np.exp(p) * (p - q)).sum() for p in true for q in true) / 15**2, rel=1e-6)
+    assert (found.eps.dtype, found.eps.assumed) == ("bfloat16", True)
+    assert found.largest_log_sum == pytest.approx(0.4, abs=0.05)
+    assert 1e-3 < found.roundoff < 0.1
+    with pytest.raises(MatrixError, match=r"sum is 0\.7"):
+        kld(matrix.double() + 0.3)
+
+
+def test_probabilities_are_named_as_such(log_probs: Make) -> None:
+    with pytest.raises(MatrixError, match="holds probabilities, not their logarithms"):
+        rank(np.exp(log_probs()))
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
+        rank(5)
+
+
+def test_blocks_may_share_their_makers_memory() -> None:
+    rows = np.random.default_rng(0).standard_normal((30, 10))
+    room = np.empty((5, 10))
+
+    def blocks() -> Iterator[NDArray[np.float64]]:
+        for start in range(0, 30, 5):
+            room[:] = rows[start : start + 5]
+            yield room
+
+    assert rank(blocks(), kind="matrix").rank.value == rank(rows, kind="matrix").rank.value == 10

@@ -1,0 +1,171 @@
+"""Plain Zarr arrays and stores behind a URL."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+
+from softmax_bottleneck import dump, rank
+from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
+from softmax_bottleneck.sources import open_source
+
+Make = Callable[..., NDArray[np.float64]]
+
+
+def upload(folder: Path, url: str) -> None:
+    """Copy a folder into fsspec's memory."""
+    files = fsspec.filesystem("memory")
+    for file in folder.rglob("*"):
+        if file.is_file():
+            files.pipe(f"{url.removeprefix('memory:/')}/{file.relative_to(folder)}", file.read_bytes())
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_plain_array(log_probs: Make, tmp_path: Path, dtype: str, zarr_format: int) -> None:
+    matrix = log_probs(23, 6).astype(dtype)
+    zarr.save_array(tmp_path / "a.zarr", matrix, zarr_format=zarr_format)
+    for name in (tmp_path / "a.zarr", (tmp_path / "a.zarr").as_uri()):
+        source = open_source(str(name))
+        found = np.concatenate([block.log_probs for block in source.blocks(source.ranges(4))])
+        np.testing.assert_array_equal(found, matrix)
+        assert (source.precision.dtype, source.precision.assumed) == (dtype, True)
+    assert rank(str(tmp_path / "a.zarr")).rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
+
+
+def test_behind_a_url(log_probs: Make, tmp_path: Path) -> None:
+    zarr.save_array(tmp_path / "a", log_probs())
+    upload(tmp_path / "a", "memory://array.zarr")
+    assert rank("memory://array.zarr").spectrum.shape == (20, 8)
+    assert rank("memory://array.zarr", kind="matrix").spectrum.shape == (20, 8)
+
+
+def test_a_store_behind_a_url_keeps_its_precision(log_probs: Make, tmp_path: Path) -> None:
+    store = dump(open_source(log_probs().astype(np.float32)), tmp_path / "s.zarr")
+    upload(store, "memory://store.zarr")
+    there, here = open_source("memory://store.zarr"), open_source(store)
+    assert there.precision == here.precision
+    np.testing.assert_array_equal(next(there.blocks()).log_probs, next(here.blocks()).log_probs)
+
+
+def test_a_store_behind_a_url_keeps_what_is_known_of_it(runs: dict[str, Path], tmp_path: Path) -> None:
+    upload(dump(open_source(runs["softmax"]), tmp_path / "s.zarr"), "memory://run.zarr")
+    there, here = open_source("memory://run.zarr"), open_source(tmp_path / "s.zarr")
+    assert (there.bound, there.embedding_size) == (here.bound, here.embedding_size)
+    assert there.targets is not None
+    np.testing.assert_array_equal(there.targets, here.targets)
+    assert there.description["head"] == "softmax"
+
+
+def test_a_matrix_behind_a_url_stays_one(tmp_path: Path) -> None:
+    """Rows that are no log-probabilities were dumped as such, and are read as such."""
+    upload(dump(open_source(np.eye(5), kind="matrix"), tmp_path / "s.zarr"), "memory://matrix.zarr")
+    assert rank("memory://matrix.zarr").rank.value == 5
+
+
+def test_a_store_behind_a_url_with_a_damaged_record(log_probs: Make, tmp_path: Path) -> None:
+    store = dump(open_source(log_probs()), tmp_path / "s.zarr")
+    attributes = zarr.open_group(store, mode="r+").attrs
+    del attributes["eps"]
+    upload(store, "memory://changed.zarr")
+    with pytest.raises(StoreError, match=r"the attributes of memory://changed.zarr are not those that were written"):
+        open_source("memory://changed.zarr")
+    del attributes["sha256"]  # as in an older store
+    upload(store, "memory://damaged.zarr")
+    with pytest.raises(StoreError, match=r"damaged.zarr is damaged \(KeyError\('eps'\)\)"):
+        open_source("memory://damaged.zarr")
+
+
+def test_a_chunk_that_was_never_written_is_no_number(log_probs: Make, tmp_path: Path) -> None:
+    store = dump(open_source(log_probs()), tmp_path / "s.zarr")
+    shutil.rmtree(store / "log_probs" / "c")
+    upload(store, "memory://torn.zarr")
+    with pytest.raises(MatrixError, match="holds nan at row 0, column 0"):
+        rank("memory://torn.zarr")
+
+
+LAYOUTS = {
+    "format 2": {"chunks": (4, 8), "zarr_format": 2},
+    "format 2 without a fill value": {"chunks": (4, 8), "zarr_format": 2, "fill_value": None},
+    "format 3": {"chunks": (4, 8), "fill_value": 9},
+    "format 3 in columns": {"chunks": (20, 2)},
+    "shards": {"chunks": (2, 8), "shards": (4, 8)},
+    "chunks of a shard": {"chunks": (4, 8), "shards": (20, 8)},
+    "uncompressed": {"chunks": (4, 8), "compressors": None},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f8", "int8", "uint16"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_missing_chunk_is_refused(layout: str, dtype: str, tmp_path: Path) -> None:
+    """It would be read as the fill value: as zeros, for most."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(20, 8), dtype=dtype, **{"fill_value": 0, **LAYOUTS[layout]})
+    matrix = np.random.default_rng(0).integers(1, 4, (20, 8)).astype(dtype)
+    by_columns = layout == "format 3 in columns"
+    for written in (np.s_[:, :4], np.s_[:, 6:]) if by_columns else (np.s_[:8], np.s_[12:]):
+        array[written] = matrix[written]
+    url = f"memory://missing-{tmp_path.name}.zarr"
+    upload(tmp_path / "a.zarr", url)
+    sentence = f"has no chunk for row {0 if by_columns else 8}, column {4 if by_columns else 0}: .*write_empty_chunks"
+    for source in (tmp_path / "a.zarr", array, url):
+        with pytest.raises(SourceError, match=sentence) as raised:
+            rank(source, kind="matrix")
+        assert "\n" not in str(raised.value)
+    array[:] = matrix
+    assert rank(array, kind="matrix").rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
+
+
+def test_a_missing_chunk_of_a_zip_file_is_refused(log_probs: Make, tmp_path: Path) -> None:
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
+        array = zarr.create_array(store, shape=(20, 8), chunks=(4, 8), dtype="float64", fill_value=0)
+        array[:8] = log_probs()[:8]
+    missing = pytest.raises(SourceError, match="has no chunk for row 8, column 0")
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as store, missing:
+        rank(zarr.open_array(store, mode="r"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_chunks_of_the_fill_value_are_measured_when_they_were_written(layout: str, tmp_path: Path) -> None:
+    settings = {"fill_value": 0, **LAYOUTS[layout], "config": {"write_empty_chunks": True}}
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(20, 8), dtype="float32", **settings)
+    matrix = np.zeros((20, 8), dtype="float32")
+    matrix[:3, :3] = np.eye(3)
+    array[:] = matrix
+    assert rank(tmp_path / "a.zarr", kind="matrix").rank.value == 3
+
+
+def test_numbers_that_mark_missing_chunks_are_measured(tmp_path: Path) -> None:
+    """NaN that was written is named as such, and the largest integer is a number."""
+    zarr.save_array(tmp_path / "a.zarr", np.full((4, 4), 127, dtype="int8"))
+    assert rank(tmp_path / "a.zarr", kind="matrix").rank.value == 1
+    zarr.save_array(tmp_path / "b.zarr", np.diag([1.0, np.nan, 1.0]))
+    with pytest.raises(MatrixError, match="holds nan at row 1, column 1"):
+        rank(tmp_path / "b.zarr", kind="matrix")
+
+
+def test_a_damaged_chunk(log_probs: Make, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=log_probs(), chunks=(4, 8))
+    (tmp_path / "a.zarr" / "c" / "2" / "0").write_bytes(b"no chunk")
+    with pytest.raises(SourceError, match=r"a\.zarr cannot be read: .*; copy the array again") as raised:
+        rank(tmp_path / "a.zarr")
+    assert "\n" not in str(raised.value)
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
+    with pytest.raises(StoreError, match="is a group that 'bottleneck dump' did not write"):
+        open_source((tmp_path / "group.zarr").as_uri())
+    with pytest.raises(SourceError, match=r"memory://absent\.zarr cannot be opened as a Zarr array"):
+        open_source("memory://absent.zarr")
+    with pytest.raises(SourceError, match=r"nosuch://bucket/a\.zarr cannot be opened as a Zarr array"):
+        open_source("nosuch://bucket/a.zarr")
+    zarr.save_array(tmp_path / "one.zarr", np.ones(3))
+    with pytest.raises(MatrixError, match="must have two dimensions"):
+        open_source(tmp_path / "one.zarr")
