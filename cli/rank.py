@@ -85,7 +85,7 @@ def command(
     array (a path or a URL), a .npy or a .safetensors file.
     """
     from softmax_bottleneck.measure import estimate_cost, rank
-    from softmax_bottleneck.measure.extended_structure import power_law_finding
+    from softmax_bottleneck.measure.extended import power_law_finding
     from softmax_bottleneck.progress import SILENT
     from softmax_bottleneck.sources import extended_logits
     from softmax_bottleneck.spectrum import save_spectrum as save

@@ -1,13 +1,13 @@
 """Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, argmax."""
 
-from .argmaxable import ArgmaxableTokens, argmaxable, output_embeddings
+from .argmax import ArgmaxableTokens, argmaxable, output_embeddings
 from .comparison import Comparison, compare
 from .computing import Computing, RankOptions
 from .cost import CostEstimate, estimate_cost
 from .directions import Directions, HeadStatistics, directions, head_statistics
 from .divergences import kld
 from .dumping import dump
-from .extended_structure import ExtendedStructure, extended_structure
+from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .ranks import rank

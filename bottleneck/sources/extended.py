@@ -199,7 +199,6 @@ def extended_logits(
     history_length: int | None = None,
     future_length: int | None = None,
     seed: int = 0,
-    vocab_size: int | None = None,
     **options: Unpack[Opening],
 ) -> ExtendedSource:
     r"""Return the extended logit matrix of a model, whose entries are
@@ -217,8 +216,7 @@ def extended_logits(
         history_length: tokens of a drawn history; by default 32, or three quarters of what the model reads.
         future_length: tokens of a drawn future; by default 8, or a quarter of it.
         seed: of the draw.
-        vocab_size: M of a function.
-        options: how the model is opened, see `Opening`.
+        options: how the model is opened, see `Opening`; ``vocab_size=M`` for a function.
 
     Returns:
         A source: rows (future, next token), columns histories; see `ExtendedSource`.
@@ -236,6 +234,7 @@ def extended_logits(
     from .kinds import open_source  # whose registry imports this file's neighbours
 
     known: Mapping[str, str] = {}
+    vocab_size = options.get("vocab_size")
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         model = open_source(model, **options)
     adapter: _Model

@@ -13,7 +13,7 @@ from softmax_bottleneck import extended_logits, rank
 from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.measure import extended_structure
-from softmax_bottleneck.measure.extended_structure import power_law_finding
+from softmax_bottleneck.measure.extended import power_law_finding
 from softmax_bottleneck.sources import extended as module
 from softmax_bottleneck.sources import open_source
 
