@@ -60,7 +60,8 @@ def by_one_program(W: NDArray[np.float64], b: NDArray[np.float64], token: int) -
         bounds=(0, None),
         method="highs",
     )
-    return found.status == 0 and -found.fun >= b[token]
+    # On a lattice this small, sums that are not equal differ by far more than roundoff.
+    return found.status == 0 and -found.fun >= b[token] - 1e-9
 
 
 @settings(max_examples=40, deadline=None)
