@@ -29,13 +29,24 @@ if TYPE_CHECKING:
         sources,
         spectrum,
         synthetic,
+        theory,
         training,
     )
     from .divergence import PairwiseKLD, pairwise_kld
-    from .measure import RankReport, compare, dump, gradient, head_statistics, kld, rank, singular_values
+    from .measure import (
+        RankReport,
+        argmaxable,
+        compare,
+        dump,
+        gradient,
+        head_statistics,
+        kld,
+        rank,
+        singular_values,
+    )
     from .models.huggingface import HuggingFaceOptions
     from .result import Result, frame
-    from .sources import Opening, Source
+    from .sources import Opening, Source, extended_logits
     from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
     from .spectrum import Spectrum, numerical_rank
 
@@ -51,6 +62,7 @@ _MODULES = (
     "sources",
     "spectrum",
     "synthetic",
+    "theory",
     "training",
 )
 _HOMES = {
@@ -61,8 +73,10 @@ _HOMES = {
     "Result": "result",
     "Source": "sources",
     "Spectrum": "spectrum",
+    "argmaxable": "measure",
     "compare": "measure",
     "dump": "measure",
+    "extended_logits": "sources",
     "frame": "result",
     "gradient": "measure",
     "head_statistics": "measure",
@@ -97,12 +111,14 @@ __all__ = [
     "Source",
     "Spectrum",
     "__version__",
+    "argmaxable",
     "checkpoint",
     "compare",
     "corpora",
     "divergence",
     "dump",
     "evaluation",
+    "extended_logits",
     "frame",
     "gradient",
     "head_statistics",
@@ -119,5 +135,6 @@ __all__ = [
     "sources",
     "spectrum",
     "synthetic",
+    "theory",
     "training",
 ]

@@ -30,6 +30,7 @@ COMMANDS = {
     "synthetic": "synthetic",
     "compare": "compare",
     "gradient": "gradient",
+    "argmaxable": "argmaxable",
     "bench": "bench",
     "doctor": "doctor",
 }

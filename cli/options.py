@@ -35,6 +35,19 @@ class Memory(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class Counts(click.ParamType[tuple[int, int]]):
+    """Two numbers above zero."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Read ``2000,500``."""
+        found = re.fullmatch(r"\s*([1-9][0-9]*)\s*,\s*([1-9][0-9]*)\s*", str(value))
+        if not found:
+            self.fail(f"{value!r} is no pair of numbers above zero; write it as 2000,500", param, ctx)
+        return int(found[1]), int(found[2])
+
+
 class Method(click.ParamType[str]):
     """``auto``, or a method of the registry, which is loaded for any other name alone."""
 

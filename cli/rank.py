@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from .options import Memory, Method, Written, example, json_option, progress, show
+from .options import Counts, Memory, Method, Written, example, json_option, progress, show
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ INDETERMINATE = 3
     show_default=True,
     help="Number of directions that the method sketch looks at.",
 )
+@click.option(
+    "--extended",
+    type=Counts(),
+    metavar="HISTORIES,FUTURES",
+    help="Measure the extended logit matrix of so many histories and futures, drawn from the text, instead.",
+)
 @click.option("--estimate-hidden-size", is_flag=True, help="Look for the hidden size in the row-centred spectrum.")
 @click.option("--dry-run", is_flag=True, help="Estimate time and memory, and say which method would run.")
 @click.option("--save-spectrum", type=Written(), metavar="FILE.npz", help="Write the singular values to FILE.npz.")
@@ -65,6 +72,7 @@ INDETERMINATE = 3
 def command(
     source: Source,
     processes: Processes,
+    extended: tuple[int, int] | None,
     dry_run: bool,
     save_spectrum: Path | None,
     json_to: Path | None,
@@ -77,9 +85,13 @@ def command(
     array (a path or a URL), a .npy or a .safetensors file.
     """
     from softmax_bottleneck.measure import estimate_cost, rank
+    from softmax_bottleneck.measure.extended import power_law_finding
     from softmax_bottleneck.progress import SILENT
+    from softmax_bottleneck.sources import extended_logits
     from softmax_bottleneck.spectrum import save_spectrum as save
 
+    if extended is not None:
+        source = extended_logits(source, *extended)
     if dry_run:
         asked = ("method", "eps", "max_memory", "width", "device")
         show(estimate_cost(source, **{name: settings[name] for name in asked}), json_to)
@@ -88,6 +100,8 @@ def command(
     report = rank(source, processes=processes, progress=shown, **settings)
     if not processes.first:
         return
+    if extended is not None:
+        report = replace(report, findings=(*report.findings, power_law_finding(report.spectrum.values)))
     if save_spectrum is not None:
         save(save_spectrum, report.spectrum, report.source)
     show(report, json_to)

@@ -1,11 +1,13 @@
-"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost."""
+"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, argmax."""
 
+from .argmax import ArgmaxableTokens, argmaxable, output_embeddings
 from .comparison import Comparison, compare
 from .computing import Computing, RankOptions
 from .cost import CostEstimate, estimate_cost
 from .directions import Directions, HeadStatistics, directions, head_statistics
 from .divergences import kld
 from .dumping import dump
+from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .ranks import rank
@@ -13,25 +15,30 @@ from .report import Finding, RankReport
 from .spectra import singular_values
 
 __all__ = [
+    "ArgmaxableTokens",
     "Comparison",
     "Computing",
     "CostEstimate",
     "Directions",
+    "ExtendedStructure",
     "Finding",
     "GradientReport",
     "HeadStatistics",
     "HiddenSizeEstimate",
     "RankOptions",
     "RankReport",
+    "argmaxable",
     "compare",
     "directions",
     "dump",
     "estimate_cost",
     "estimate_hidden_size",
+    "extended_structure",
     "gradient",
     "head_statistics",
     "kld",
     "logits_from_top_k",
+    "output_embeddings",
     "rank",
     "singular_values",
 ]

@@ -22,6 +22,11 @@ class Text(ABC):
     def __init__(self, ids: NDArray[np.int64], *, first: int) -> None:
         self._ids, self._first = ids, first
 
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """All tokens, (N,)."""
+        return self._ids
+
     @abstractmethod
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token as text."""

@@ -1,6 +1,7 @@
 """What can be measured: matrices in blocks of rows, with their provenance, and how they are opened."""
 
 from .base import UNKNOWN, Block, FactorRows, Source, Work
+from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
 from .kinds import KINDS, find, open_source
 from .matrix import MatrixSource, from_blocks, open_matrix
@@ -17,6 +18,7 @@ __all__ = [
     "UNKNOWN",
     "Adapter",
     "Block",
+    "ExtendedSource",
     "FactorRows",
     "FiniteColumns",
     "FirstContexts",
@@ -28,6 +30,7 @@ __all__ = [
     "Source",
     "StoreSource",
     "Work",
+    "extended_logits",
     "find",
     "from_blocks",
     "from_function",

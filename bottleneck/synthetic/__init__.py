@@ -1,6 +1,6 @@
 """The Dirichlet experiments of the LMS paper (§5.1, appendices G and H), and what its models could reach at best."""
 
-from .attainable import Attainable, attainable
+from ..theory.context_vectors import Attainable, attainable
 from .cells import Cell, Result, run
 from .dirichlet import DirichletBlocks, sample_dirichlet_log_probs
 from .eckart_young import EckartYoung, eckart_young

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import ConfigurationError
 from ..spectrum import Spectrum
+from ..theory import frobenius_lower_bound
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,9 @@ class EckartYoung:
 
 
 def eckart_young(spectrum: Spectrum, embedding_size: int) -> EckartYoung:
-    r"""Return what no linear softmax without bias can go below (LMS paper, theorem 1, corrected).
+    """Return what no linear softmax without bias can go below (LMS paper, theorem 1, corrected).
 
-    The printed theorem takes a square root of its right side only; by Eckart, Young and Mirsky it is
-
-    .. math:: \|A_{P^*} - A_Q\|_F^2 ≥ σ_{D+2}^2 + \dots + σ_M^2
-
-    Subtracting each row's mean never lengthens a row, so the same holds of the row-centred matrices, whose σ begin to
-    count at D + 1.
+    The squares of `theory.frobenius_lower_bound`.
 
     Args:
         spectrum: of log P*.
@@ -41,11 +37,9 @@ def eckart_young(spectrum: Spectrum, embedding_size: int) -> EckartYoung:
         >>> eckart_young(Spectrum(values, values, (3, 3), "dense", 0.0), 1).raw
         1.0
     """
-    if embedding_size < 1:
-        raise ConfigurationError(f"the embedding size must be at least 1, not {embedding_size}")
     if spectrum.residual:
         raise ConfigurationError("a sketch leaves singular values out: measure the spectrum with another method")
     return EckartYoung(
-        raw=float((spectrum.values[embedding_size + 1 :] ** 2).sum()),
-        centered=float((spectrum.centered[embedding_size:] ** 2).sum()),
+        raw=frobenius_lower_bound(spectrum.values, embedding_size) ** 2,
+        centered=frobenius_lower_bound(spectrum.centered, embedding_size, centered=True) ** 2,
     )

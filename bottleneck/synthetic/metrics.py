@@ -14,7 +14,7 @@ from ..divergence import pairwise_kld
 from ..full_precision import full_precision
 from ..heads import Head
 from ..spectrum import numerical_rank, singular_values
-from .attainable import attainable
+from ..theory.context_vectors import attainable
 from .dirichlet import DirichletBlocks
 from .eckart_young import eckart_young
 from .targets import entropy

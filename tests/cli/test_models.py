@@ -90,6 +90,30 @@ def test_gradient(here: Path, bottleneck: Bottleneck) -> None:
     assert "% of the gradient's norm gets through" in bottleneck("gradient", "llama", *WINDOWS).stdout
 
 
+def test_argmaxable(here: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("argmaxable", "llama", *WINDOWS, "--workers", "1", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["vocab"], found["embedding_size"], found["unknown"]) == (40, 6, [])
+    assert found["argmaxable"] + len(found["unargmaxable"]) == 40
+    assert found["source"]["kind"] == "hugging-face"
+    shown = bottleneck("argmaxable", "llama", *WINDOWS, "--workers", "1").stdout
+    assert f"{len(found['unargmaxable'])} of 40 tokens, for no context vector" in shown
+
+
+def test_rank_of_the_extended_matrix(here: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", "llama", *WINDOWS, "--extended", "20,3", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["contexts"], found["vocab"], found["source"]["kind"]) == (3 * 40, 20, "extended")
+    assert found["rank"]["value"] <= found["bound"]["raw"] == 3 * 6
+    assert found["power_law"]["low"] < found["power_law"]["exponent"] < found["power_law"]["high"]
+    assert "power law" in bottleneck("rank", "llama", *WINDOWS, "--extended", "20,3").stdout
+    assert bottleneck("rank", "llama", *WINDOWS, "--extended", "20").exit_code == 2
+    dry = json.loads(bottleneck("rank", "gpt", *WINDOWS, "--extended", "20,3", "--dry-run", "--json", "-").stdout)
+    assert dry["memory_bytes"] > 0
+
+
 def test_dump_compare_kld_and_spectrum(here: Path, bottleneck: Bottleneck, tmp_path: Path) -> None:
     store = tmp_path / "s.zarr"
     done = bottleneck("dump", "gpt", *WINDOWS, "--vocab", "tokenizer", "--out", store)

@@ -45,6 +45,7 @@ KEPT = [
     ["rank", RUN, "--data", "corpus", "--json", "corpus/test.txt"],
     ["kld", "m.npy", "--json", "m.npy"],
     ["gradient", RUN, "--json", f"{RUN}/model.safetensors"],
+    ["argmaxable", "m.npy", "--kind", "matrix", "--json", "m.npy"],
     ["compare", "demo/runs/softmax", RUN, "--json", f"{RUN}/COMPLETE"],
     ["eval", RUN, "--json", f"{RUN}/vocabulary.json"],
     ["eval", "demo/runs/moc", "--data", "corpus", "--json", "corpus/valid.txt"],

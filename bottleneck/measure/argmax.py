@@ -1,0 +1,93 @@
+"""Which tokens a model's output layer can never predict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from .._version import __version__
+from ..errors import SourceError
+from ..heads.log_linear import LogLinear
+from ..heads.pointwise import Pointwise
+from ..progress import SILENT, Progress
+from ..result import Result
+from ..sources import MatrixSource, ModelSource, Opening, Source, open_source
+from ..theory import ArgmaxReport, unargmaxable
+
+
+@dataclass(frozen=True, eq=False)
+class ArgmaxableTokens(Result):
+    """The tokens of a source's output layer that are the argmax of some context vector, and those of none."""
+
+    source: Mapping[str, Any]
+    """What was measured."""
+    report: ArgmaxReport
+    """With a context vector or a certificate for each token."""
+    seconds: float
+    """Wall-clock time."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON, without context vectors and weights."""
+        return {
+            "source": dict(self.source),
+            **self.report.to_dict(),
+            "seconds": self.seconds,
+            "version": __version__,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return label and text, for people."""
+        return self.report.rows()
+
+
+def argmaxable(
+    source: Any,
+    *,
+    limit: float | None = 60.0,
+    workers: int = 1,
+    progress: Progress = SILENT,
+    **options: Unpack[Opening],
+) -> ArgmaxableTokens:
+    """Decide for each token of a source's output layer whether any context vector makes it the argmax.
+
+    Args:
+        source: what `rank` takes: a model whose head is one softmax, log-linear or behind an increasing function of
+            each logit; or with ``kind="matrix"`` W itself, (M, d).
+        limit: seconds for each token's linear program; what it stops is unknown.
+        workers: processes; see `theory.unargmaxable`.
+        progress: where to report.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        SourceError: for a mixture, whose argmax is not decided by one set of logits, or what is only log-probabilities.
+        MatrixError: for numbers that are not finite.
+    """
+    started = time.monotonic()
+    opened = open_source(source, **options)
+    W, b = output_embeddings(opened)
+    report = unargmaxable(W, b, seconds=limit, workers=workers, progress=progress)
+    return ArgmaxableTokens(opened.description, report, round(time.monotonic() - started, 3))
+
+
+def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
+    """Return W, (M, d), and b, (M,), of the logits that an increasing function may follow; see `argmaxable`."""
+    what = source.description["path"]
+    if isinstance(source, ModelSource):
+        head = source.head
+        if not isinstance(head, LogLinear | Pointwise):
+            raise SourceError(
+                f"{what} has a {source.description['head']} head: the argmax of a mixture is not decided by one set of "
+                "logits; give a model with a single softmax"
+            )
+        return head.weight.detach().cpu(), None if head.bias is None else head.bias.detach().cpu()
+    if isinstance(source, MatrixSource) and source.description["kind"] == "matrix":
+        return torch.cat([torch.from_numpy(block.log_probs.copy()) for block in source.blocks()]), None
+    raise SourceError(
+        f"{what} is no output layer: give a run, a Hugging Face model, or W itself as a .npy or .safetensors file with "
+        "--kind matrix"
+    )

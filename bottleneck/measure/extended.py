@@ -1,0 +1,131 @@
+"""How low the rank of an extended logit matrix is: its power law, and what a low rank costs in nats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t
+
+from ..errors import ConfigurationError
+from ..progress import SILENT, Progress
+from ..sources import ExtendedSource
+from ..theory import PowerLaw, power_law
+from .report import Finding
+
+GROUPS = 10
+"""Of futures, each left out once."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExtendedStructure:
+    """Singular values of an extended logit matrix and the divergence of its best low-rank approximations."""
+
+    values: NDArray[np.float64]
+    """(histories,), descending."""
+    law: PowerLaw
+    """Fitted to them; its interval is that of the line."""
+    low: float | None
+    """Lower end of the exponent's 95 % confidence interval over futures: a jackknife that leaves out a tenth at a time.
+    ``None`` for a single future."""
+    high: float | None
+    ranks: tuple[int, ...]
+    kl: tuple[float, ...]
+    """For each rank r the mean over histories and futures of KL(P ‖ Q_r) in nats, Q_r the softmax of the best rank-r
+    approximation."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        found = asdict(self)
+        return found | {"values": self.values.tolist(), "ranks": list(self.ranks), "kl": list(self.kl)}
+
+
+def extended_structure(
+    source: ExtendedSource,
+    *,
+    ranks: Sequence[int] | None = None,
+    first: int = 1,
+    last: int | None = None,
+    progress: Progress = SILENT,
+) -> ExtendedStructure:
+    r"""Measure the power law of σ_i and the average KL of the best rank-r approximation against r.
+
+    Two passes over the futures: the Gram matrix of the histories, :math:`G = L L^⊤`, in float64, whose eigenvalues are
+    σ²; then :math:`L_r = V_r V_r^⊤ L` (Eckart and Young), future by future. One future's block and a few matrices of
+    histories × histories are held.
+
+    Args:
+        source: from `extended_logits`.
+        ranks: r; by default powers of two up to half of the histories.
+        first: first index of the power law, from 1.
+        last: last one; by default half of the histories.
+        progress: where to report.
+
+    Raises:
+        ConfigurationError: for ranks outside 1 to the number of histories, or too few histories for a fit.
+    """
+    rows, count = len(source.histories), len(source.futures)
+    chosen = sorted(ranks if ranks is not None else (2**k for k in range(rows.bit_length()) if 2 ** (k + 1) <= rows))
+    if any(not 1 <= rank <= rows for rank in chosen):
+        raise ConfigurationError(f"ranks must lie between 1 and the {rows} histories, not {chosen}")
+    groups = np.array_split(np.arange(count), min(GROUPS, count))
+    parts: list[NDArray[np.float64]] = []
+    with progress.bar("multiplying futures", count, "futures") as bar:
+        for group in groups:
+            part = np.zeros((rows, rows))
+            for future in group:
+                block = source.future(int(future)).astype(np.float64)
+                part += block.T @ block
+                bar.advance(1)
+            parts.append(part)
+    gram = np.sum(parts, axis=0)
+    squares, V = np.linalg.eigh(gram)
+    values, V = np.sqrt(squares.clip(min=0))[::-1], V[:, ::-1]
+    law = power_law(values, first=first, last=last)
+    low = high = None
+    if len(groups) > 1:
+        left_out = np.array([_exponent(gram - part, law) for part in parts])
+        size = len(parts)
+        error = float(np.sqrt((size - 1) / size * ((left_out - left_out.mean()) ** 2).sum()))
+        width = float(t.ppf(0.975, size - 1)) * error
+        low, high = law.exponent - width, law.exponent + width
+    kl = np.zeros(len(chosen))
+    with progress.bar("approximating futures", count if chosen else 0, "futures") as bar:
+        for future in range(count if chosen else 0):
+            kl += _divergences(source.future(future).astype(np.float64), V, chosen)
+            bar.advance(1)
+    return ExtendedStructure(values, law, low, high, tuple(chosen), tuple((kl / count).tolist()))
+
+
+def _exponent(gram: NDArray[np.float64], law: PowerLaw) -> float:
+    values = np.sqrt(np.linalg.eigvalsh(gram).clip(min=0))
+    return power_law(values, first=law.first, last=law.last).exponent
+
+
+def _divergences(block: NDArray[np.float64], V: NDArray[np.float64], ranks: Sequence[int]) -> NDArray[np.float64]:
+    """Return for each rank the mean KL over histories, of one future's logits (M, histories)."""
+    log_p = block - np.logaddexp.reduce(block, 0)
+    p = np.exp(log_p)
+    coordinates = block @ V[:, : max(ranks)]
+    logits, done, found = np.zeros_like(block), 0, []
+    for rank in ranks:
+        logits += coordinates[:, done:rank] @ V[:, done:rank].T
+        done = rank
+        found.append(float((p * (log_p - logits + np.logaddexp.reduce(logits, 0))).sum(0).mean()))
+    return np.array(found)
+
+
+def power_law_finding(values: NDArray[np.float64]) -> Finding:
+    """Return what a rank report says of an extended logit matrix's singular values."""
+    positive = values[values > 0]
+    if len(positive) < 6:
+        return Finding("power_law", {}, (("power law", "too few singular values for a line"),))
+    law = power_law(positive)
+    text = (
+        f"σ_i ~ i^−{law.exponent:.3f} ({law.low:.3f} to {law.high:.3f}) over i = {law.first:,} to {law.last:,}, "
+        f"R² = {law.r_squared:.3f}"
+    )
+    return Finding("power_law", asdict(law), (("power law", text),))

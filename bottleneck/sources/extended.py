@@ -1,0 +1,298 @@
+"""The extended logit matrix: what a model says after each history and each future (Golowich, Liu and Shetty 2026)."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Unpack, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import ConfigurationError, MatrixError, SourceError
+from ..full_precision import full_precision
+from ..heads import RankBound, Softmax
+from ..models import RunOnText
+from ..models.huggingface.on_text import HuggingFaceOnText
+from ..spectrum import Precision, precision
+from ..spectrum.blocks import as_array, native_dtype
+from .base import Block, Source
+from .model import ModelSource
+from .opening import Opening
+
+Ids = NDArray[np.int64]
+AT_ONCE = 256
+"""Histories that a model reads at once."""
+HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
+"""Tokens of those drawn from a text, where the model reads as many."""
+
+
+class _Model(ABC):
+    """What predicts the next token after histories and a future."""
+
+    vocab: int
+    precision: Precision
+    reads: int = 1 << 30
+    """Tokens that it reads at most."""
+
+    @abstractmethod
+    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
+        """Return log P or logits of the next token after a block of equally long histories and a future, (n, M)."""
+
+
+@final
+class _Run(_Model):
+    """A run: the state after each block of histories is made once."""
+
+    def __init__(self, model: RunOnText) -> None:
+        self._model, self._device = model._model, model._device
+        self.vocab, self.precision = model.head.vocab_size, precision(model.dtype)
+        self._states: dict[int, tuple[Tensor, Any]] = {}
+
+    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
+        if block not in self._states:
+            self._states[block] = self._read(torch.from_numpy(histories.T.copy()), None)
+        hidden, state = self._states[block]
+        if len(future):
+            hidden, _ = self._read(torch.from_numpy(np.tile(future[:, None], len(histories))), state)
+        with full_precision():
+            return as_array(self._model.head.log_prob(hidden))
+
+    def _read(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        with full_precision():
+            hidden, after = self._model.hidden(ids.to(self._device), state)
+        return hidden[-1], after
+
+
+@final
+class _HuggingFace(_Model):
+    def __init__(self, model: HuggingFaceOnText, head: Softmax) -> None:
+        self._model, self._head = model, head
+        self.reads = model._windows.context_length
+        self.vocab, self.precision = head.vocab_size, precision(model.dtype)
+
+    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
+        ids = torch.from_numpy(_joined(histories, future))
+        if ids.shape[1] > self.reads:
+            raise SourceError(
+                f"a history and a future of {ids.shape[1]:,} tokens together are more than the {self.reads:,} that the "
+                "model reads: give shorter ones"
+            )
+        hidden = self._model._encode(ids, torch.ones_like(ids))[:, -1]
+        with full_precision():
+            return as_array(self._head.log_prob(hidden.to(self._head.weight)))
+
+
+@final
+class _Function(_Model):
+    def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:
+        self._function, self.vocab = function, vocab
+        self.precision = precision("float64")
+
+    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
+        answer = self._function(_joined(histories, future))
+        self.precision = precision(native_dtype(answer))
+        logits = as_array(answer)
+        logits = logits[:, -1] if logits.ndim == 3 else logits
+        if logits.shape != (len(histories), self.vocab):
+            raise MatrixError(f"the function must return logits of shape (B, {self.vocab}), not {logits.shape}")
+        return logits
+
+
+@final
+class ExtendedSource(Source):
+    """The transpose of the extended logit matrix: rows (future, next token) in blocks of a future, columns histories.
+
+    Singular values are those of the paper's histories × (future, token); a tall matrix streams. Each entry is the
+    logit of the token less the mean over all tokens after that history and future.
+
+    Args:
+        model: what predicts.
+        histories: ids, each at least one token.
+        futures: ids; one of length 0 stands for the history alone.
+        description: of the source.
+        bound: largest rank of one future's block, where it is known.
+        identity: hashes of the model.
+    """
+
+    embedding_size = None
+    targets = None
+
+    def __init__(
+        self,
+        model: _Model,
+        histories: Sequence[Ids],
+        futures: Sequence[Ids],
+        *,
+        description: Mapping[str, Any],
+        bound: int | None,
+        identity: Mapping[str, str],
+    ) -> None:
+        self._model, self.histories, self.futures = model, list(histories), list(futures)
+        self.vocab = model.vocab
+        self.shape = (len(self.futures) * self.vocab, len(self.histories))
+        lengths = np.array([len(history) for history in self.histories])
+        self._blocks = [
+            places
+            for length in np.unique(lengths)
+            for places in np.array_split(
+                np.flatnonzero(lengths == length), -(-int((lengths == length).sum()) // AT_ONCE)
+            )
+        ]
+        self._last: tuple[int, NDArray[Any]] | None = None
+        self.dtype = "float32" if self._future(0).dtype.itemsize <= 4 else "float64"
+        self.description = {**description, "kind": "extended", "histories": len(self.histories)}
+        self.description |= {"futures": len(self.futures), "tokens": self.vocab}
+        most = None if bound is None else min(len(self.histories), len(self.futures) * bound)
+        why = "each future adds a block of the rank that the output layer's bound allows"
+        self.bound = RankBound(most, most, why if most else "the output layer bounds the rank of no future's block")
+        digest = hashlib.sha256(repr([part.tolist() for part in (*self.histories, *self.futures)]).encode())
+        self.identity = {**identity, "extended": digest.hexdigest()}
+
+    @property
+    def precision(self) -> Precision:
+        """That of the output layer."""
+        return self._model.precision
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield rows of ascending ranges; one future's are held at a time."""
+        for rows in self.ranges() if ranges is None else ranges:
+            pieces = []
+            for future in range(rows.start // self.vocab, (rows.stop - 1) // self.vocab + 1):
+                begin = future * self.vocab
+                pieces.append(self._future(future)[max(0, rows.start - begin) : rows.stop - begin])
+            yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+
+    def rows_at_once(self) -> int:
+        """Return how many rows fill one block, of one future."""
+        return min(self.vocab, super().rows_at_once())
+
+    def future(self, number: int) -> NDArray[Any]:
+        """Return one future's logits less their means, (M, histories)."""
+        return self._future(number).copy()
+
+    def _future(self, number: int) -> NDArray[Any]:
+        if self._last is None or self._last[0] != number:
+            columns: list[NDArray[Any]] = [
+                self._model.after(block, np.stack([self.histories[place] for place in places]), self.futures[number])
+                for block, places in enumerate(self._blocks)
+            ]
+            whole = np.empty((self.vocab, len(self.histories)), dtype=columns[0].dtype)
+            for places, logits in zip(self._blocks, columns, strict=True):
+                if not np.isfinite(logits).all():
+                    raise MatrixError(
+                        f"the logits after future {number} are not all finite: a masked token has no place in them"
+                    )
+                whole[:, places] = (logits - logits.mean(1, keepdims=True, dtype=np.float64)).T
+            self._last = number, whole
+        return self._last[1]
+
+
+def extended_logits(
+    model: Any,
+    histories: int | Sequence[Any],
+    futures: int | Sequence[Any],
+    *,
+    history_length: int | None = None,
+    future_length: int | None = None,
+    seed: int = 0,
+    **options: Unpack[Opening],
+) -> ExtendedSource:
+    r"""Return the extended logit matrix of a model, whose entries are
+
+    .. math:: L_{h, (f, z)} = \log P(z | h, f) - \frac1M \sum_{z'} \log P(z' | h, f)
+
+    for histories h, futures f and next tokens z (Golowich, Liu and Shetty, ICLR 2026, arXiv 2510.24966). It is low
+    rank where what follows a history depends on few of its features, over whole continuations and not one token.
+
+    Args:
+        model: a run's or Hugging Face model's path, an opened source of one, or a function from ids (B, L) to logits
+            (B, L, M) or (B, M).
+        histories: sequences of token ids, or how many to draw from the model's text.
+        futures: the same; may hold an empty sequence.
+        history_length: tokens of a drawn history; by default 32, or three quarters of what the model reads.
+        future_length: tokens of a drawn future; by default 8, or a quarter of it.
+        seed: of the draw.
+        options: how the model is opened, see `Opening`; ``vocab_size=M`` for a function.
+
+    Returns:
+        A source: rows (future, next token), columns histories; see `ExtendedSource`.
+
+    Raises:
+        SourceError: for what is no model.
+        ConfigurationError: for ids outside the vocabulary, an empty history, or too few of anything.
+
+    Example:
+        >>> bigram = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 5))
+        >>> matrix = extended_logits(lambda ids: bigram[ids], [[0], [1], [2]], [[], [3]], vocab_size=5)
+        >>> matrix.shape, bool(np.ptp(matrix.future(1), axis=1).any())  # a bigram has forgotten the history
+        ((10, 3), False)
+    """
+    from .kinds import open_source  # whose registry imports this file's neighbours
+
+    known: Mapping[str, str] = {}
+    vocab_size = options.get("vocab_size")
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        model = open_source(model, **options)
+    adapter: _Model
+    on_text = model.model if isinstance(model, ModelSource) else None
+    if isinstance(model, ModelSource) and isinstance(on_text, RunOnText | HuggingFaceOnText):
+        if isinstance(on_text, RunOnText):
+            adapter = _Run(on_text)
+        else:
+            assert isinstance(model.head, Softmax)
+            adapter = _HuggingFace(on_text, model.head)
+        description, bound, known = dict(model.description), model.bound.centered, model.identity
+        text = on_text.text.ids if on_text.text is not None else np.zeros(0, dtype=np.int64)
+    elif callable(model) and vocab_size is not None and vocab_size >= 1:
+        adapter, bound, text = _Function(model, vocab_size), None, np.zeros(0, dtype=np.int64)
+        name = getattr(model, "__name__", type(model).__name__)
+        description = {"path": name, "head": None, "corpus": None, "split": None}
+    else:
+        raise SourceError(
+            "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
+            f"{type(model).__name__}: a matrix cannot be asked what comes after another future"
+        )
+    generator = np.random.default_rng(seed)
+    history_length = history_length or min(HISTORY_LENGTH, 3 * adapter.reads // 4)
+    future_length = future_length or min(FUTURE_LENGTH, adapter.reads // 4)
+    parts = [
+        _sequences(given, length, text, generator, adapter.vocab, least, what)
+        for given, length, least, what in (
+            (histories, history_length, 1, "histories"),
+            (futures, future_length, 0, "futures"),
+        )
+    ]
+    return ExtendedSource(adapter, *parts, description=description, bound=bound, identity=known)
+
+
+def _joined(histories: Ids, future: Ids) -> Ids:
+    return np.concatenate([histories, np.tile(future, (len(histories), 1))], 1)
+
+
+def _sequences(
+    given: int | Sequence[Any],
+    length: int,
+    text: Ids,
+    generator: np.random.Generator,
+    vocab: int,
+    least: int,
+    what: str,
+) -> list[Ids]:
+    if isinstance(given, int):
+        if given < 1 or length < 1 or len(text) < length:
+            raise ConfigurationError(
+                f"{given} {what} of {length} tokens cannot be drawn from a text of {len(text):,}: give ids, or other "
+                "numbers"
+            )
+        starts = generator.integers(0, len(text) - length + 1, given)
+        return [text[start : start + length].astype(np.int64) for start in starts]
+    found = [np.asarray(ids, dtype=np.int64).reshape(-1) for ids in given]
+    if not found or min(map(len, found)) < least:
+        raise ConfigurationError(f"give at least one of the {what}, each of at least {least} tokens")
+    if any(((ids < 0) | (ids >= vocab)).any() for ids in found):
+        raise ConfigurationError(f"the {what} hold ids outside 0 to {vocab - 1}: give those of the model's vocabulary")
+    return found

@@ -1,0 +1,118 @@
+"""How far a softmax of a given embedding size must stay from given distributions (LMS paper, theorem 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ConfigurationError, MatrixError
+from .inputs import check_dimension, real_matrix
+
+
+@dataclass(frozen=True, eq=False)
+class BestLogits:
+    """The logits of rank d whose row-centred log-probabilities are nearest."""
+
+    H: NDArray[np.float64]
+    """(T, d)."""
+    W: NDArray[np.float64]
+    """(M, d)."""
+    error: float
+    """Frobenius norm of the row-centred difference: no H and W of this size have a smaller one."""
+    log_prob_error: float
+    """‖log P − log softmax(H Wᵀ)‖_F, in nats; for every H and W it is at least `error`."""
+
+
+def frobenius_lower_bound(sigma: ArrayLike, d: int, *, centered: bool = False) -> float:
+    r"""Return what ‖log P − log Q‖_F cannot go below, for every linear softmax Q of embedding size d without bias.
+
+    log Q = H Wᵀ − log Z 1ᵀ has rank at most d + 1, so by Eckart, Young and Mirsky
+
+    .. math:: \|A_P - A_Q\|_F ≥ \sqrt{σ_{d+2}^2 + \dots + σ_M^2}
+
+    (LMS paper, theorem 1, which prints the square of the left side and the root of the right one). Row-centred
+    matrices have rank at most d, and centring a row never lengthens it: with their singular values the sum begins at
+    σ_{d+1}, and the bound is never smaller.
+
+    Args:
+        sigma: singular values of log P, in any order; missing ones count as zero.
+        d: embedding size.
+        centered: whether they are those of the row-centred log P.
+
+    Returns:
+        Nats.
+
+    Raises:
+        ConfigurationError: for d below one.
+        MatrixError: for values that are negative or not finite.
+
+    Example:
+        >>> frobenius_lower_bound([9.0, 5.0, 4.0, 3.0], 1)
+        5.0
+    """
+    check_dimension(d)
+    values = _descending(sigma)
+    return float(np.linalg.norm(values[d + (0 if centered else 1) :]))
+
+
+def best_logits(A: Any, d: int) -> BestLogits:
+    r"""Return the logits of embedding size d that are nearest to log P in the row-centred Frobenius norm.
+
+    The truncated singular value decomposition of :math:`A (I - 11^⊤/M)` (Eckart and Young): since logits count only
+    up to a number a row (MoS paper, property 1), the norm that matters is that of the row-centred difference.
+
+    Args:
+        A: log P, (T, M), nats.
+        d: embedding size; beyond min(T, M) columns are zero.
+
+    Raises:
+        ConfigurationError: for d below one.
+        MatrixError: for a matrix that is empty or not finite.
+
+    Example:
+        >>> best_logits(np.log([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]), 1).error < 1e-12
+        True
+    """
+    check_dimension(d)
+    A = real_matrix(A, "A")
+    centered = A - A.mean(1, keepdims=True)
+    U, values, V = np.linalg.svd(centered, full_matrices=False)
+    kept = min(d, len(values))
+    H, W = np.zeros((len(A), d)), np.zeros((A.shape[1], d))
+    H[:, :kept], W[:, :kept] = U[:, :kept] * values[:kept], V[:kept].T
+    logits = H @ W.T
+    shift = np.logaddexp.reduce(logits, 1) - np.logaddexp.reduce(A, 1)
+    return BestLogits(H, W, float(np.linalg.norm(values[d:])), float(np.linalg.norm(A - logits + shift[:, None])))
+
+
+def recommended_embedding_size(sigma: ArrayLike, error: float, *, centered: bool = False) -> int:
+    """Return the smallest embedding size whose `frobenius_lower_bound` allows an error: smaller ones cannot reach it.
+
+    Args:
+        sigma: singular values of log P, in any order.
+        error: ‖log P − log Q‖_F in nats, at least 0.
+        centered: whether they are those of the row-centred log P.
+
+    Raises:
+        ConfigurationError: for an error below zero or not finite.
+        MatrixError: for values that are negative or not finite.
+
+    Example:
+        >>> recommended_embedding_size([9.0, 5.0, 4.0, 3.0], 3.5)
+        2
+    """
+    if not 0 <= error < np.inf:
+        raise ConfigurationError(f"the error must be a finite number of nats of at least 0, not {error}")
+    values = _descending(sigma)
+    offset = 0 if centered else 1
+    return next(d for d in range(1, len(values) + 2) if np.linalg.norm(values[d + offset :]) <= error)
+
+
+def _descending(sigma: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(sigma, dtype=np.float64)
+    if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
+        raise MatrixError("singular values must be one row of finite numbers that are not negative")
+    return np.sort(values)[::-1]

@@ -1,0 +1,141 @@
+r"""One token's linear program: a context vector that makes it the argmax, or the others that prevent it.
+
+With :math:`a_j = (w_i - w_j, b_i - b_j)` a context vector with :math:`a_j·(h, 1) > 0` for all j ≠ i exists unless
+:math:`λ ≥ 0, \sum λ = 1` with :math:`\sum_j λ_j w_j = w_i` and :math:`\sum_j λ_j b_j ≥ b_i` do (Motzkin): the token
+lies in the convex hull of the others. Only the rivals that matter enter the program, a few more each round.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .argmax_search import Layer
+from .linear_program import minimize
+
+ROUNDS = 60
+ADDED = 64
+"""Rivals that enter the program in one round."""
+FIRST = 128
+"""Rivals of the first round."""
+CLOSE = 1e-7
+"""A margin of the normalized program at which multipliers are tried as a certificate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Why a token is the argmax of no context vector: other tokens' logits average to no less than its own."""
+
+    tokens: NDArray[np.int64]
+    """The others; none where the token's own bias is −∞."""
+    weights: NDArray[np.float64]
+    """λ, positive, of sum 1."""
+    residual: float
+    """‖Σ λ w − w_i‖: its logit exceeds the others' largest by at most residual · ‖h‖ + bias_deficit."""
+    bias_deficit: float
+    """max(0, b_i − Σ λ b)."""
+
+
+Decision = Certificate | NDArray[np.float64] | None
+"""A certificate, a context vector, or nothing: unknown."""
+
+
+def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: float | None = None) -> Decision:
+    """Return a context vector whose argmax is the token, a certificate that there is none, or ``None``: unknown."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    W, b = layer.W[layer.allowed], layer.b[layer.allowed]
+    own = int(np.searchsorted(layer.allowed, token))
+    A = np.hstack([W[own] - W, (b[own] - b)[:, None]])
+    lengths = np.sqrt(np.einsum("ij,ij->i", A, A))
+    others = np.delete(np.arange(len(W)), own)
+    level = others[lengths[others] == 0]
+    if level.size:
+        return _certificate(layer, token, level[:1], np.ones(1))
+    if not others.size:
+        return np.zeros(layer.dimension)
+    lengths[own] = 1.0
+    A /= lengths[:, None]
+    near = others[np.argsort(lengths[others])[:FIRST]]
+    active = np.union1d(np.searchsorted(layer.allowed, rivals), near)
+    active = active[active != own]
+    size = layer.dimension + int(layer.has_bias)
+    for _ in range(ROUNDS):
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return None
+        found = minimize(
+            np.append(np.zeros(size), -1.0),
+            rows=np.hstack([-A[active, :size], np.ones((len(active), 1))]),
+            limits=np.zeros(len(active)),
+            bounds=[(-1, 1)] * layer.dimension + [(0, 1)] * int(layer.has_bias) + [(None, 1)],
+            seconds=left,
+        )
+        if found.x is None or found.multipliers is None:
+            return None
+        x = found.x[:-1]
+        h = _context(layer, W, b, own, x)
+        if h is not None:
+            return h
+        if -found.value <= CLOSE:
+            weights = found.multipliers / lengths[active]
+            used = weights > 1e-12 * weights.max()
+            certificate = _certificate(layer, token, active[used], weights[used])
+            if certificate is not None:
+                return certificate
+        margins = A[:, :size] @ x
+        margins[own], margins[active] = np.inf, np.inf
+        worst = np.argsort(margins)[:ADDED]
+        worst = worst[margins[worst] <= max(-found.value, 0.0)]
+        if not worst.size:
+            return None
+        active = np.concatenate([active, worst])
+    return None
+
+
+def _context(
+    layer: Layer, W: NDArray[np.float64], b: NDArray[np.float64], own: int, x: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Return the context vector that (h, s) stands for, at a length at which it is proved, if it is at any."""
+    h = x[: layer.dimension]
+    weights = W[own] @ h - W @ h
+    biases = b[own] - b
+    scales = [1.0]
+    if layer.has_bias:
+        rising = np.delete(weights, own)
+        # At s = 0 the bias must be outweighed; in between, the program's own ratio.
+        scales = [1 / x[-1]] if x[-1] > 1e-9 else []
+        if rising.min() > 0:
+            scales.append(float(2 * abs(biases).max() / rising.min()) + 1.0)
+    for scale in scales:
+        margin = np.delete(scale * weights + biases, own).min()
+        if margin > layer.resolution(np.array(scale * np.linalg.norm(h))):
+            return scale * h
+    return None
+
+
+def _certificate(
+    layer: Layer, token: int, places: NDArray[np.int64], weights: NDArray[np.float64]
+) -> Certificate | None:
+    """Return the certificate that some weights are after least squares has taken the program's roundoff out."""
+    tokens = layer.allowed[places]
+    differences, biases = layer.W[tokens] - layer.W[token], layer.b[tokens] - layer.b[token]
+    weights = weights / weights.sum()
+    for rows in ([differences.T], [differences.T, biases[None]]):
+        system = np.vstack([*rows, np.full((1, len(tokens)), layer.weight_resolution or 1.0)])
+        scale = np.maximum(abs(system).max(1, keepdims=True), np.finfo(np.float64).tiny)
+        target = np.zeros(len(system))
+        target[-1] = (layer.weight_resolution or 1.0) / scale[-1, 0]
+        exact = weights
+        for _ in range(2):
+            exact = exact + np.linalg.lstsq(system / scale, target - (system / scale) @ exact)[0]
+        exact = np.maximum(exact, 0)
+        exact /= exact.sum()
+        residual = float(np.linalg.norm(exact @ differences))
+        deficit = max(0.0, -float(exact @ biases))
+        if residual <= layer.weight_resolution and deficit <= layer.bias_resolution:
+            kept = exact > 0
+            return Certificate(tokens[kept], exact[kept], residual, deficit)
+    return None

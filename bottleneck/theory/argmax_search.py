@@ -1,0 +1,128 @@
+"""Context vectors that make tokens the argmax, found in batches by cheap means: the first part of `unargmaxable`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_ENTRIES = 1 << 23
+"""Logits that are held at a time."""
+SCALES = (1.0, 8.0, 64.0)
+"""By which a direction is multiplied, where a bias makes its length matter."""
+RANDOM = 1024
+"""Random directions that are tried."""
+STEPS = 40
+"""Perceptron steps for each token that no direction decided."""
+
+
+class Layer:
+    """Logits W h + b with what is known of their roundoff.
+
+    Args:
+        W: (M, d), finite.
+        b: (M,), finite or −∞.
+    """
+
+    def __init__(self, W: NDArray[np.float64], b: NDArray[np.float64]) -> None:
+        self.W, self.b = W, b
+        self.vocab, self.dimension = W.shape
+        finite = np.isfinite(b)
+        self.allowed = np.flatnonzero(finite)
+        self.has_bias = bool(np.ptp(b[finite])) if finite.any() else False
+        self._longest = float(np.sqrt(np.einsum("ij,ij->i", W, W)).max())
+        self._largest = float(abs(b[finite]).max(initial=0.0))
+        self._roundoff = 2 * (self.dimension + 2) * float(np.finfo(np.float64).eps)
+
+    def resolution(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the difference of two logits below which float64 does not tell them apart, for ‖h‖.
+
+        A sum of d products is off by at most (d + 2) ε/2 ‖w‖ ‖h‖ in any order, and a difference by twice that.
+        """
+        limit: NDArray[np.float64] = self._roundoff * (self._longest * lengths + self._largest)
+        return limit
+
+    @property
+    def weight_resolution(self) -> float:
+        """Of `resolution`, what comes with every unit of ‖h‖."""
+        return self._roundoff * self._longest
+
+    @property
+    def bias_resolution(self) -> float:
+        """Of `resolution`, what does not depend on h."""
+        return self._roundoff * self._largest
+
+    def logits(self, H: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return (n, M)."""
+        return np.add(found := H @ self.W.T, self.b, out=found)
+
+    def blocks(self, count: int) -> Iterator[slice]:
+        """Yield slices of ``count`` context vectors whose logits fit a block."""
+        at_once = max(1, BLOCK_ENTRIES // self.vocab)
+        return (slice(start, min(start + at_once, count)) for start in range(0, count, at_once))
+
+
+class Witnesses:
+    """A context vector for each token that is known to be the argmax of one."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.contexts = np.full((layer.vocab, layer.dimension), np.nan)
+        self.margins = np.full(layer.vocab, np.nan)
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """Ids of the tokens that may be an argmax and have no context vector yet."""
+        return self.layer.allowed[np.isnan(self.margins[self.layer.allowed])]
+
+    def offer(self, H: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Keep what context vectors (n, d) prove for the tokens they make the argmax; return those tokens, (n,)."""
+        logits = self.layer.logits(H)
+        rows = np.arange(len(H))
+        winners = logits.argmax(1)
+        best = logits[rows, winners]
+        logits[rows, winners] = -np.inf
+        margins = best - logits.max(1)
+        proved = margins > self.layer.resolution(np.linalg.norm(H, axis=1))
+        proved &= np.isfinite(margins) | (len(self.layer.allowed) == 1)
+        for row in np.flatnonzero(proved & np.isnan(self.margins[winners])):
+            self.contexts[winners[row]], self.margins[winners[row]] = H[row], margins[row]
+        return winners
+
+
+def search(witnesses: Witnesses, *, seed: int = 0) -> dict[int, NDArray[np.int64]]:
+    """Try directions for every token, then perceptron steps for those without success.
+
+    The directions are the embedding less the mean, the same divided by the covariance (where the token stands out most
+    from the spread of the others), and random ones; then h moves by w_i − w_j, divided by the covariance, for the
+    token j that is the argmax in place of i.
+
+    Returns:
+        Token without a context vector → the tokens that were the argmax in its place.
+    """
+    layer = witnesses.layer
+    allowed = layer.W[layer.allowed]
+    centred = allowed - allowed.mean(0)
+    spread = centred.T @ centred / max(1, len(allowed))
+    whitener = np.linalg.pinv(spread, rcond=1e-10, hermitian=True)
+    generator = np.random.default_rng(seed)
+    scales = SCALES if layer.has_bias else (1.0,)
+    for directions in (centred @ whitener, centred, generator.standard_normal((RANDOM, layer.dimension)) @ whitener):
+        for scale in scales:
+            for block in layer.blocks(len(directions)):
+                witnesses.offer(scale * directions[block])
+    tokens = witnesses.missing
+    place = np.searchsorted(layer.allowed, tokens)
+    H = (centred @ whitener)[place]
+    rivals = np.empty((len(tokens), STEPS), dtype=np.int64)
+    for step in range(STEPS if len(tokens) else 0):
+        winners = np.concatenate([witnesses.offer(H[block]) for block in layer.blocks(len(H))])
+        rivals[:, step] = winners
+        steps = (layer.W[tokens] - layer.W[winners]) @ whitener
+        size = np.sqrt(np.einsum("ij,ij->i", steps, layer.W[tokens] - layer.W[winners]).clip(min=0))
+        H += steps / np.where(size > 0, size, 1)[:, None]
+    left = set(witnesses.missing.tolist())
+    return {
+        int(token): np.setdiff1d(seen, token) for token, seen in zip(tokens, rivals, strict=True) if int(token) in left
+    }

@@ -1,0 +1,57 @@
+"""What the theorems' functions accept: arrays and tensors of real numbers, checked once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigurationError, MatrixError
+from ..spectrum.blocks import as_array, checked
+
+SUM_TOLERANCE = 1e-6
+"""How far from 1 the probabilities of one context may add up: the roundoff of float32 over many tokens."""
+
+
+def real_matrix(values: Any, what: str) -> NDArray[np.float64]:
+    """Return a two-dimensional array or tensor of finite real numbers in float64, or raise `MatrixError`."""
+    (matrix,) = checked([as_array(values)], what=what)
+    return matrix.astype(np.float64)
+
+
+def real_vector(values: Any, size: int, what: str) -> NDArray[np.float64]:
+    """Return ``size`` finite real numbers in float64, or raise `MatrixError`."""
+    vector = as_array(values).astype(np.float64)
+    if vector.shape != (size,):
+        raise MatrixError(f"{what} must have shape ({size},), not {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise MatrixError(f"{what} holds {vector[~np.isfinite(vector)][0]}: give finite numbers")
+    return vector
+
+
+def distributions(values: Any, vocab: int) -> NDArray[np.float64]:
+    """Return probabilities (n, M) in float64, each row divided by its sum; one row may come as (M,).
+
+    Raises:
+        MatrixError: for another shape, or rows that are negative, not finite or do not sum to 1.
+    """
+    array = as_array(values)
+    P = real_matrix(array[None] if array.ndim == 1 else array, "the matrix of probabilities")
+    if P.shape[1] != vocab:
+        raise MatrixError(f"probabilities of {P.shape[1]} tokens do not fit embeddings of {vocab}: give one row each")
+    sums = P.sum(1)
+    wrong = np.flatnonzero((P < 0).any(1) | (abs(sums - 1) > SUM_TOLERANCE))
+    if wrong.size:
+        row = int(wrong[0])
+        raise MatrixError(
+            f"row {row} is no distribution: its least entry is {P[row].min():.3g} and its sum {sums[row]:.9g}; "
+            "give probabilities, not their logarithms"
+        )
+    return P / sums[:, None]
+
+
+def check_dimension(d: int) -> None:
+    """Refuse an embedding size below one."""
+    if d < 1:
+        raise ConfigurationError(f"the embedding size d must be at least 1, not {d}")

@@ -1,0 +1,197 @@
+r"""Which logits stand for given distributions, and which embedding size they need (MoS paper, §2.1 and appendix A).
+
+For A = log P, (T, M), the set of all logits with these probabilities is
+
+.. math:: F(A) = \{A + λ 1^⊤ : λ ∈ R^T\}
+
+(property 1: softmax(A') = P exactly for the A' in it), and the ranks of its members differ by at most one (property 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+
+from ..errors import MatrixError
+from ..spectrum.rules import entry_roundoff, tolerance
+from .inputs import check_dimension, real_matrix, real_vector
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class MinimalRank:
+    """The member of F(A) with the smallest rank."""
+
+    rank: int
+    """min of rank(A') over F(A)."""
+    shifts: NDArray[np.float64]
+    """λ, (T,), with which `row_shift` gives that member: minus the mean of each row."""
+    raw_rank: int
+    """rank(A), which is larger by at most one (property 2)."""
+    tolerance: float
+    """Singular values of the shifted matrix up to this count as roundoff."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """Whether a softmax of embedding size d can have given probabilities in every context."""
+
+    expressible: bool
+    least_dimension: int
+    """The smallest embedding size that can: min of rank(A') over F(A)."""
+    H: NDArray[np.float64] | None
+    """(T, d), with W: softmax(H Wᵀ) = P to roundoff; ``None`` where there are none."""
+    W: NDArray[np.float64] | None
+    """(M, d)."""
+    contexts: tuple[int, ...]
+    """Where it is not: d + 1 contexts that no H and W of this size get right together; whichever parameters are
+    chosen, `wrong_context` names one of them."""
+    least_error: float
+    """Over those contexts the norm of the row-centred error of log P is at least this, for every H and W."""
+    _centered: NDArray[np.float64] = field(repr=False)
+
+    def wrong_context(self, H: Any, W: Any) -> int:
+        r"""Return a context that these parameters get wrong, one of `contexts`.
+
+        The row-centred log-probabilities of the d + 1 contexts have a smallest singular value σ > 0 and those of any
+        H Wᵀ have none, so by Weyl the largest row of their difference is at least :math:`σ / \sqrt{d + 1}`.
+
+        Args:
+            H: (T, d) context vectors.
+            W: (M, d) embeddings.
+
+        Raises:
+            MatrixError: where d is enough and nothing must be wrong, or for other shapes.
+        """
+        if self.expressible:
+            raise MatrixError(f"every context can be right: an embedding size of {self.least_dimension} is enough")
+        H, W = real_matrix(H, "H"), real_matrix(W, "W")
+        if H.shape[1] != len(self.contexts) - 1 or (len(H), len(W)) != self._centered.shape or W.shape[1] != H.shape[1]:
+            raise MatrixError(
+                f"the verdict is on H and W with {self._centered.shape[0]} and {self._centered.shape[1]} rows of "
+                f"{len(self.contexts) - 1} numbers, not on shapes {H.shape} and {W.shape}"
+            )
+        rows = list(self.contexts)
+        errors = np.linalg.norm(self._centered[rows] - H[rows] @ (W - W.mean(0)).T, axis=1)
+        return self.contexts[int(errors.argmax())]
+
+
+def row_shift(A: Any, shifts: Any) -> NDArray[np.float64]:
+    """Return A + λ 1ᵀ, the member of F(A) that λ names (MoS paper, §2.1).
+
+    Args:
+        A: (T, M) log-probabilities or logits, nats.
+        shifts: λ, (T,).
+
+    Raises:
+        MatrixError: for shapes that do not fit together or numbers that are not finite.
+
+    Example:
+        >>> row_shift([[0.0, 1.0]], [2.0])
+        array([[2., 3.]])
+    """
+    A = real_matrix(A, "A")
+    shifted: NDArray[np.float64] = A + real_vector(shifts, len(A), "the shifts")[:, None]
+    return shifted
+
+
+def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
+    r"""Return whether B is in F(A): whether softmax(B) = softmax(A) (MoS paper, property 1).
+
+    B is in F(A) exactly where the rows of B − A are constant. What differs by less than the roundoff of the entries,
+    :math:`4 ε (|A_{ij}| + |B_{ij}|)` and that of the row's largest, counts as equal.
+
+    Args:
+        B: (T, M) logits.
+        A: (T, M) logits.
+        eps: relative roundoff of the entries.
+
+    Raises:
+        MatrixError: for different shapes or numbers that are not finite.
+
+    Example:
+        >>> is_member([[2.0, 3.0]], [[0.0, 1.0]]), is_member([[2.0, 3.5]], [[0.0, 1.0]])
+        (True, False)
+    """
+    A, B = real_matrix(A, "A"), real_matrix(B, "B")
+    if A.shape != B.shape:
+        raise MatrixError(f"A of shape {A.shape} and B of shape {B.shape} cannot be compared: give equal shapes")
+    difference = B - A
+    size = (abs(A) + abs(B)).max(1, keepdims=True)
+    return bool((np.ptp(difference, axis=1, keepdims=True) <= 4 * eps * size).all())
+
+
+def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
+    r"""Return the smallest rank of all logits that have the probabilities of A, and the shift that attains it.
+
+    With :math:`C = I - 11^⊤/M` every member A' of F(A) has A'C = AC, so rank(A') ≥ rank(AC), and AC is itself a
+    member: the smallest rank is that of A with each row's mean subtracted (proposition 1's min of rank(A') over F(A)).
+
+    Args:
+        A: (T, M) log-probabilities or logits, nats.
+        eps: relative roundoff of the entries. Singular values up to Press's tolerance, and up to ½ ε ‖A‖_F, are zero.
+
+    Raises:
+        MatrixError: for a matrix that is empty or not finite.
+
+    Example:
+        >>> found = minimal_rank([[5.0, 5.0, 5.0], [1.0, 2.0, 3.0]])
+        >>> found.rank, found.raw_rank
+        (1, 2)
+    """
+    A = real_matrix(A, "A")
+    means = A.mean(1)
+    raw, centered = (np.linalg.svd(each, compute_uv=False) for each in (A, A - means[:, None]))
+    least = entry_roundoff(float(np.linalg.norm(A)), eps)
+    limit = max(tolerance(centered[0], A.shape, eps, "press"), least)
+    # Where all rows are constant, what is left of them is the roundoff of their means.
+    raw_limit = max(tolerance(raw[0], A.shape, eps, "press"), least)
+    return MinimalRank(int((centered > limit).sum()), -means, int((raw > raw_limit).sum()), float(limit))
+
+
+def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
+    """Decide whether a softmax without bias and with embedding size d can have these probabilities in every context.
+
+    H Wᵀ gives P exactly where it lies in F(A) (lemma 1), which some H (T, d) and W (M, d) do exactly where
+    d ≥ min rank over F(A) (proposition 1); hence none do where d < rank(A) − 1 (corollary 1). The proposition's
+    universal approximator is taken at its word: any H and W count.
+
+    Args:
+        A: log P, (T, M), nats; any member of F(A) does.
+        d: embedding size. More than M − 1 is never needed.
+        eps: relative roundoff of the entries, as for `minimal_rank`.
+
+    Returns:
+        Yes with factors, or no with the least sufficient size and d + 1 contexts of which one must be wrong. No
+        single context must be: each one alone can be right with d = 1.
+
+    Raises:
+        ConfigurationError: for d below one.
+        MatrixError: for a matrix that is empty or not finite (P > 0 everywhere, MoS paper §2).
+
+    Example:
+        >>> import numpy as np
+        >>> verdict = expressible(np.log(np.eye(4) + 0.1), 2)
+        >>> verdict.expressible, verdict.least_dimension, len(verdict.contexts)
+        (False, 3, 3)
+    """
+    check_dimension(d)
+    A = real_matrix(A, "A")
+    least = minimal_rank(A, eps=eps)
+    centered = row_shift(A, least.shifts)
+    if d >= least.rank:
+        U, values, V = np.linalg.svd(centered, full_matrices=False)
+        kept = min(d, least.rank)
+        H, W = np.zeros((len(A), d)), np.zeros((A.shape[1], d))
+        H[:, :kept], W[:, :kept] = U[:, :kept] * values[:kept], V[:kept].T
+        return Verdict(True, least.rank, H, W, (), 0.0, centered)
+    # The rows that a pivoted QR takes first are independent.
+    pivots = qr(centered.T, mode="r", pivoting=True)[1][: d + 1]
+    contexts = tuple(sorted(int(row) for row in pivots))
+    error = float(np.linalg.svd(centered[list(contexts)], compute_uv=False)[-1])
+    return Verdict(False, least.rank, None, None, contexts, error, centered)

@@ -1,0 +1,159 @@
+r"""The best context vector for fixed embeddings, and the maximum entropy that it equals (LMS paper, theorem 2).
+
+.. math:: \min_h H(P, Q_h) = \max \{H(R) : R ≥ 0, \sum R = 1, E_R[w] = E_P[w]\}
+
+The minimum is attained exactly where the mean embedding E_P[w] lies in the relative interior of the polytope that
+the embeddings span. Otherwise it lies on a face; along a direction g with g·w largest on that face the cross entropy
+falls forever, to the minimum over the face's tokens alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import null_space
+
+from ..errors import ConfigurationError
+from .context_vectors import attainable
+from .inputs import distributions, real_matrix, real_vector
+from .linear_program import minimize
+
+
+@dataclass(frozen=True, eq=False)
+class BestContextVector:
+    """The least cross entropy over all context vectors, for each of n distributions; in nats."""
+
+    h: NDArray[np.float64]
+    """(n, d): the minimizers, of least norm; where the optimum is at infinity, the finite part of h + s·recession."""
+    value: NDArray[np.float64]
+    """(n,): the least cross entropy H(P, Q_h), an infimum where it is at infinity."""
+    dual: NDArray[np.float64]
+    """(n,): a lower bound on it, from distributions R with the same mean embedding: H(R) without a bias."""
+    gap: NDArray[np.float64]
+    """(n,): value − dual."""
+    attained: tuple[bool | None, ...]
+    """Whether a context vector attains it; ``None`` where the linear program that decides it was stopped."""
+    recession: NDArray[np.float64]
+    """(n, d): g with H(P, Q_{h + s·g}) → value as s → ∞; zero where the minimum is attained. On every token off the
+    face g·w is smaller by 1 or more."""
+
+
+def best_context_vector(
+    P: Any,
+    W: Any,
+    *,
+    bias: Any = None,
+    tolerance: float = 1e-10,
+    max_steps: int = 200,
+    seconds: float | None = None,
+) -> BestContextVector:
+    r"""Minimize the cross entropy H(P, Q_h), Q_h = softmax(W h + b), over h (LMS paper, theorem 2).
+
+    Damped Newton with line search, until the duality gap closes (`context_vectors`). Corollary 2.1: one more
+    column of W never raises the value. Corollary 2.2: W of rank M, or already centred rank M − 1, reaches H(P).
+
+    A P without zeros has its mean embedding inside, and an optimum. For a P with zeros a linear program over the
+    directions that leave P's tokens level finds g, if there is one, and all tokens of the smallest face at once.
+
+    Args:
+        P: (n, M) probabilities, or one row (M,).
+        W: (M, d) embeddings.
+        bias: (M,), b; the duality holds relative to it.
+        tolerance: on the gap, nats.
+        max_steps: Newton steps; what needs more comes back with the gap it has.
+        seconds: limit of each linear program.
+
+    Raises:
+        MatrixError: for rows that are no distributions, or shapes and numbers that are not what they should be.
+
+    Example:
+        >>> W = np.array([[0.0], [1.0], [2.0]])
+        >>> inside = best_context_vector([0.25, 0.5, 0.25], W)
+        >>> inside.attained, round(float(inside.value[0]), 6)  # log 3: Q is uniform
+        ((True,), 1.098612)
+        >>> edge = best_context_vector([0.0, 0.0, 1.0], W)
+        >>> edge.attained, float(edge.value[0]), edge.recession
+        ((False,), 0.0, array([[1.]]))
+    """
+    W = real_matrix(W, "W")
+    P = distributions(P, len(W))
+    b = np.zeros(len(W)) if bias is None else real_vector(bias, len(W), "the bias")
+    if not tolerance > 0:
+        raise ConfigurationError(f"the tolerance on the gap must be above 0 nats, not {tolerance}")
+    with np.errstate(divide="ignore"):
+        log_p = np.log(P)
+    n, d = len(P), W.shape[1]
+    h, recession = np.zeros((n, d)), np.zeros((n, d))
+    divergence, gap = np.zeros(n), np.zeros(n)
+    attained: list[bool | None] = []
+    faces: dict[bytes, list[int]] = {}
+    for row in range(n):
+        face, direction = smallest_face(P[row] > 0, W, seconds=seconds)
+        attained.append(None if face is None else bool(face.all()))
+        recession[row] = direction
+        faces.setdefault(b"" if face is None or face.all() else face.tobytes(), []).append(row)
+    for key, rows in faces.items():
+        tokens = np.frombuffer(key, dtype=np.bool_) if key else np.ones(len(W), dtype=np.bool_)
+        # A token of probability 0 adds nothing to the divergence: any finite number stands for its log P.
+        finite = np.nan_to_num(log_p[rows][:, tokens], neginf=np.finfo(np.float64).min)
+        best = attainable(
+            *(torch.from_numpy(each) for each in (finite, W[tokens])),
+            bias=torch.from_numpy(b[tokens]),
+            tolerance=tolerance,
+            max_steps=max_steps,
+        )
+        h[rows], divergence[rows], gap[rows] = (each.numpy() for each in (best.contexts, best.kl, best.gap))
+    entropy = -(P * np.where(P > 0, log_p, 0.0)).sum(1)
+    value = divergence + entropy
+    return BestContextVector(h, value, value - gap, gap, tuple(attained), recession)
+
+
+def smallest_face(
+    support: NDArray[np.bool_], W: NDArray[np.float64], *, seconds: float | None = None
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64]]:
+    r"""Return the tokens on the smallest face of the embeddings' convex hull that holds some tokens, and a normal g.
+
+    .. math:: \max \sum_j y_j, \quad 0 ≤ y_j ≤ 1, \quad y_j ≤ (w_s - w_j)·g, \quad (w_s - w_{s'})·g = 0
+
+    for s, s' among the given tokens: every token that can lie below them does at once, since g's may be added up.
+
+    Args:
+        support: (M,), which tokens.
+        W: (M, d).
+        seconds: limit of the linear program.
+
+    Returns:
+        Mask of the face's tokens, (M,), all of them with g = 0 if it is the whole hull, ``None`` if the program was
+        stopped; and g, (d,), with g·w smaller by 1 or more off the face.
+    """
+    whole, level = np.ones(len(W), dtype=np.bool_), np.zeros(W.shape[1])
+    first = W[support][0]
+    directions = null_space(W[support] - first) if W.shape[1] else np.zeros((0, 0))
+    below = (first - W[~support]) @ directions
+    # In orthonormal coordinates of what is left, so that the scale of W does not matter.
+    _, values, V = np.linalg.svd(below, full_matrices=False)
+    scale = abs(W - first).max(initial=0.0)
+    kept = values > max(W.shape) * np.finfo(np.float64).eps * scale
+    if not kept.any():
+        return whole, level
+    directions, below = directions @ V[kept].T, below @ V[kept].T
+    size = below.shape
+    found = minimize(
+        np.concatenate([np.zeros(size[1]), -np.ones(size[0])]),
+        rows=np.hstack([-below / scale, np.eye(size[0])]),
+        limits=np.zeros(size[0]),
+        bounds=[(None, None)] * size[1] + [(0, 1)] * size[0],
+        seconds=seconds,
+    )
+    if found.x is None:
+        return None, level
+    g = directions @ found.x[: size[1]] / scale
+    lowered = (first - W) @ g
+    if lowered.max() < 0.5:
+        return whole, level
+    off = ~support & (lowered > 0.5)
+    return ~off, g / lowered[off].min()

@@ -1,0 +1,202 @@
+"""Which tokens cannot be the likeliest together (Chang and McCallum 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigurationError, MatrixError
+from .argmax_search import Layer
+from .inputs import real_matrix, real_vector
+from .linear_program import minimize
+
+PAIRS = 1 << 22
+"""Pairs of tokens whose sums are sorted at once."""
+CANDIDATES = 50_000_000
+"""Pairs of pairs that are compared at most."""
+ROUNDOFF = 16 * float(np.finfo(np.float64).eps)
+CLOSE = 1e-7
+"""A margin of the normalized program that counts as none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parallelograms:
+    """Quadruples (a, b, c, d) with w_a + w_b = w_c + w_d, within a tolerance."""
+
+    tokens: NDArray[np.int64]
+    """(n, 4), a < b, c < d and a < c: the diagonals are a, b and c, d."""
+    residuals: NDArray[np.float64]
+    """(n,), ‖w_a + w_b − w_c − w_d‖. No h with ‖h‖ = 1 puts both ends of one diagonal above both of the other by more
+    than half of this."""
+    complete: bool
+    """Whether these are all, and not the first so many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """Whether some context vector puts every token of one set above every token of another."""
+
+    possible: bool | None
+    """``None`` where the linear program was stopped, or what it found is nothing but roundoff."""
+    h: NDArray[np.float64] | None
+    """(d,), where it is possible."""
+    above: NDArray[np.float64] | None
+    """Where it is not: weights of the first set, of sum 1, …"""
+    below: NDArray[np.float64] | None
+    """… and of the second, with the same mean embedding: the convex hulls meet."""
+
+
+def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) -> Parallelograms:
+    r"""Find four embeddings in a parallelogram: neither diagonal can hold the two largest probabilities alone.
+
+    :math:`w_a + w_b = w_c + w_d` makes the logits add up alike for every h, so a and b cannot both lie above c and d,
+    nor c and d above a and b (Chang and McCallum 2022, §3; without a bias, or with :math:`b_a + b_b = b_c + b_d`).
+    Sums of pairs are compared along one direction, block by block, and in full where they agree there: none within
+    the tolerance is missed. Of equal rows only the first counts, since each two pairs of them would be one.
+
+    Args:
+        W: (M, d) output embeddings.
+        tolerance: on the residual, relative to the longest embedding less the mean; larger ones cost more.
+        limit: how many to return at most.
+
+    Raises:
+        MatrixError: for numbers that are not finite, or more near pairs than can be compared.
+        ConfigurationError: for a tolerance that is negative, or a limit below one.
+
+    Example:
+        >>> words = [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0], [5.0, 7.0]]
+        >>> parallelograms(words).tokens
+        array([[0, 3, 1, 2]])
+    """
+    if not tolerance >= 0 or limit < 1:
+        raise ConfigurationError(f"the tolerance must be at least 0 and the limit at least 1: {tolerance}, {limit}")
+    everything = real_matrix(W, "W")
+    ids = np.sort(np.unique(everything, axis=0, return_index=True)[1])
+    rows = everything[ids] - everything.mean(0)
+    allowed = tolerance * float(np.sqrt(np.einsum("ij,ij->i", rows, rows)).max())
+    direction = np.random.default_rng(0).standard_normal(rows.shape[1])
+    along = rows @ (direction / np.linalg.norm(direction))
+    order = np.argsort(along)
+    found: set[tuple[int, int, int, int]] = set()
+    compared = 0
+    for first, second in _close_sums(along[order], allowed + ROUNDOFF * abs(along).max()):
+        compared += len(first)
+        if compared > CANDIDATES:
+            raise MatrixError(
+                f"more than {CANDIDATES:,} pairs of {len(ids):,} tokens are within {allowed:.3g} along one direction: "
+                "lower the tolerance or give fewer rows"
+            )
+        a, b, c, d = (order[part] for part in (*first.T, *second.T))
+        near = np.linalg.norm(everything[ids[a]] + everything[ids[b]] - everything[ids[c]] - everything[ids[d]], axis=1)
+        distinct = (a != c) & (a != d) & (b != c) & (b != d)
+        for quadruple in ids[np.stack([a, b, c, d], 1)[distinct & (near <= allowed)]].tolist():
+            (a_, b_), (c_, d_) = sorted((tuple(sorted(quadruple[:2])), tuple(sorted(quadruple[2:]))))
+            found.add((a_, b_, c_, d_))
+        if len(found) > limit:
+            break
+    tokens = np.array(sorted(found)[:limit], dtype=np.int64).reshape(-1, 4)
+    a, b, c, d = (everything[column] for column in tokens.T)
+    return Parallelograms(tokens, np.linalg.norm(a + b - c - d, axis=1), len(found) <= limit)
+
+
+def _close_sums(x: NDArray[np.float64], within: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield pairs of pairs (n, 2), (n, 2) of places in ascending x whose sums differ by at most ``within``."""
+    M = len(x)
+    generator = np.random.default_rng(1)
+    parts = max(1, -(-(M * (M - 1) // 2) // PAIRS))
+    sample = x[generator.integers(0, M, 1 << 16)] + x[generator.integers(0, M, 1 << 16)]
+    edges = np.concatenate([[-np.inf], np.quantile(sample, np.arange(1, parts) / parts), [np.inf]])
+    places = np.arange(M)
+    for low, high in pairwise(edges):
+        # Pairs at the upper edge belong to the next part, too: a close one may lie on either side.
+        start = np.maximum(np.searchsorted(x, low - x, side="left"), places + 1)
+        stop = np.maximum(np.searchsorted(x, high + 2 * within - x, side="right"), start)
+        counts = stop - start
+        i = np.repeat(places, counts)
+        j = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(start, counts)
+        sums = x[i] + x[j]
+        order = np.argsort(sums, kind="stable")
+        i, j, sums = i[order], j[order], sums[order]
+        for step in range(1, len(sums)):
+            close = np.flatnonzero(sums[step:] - sums[:-step] <= within)
+            if not close.size:
+                break
+            other = close + step
+            yield np.stack([i[close], j[close]], 1), np.stack([i[other], j[other]], 1)
+
+
+def separation(
+    W: Any, above: Sequence[int], below: Sequence[int] | None = None, *, bias: Any = None, seconds: float | None = None
+) -> Separation:
+    r"""Decide whether some h puts every token of one set strictly above every token of another.
+
+    It does exactly where no convex combinations meet: :math:`α, β ≥ 0` of sum 1 each with
+    :math:`\sum α_g w_g = \sum β_s w_s` and :math:`\sum α_g b_g ≤ \sum β_s b_s`. A linear program decides. Any d + 2
+    tokens have two sets whose hulls meet (Radon), so that not every choice of modes is possible among them (Chang and
+    McCallum 2022, theorem 1, for dependent embeddings).
+
+    Args:
+        W: (M, d) output embeddings.
+        above: ids of the tokens that are to be likelier.
+        below: ids of the others; by default all that are not above, so that ``above`` are the modes.
+        bias: (M,), b.
+        seconds: limit of the program.
+
+    Raises:
+        MatrixError: for numbers that are not finite, or shapes that do not fit.
+        ConfigurationError: for sets that are empty, share a token, or name one that there is not.
+
+    Example:
+        >>> square = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        >>> separation(square, [0, 3]).possible, separation(square, [0, 1]).possible
+        (False, True)
+    """
+    W = real_matrix(W, "W")
+    b = np.zeros(len(W)) if bias is None else real_vector(bias, len(W), "the bias")
+    over = np.array(above, dtype=np.int64)
+    under = np.setdiff1d(np.arange(len(W)), over) if below is None else np.array(below, dtype=np.int64)
+    everything = np.concatenate([over, under])
+    inside = bool(((everything >= 0) & (everything < len(W))).all())
+    if not (over.size and under.size and inside) or np.isin(over, under).any():
+        raise ConfigurationError(
+            f"the two sets must hold different ids from 0 to {len(W) - 1}, at least one each, not {above} and {below}"
+        )
+    layer = Layer(W, b)
+    # z_g ≥ c + t and z_s ≤ c − t: variables h, the threshold c, the weight of the bias, and t.
+    signs = np.concatenate([np.ones(len(over)), -np.ones(len(under))])
+    centre = W[everything].mean(0)
+    A = np.hstack([W[everything] - centre, np.ones((len(everything), 1))])
+    biases = b[everything, None] - b[everything].mean()
+    size = max(abs(A[:, :-1]).max(), abs(biases).max()) or 1.0
+    A[:, :-1] /= size
+    A = np.hstack([A, biases / size]) * signs[:, None]
+    d = W.shape[1]
+    found = minimize(
+        np.append(np.zeros(d + 2), -1.0),
+        rows=np.hstack([-A, np.ones((len(A), 1))]),
+        limits=np.zeros(len(A)),
+        bounds=[(-1, 1)] * d + [(None, None), (0, 1 if layer.has_bias else 0), (None, 1)],
+        seconds=seconds,
+    )
+    if found.x is None or found.multipliers is None:
+        return Separation(None, None, None, None)
+    h, share = found.x[:d], found.x[d + 1]
+    scales = [1.0] if not layer.has_bias else [1 / share] if share > 1e-9 else []
+    gaps = (W[over] @ h).min() - (W[under] @ h).max()
+    if layer.has_bias and gaps > 0:
+        scales.append(float(2 * np.ptp(b) / gaps) + 1)
+    for scale in scales:
+        logits = W @ (scale * h) + b
+        margin = logits[over].min() - logits[under].max()
+        if margin > layer.resolution(np.array(scale * np.linalg.norm(h))):
+            return Separation(True, scale * h, None, None)
+    if -found.value > CLOSE:
+        return Separation(None, None, None, None)
+    weights = found.multipliers
+    upper, lower = weights[: len(over)], weights[len(over) :]
+    return Separation(False, None, upper / upper.sum(), lower / lower.sum())

@@ -1,0 +1,235 @@
+"""What a function applied to every logit can do to the rank (LMS paper, §4: theorems 3, 5 and 6, lemma 4).
+
+Statements about exact ranks are made in exact arithmetic: whole numbers, fractions, and floats as the fractions they
+are. They are for matrices of tens of rows.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from ..errors import ConfigurationError, MatrixError
+from .exact import exact_rank, fractions
+
+GRID = 2**20
+"""Values that a knot may be moved to: by Schwartz and Zippel a draw lowers the rank with probability K / GRID."""
+DRAWS = 20
+
+
+def power_rank_bound(N: int, M: int, d: int, p: int) -> int:
+    r"""Return the largest rank that the p-th power of every entry of an N × M matrix of rank d can have.
+
+    .. math:: r(A^{⊙p}) ≤ \min\{N, M, \binom{d + p - 1}{p}\}
+
+    (Amini et al. 2012; LMS paper, theorem 5, eq. 13): there are that many monomials of degree p in d variables.
+    `power_rank_example` attains it.
+
+    Args:
+        N: rows.
+        M: columns.
+        d: rank, at least 1.
+        p: power, a positive whole number.
+
+    Raises:
+        ConfigurationError: for a number below one.
+
+    Example:
+        >>> power_rank_bound(100, 100, 3, 2)
+        6
+    """
+    if min(N, M, d, p) < 1:
+        raise ConfigurationError(f"N, M, d and p must be at least 1, not {N}, {M}, {d} and {p}")
+    return min(N, M, math.comb(d + p - 1, p))
+
+
+def power_rank_example(N: int, M: int, d: int, p: int) -> list[list[int]]:
+    r"""Return an N × M matrix of whole numbers of rank d whose p-th power has the rank of `power_rank_bound`.
+
+    A = X Yᵀ, with the points of the lattice :math:`\{x ∈ Z^d : x ≥ 0, \sum x_k = p\}` as rows of X and of Y, from the
+    same first one on. The multinomial theorem makes :math:`A^{⊙p} = Φ(X) D Φ(Y)^⊤`, with the monomials of degree p in
+    Φ and the positive multinomial coefficients in D; polynomials of degree p are determined by their values on the
+    lattice, so its rows in Φ are independent, and what X and Y share is a positive definite Gram matrix.
+
+    Args:
+        N: rows, at least d.
+        M: columns, at least d.
+        d: rank.
+        p: power.
+
+    Raises:
+        ConfigurationError: for a number below one, or a matrix too small for the rank d.
+
+    Example:
+        >>> A = power_rank_example(4, 5, 2, 3)
+        >>> exact_rank(A), exact_rank([[x**3 for x in row] for row in A])
+        (2, 4)
+    """
+    power_rank_bound(N, M, d, p)
+    if d > min(N, M):
+        raise ConfigurationError(f"a matrix of {N} × {M} has no rank {d}: give a d of at most {min(N, M)}")
+    bars = combinations(range(d + p - 1), d - 1)
+    lattice = [[b - a - 1 for a, b in zip((-1, *bar), (*bar, d + p - 1), strict=True)] for bar in bars]
+    lattice.sort(key=max, reverse=True)  # the d corners first: A has rank d from the first d rows and columns on
+    X, Y = ([lattice[row % len(lattice)] for row in range(size)] for size in (N, M))
+    return [[sum(map(int.__mul__, x, y)) for y in Y] for x in X]
+
+
+@dataclass(frozen=True)
+class FullRankWitness:
+    """Lemma 4's columns, one a row of A, and the function that makes A of full rank."""
+
+    columns: tuple[int, ...]
+    """j_i: entry (i, j_i) of A occurs nowhere else in A; all are different."""
+    values: frozenset[Any]
+    """Those entries."""
+
+    def function(self, x: Any) -> int:
+        """Return the lemma's f(x): 1 at those entries, else 0; f(A) has the identity in these columns."""
+        return int(x in self.values)
+
+
+def full_rank_witness(A: Any) -> FullRankWitness | None:
+    """Return witnesses that some function of the entries makes A, (M, N) with M ≤ N, of full rank M (LMS, lemma 4).
+
+    The condition: M distinct columns j_i such that the entries (i, j_i) are distinct from all other entries of A. A
+    maximum matching of rows to columns over the entries that occur once decides it. The lemma is sufficient only:
+    without witnesses a function may still exist.
+
+    Args:
+        A: numbers, compared exactly as they are; (N, M) with more rows is to be transposed first.
+
+    Returns:
+        The columns, or ``None`` where the condition does not hold.
+
+    Raises:
+        MatrixError: for more rows than columns, or numbers that are not finite.
+
+    Example:
+        >>> witness = full_rank_witness([[1, 2, 3], [2, 4, 6]])
+        >>> exact_rank([[witness.function(x) for x in row] for row in [[1, 2, 3], [2, 4, 6]]])
+        2
+        >>> full_rank_witness([[1, 1], [2, 2]]) is None
+        True
+    """
+    rows = fractions(A)
+    if not rows or len(rows) > len(rows[0]):
+        raise MatrixError(f"lemma 4 is about M × N matrices with 1 ≤ M ≤ N, not {len(rows)} rows: transpose it")
+    counts = Counter(x for row in rows for x in row)
+    unique = np.array([[counts[x] == 1 for x in row] for row in rows])
+    columns = maximum_bipartite_matching(csr_array(unique), perm_type="column")
+    if (columns < 0).any():
+        return None
+    return FullRankWitness(tuple(map(int, columns)), frozenset(row[j] for row, j in zip(rows, columns, strict=True)))
+
+
+@dataclass(frozen=True)
+class IncreasingBijection:
+    """A strictly increasing piecewise linear function on the whole line, the identity outside its knots."""
+
+    knots: tuple[Fraction, ...]
+    values: tuple[Fraction, ...]
+    rank: int
+    """Of the matrix it was made for, with the function applied to every entry; exact."""
+
+    def __call__(self, x: Any) -> Fraction:
+        """Return g(x), exactly."""
+        x = Fraction(x)
+        if not self.knots or not self.knots[0] <= x < self.knots[-1]:
+            return x
+        i = bisect_right(self.knots, x) - 1
+        (a, b), (u, v) = self.knots[i : i + 2], self.values[i : i + 2]
+        return u + (v - u) * (x - a) / (b - a)
+
+
+def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> IncreasingBijection:
+    r"""Return an increasing bijection g for which g(A) has at least the rank of f(A) (LMS paper, theorem 3).
+
+    As in the paper's proof (appendix C): with the distinct entries :math:`b_1 < b_2 < …` of A and ε a quarter of the
+    least distance between two, g is piecewise linear through :math:`(b_i, c_i)` with :math:`|c_i - b_i| ≤ ε` and the
+    identity at :math:`b_i ± 2ε` and outside. A minor of f(A) that is not zero is a polynomial in the values that does
+    not vanish everywhere, so almost all c give rank f(A) or more; c is drawn, and the rank computed exactly.
+
+    Args:
+        A: (N, M), numbers taken as the fractions they are.
+        f: any function from an entry, as `Fraction`, to a number.
+        seed: of the draw.
+
+    Raises:
+        MatrixError: for numbers that are not finite.
+
+    Example:
+        >>> A = [[1, 2], [2, 4]]
+        >>> g = increasing_bijection(A, lambda x: x == 4)  # f(A) has rank 1 as A has; g makes it 2
+        >>> g.rank, g(0), g(2) < g(3) < g(4)
+        (2, Fraction(0, 1), True)
+    """
+    rows = fractions(A)
+    wanted = exact_rank([[Fraction(f(x)) for x in row] for row in rows])
+    entries = sorted({x for row in rows for x in row})
+    epsilon = min((b - a for a, b in pairwise(entries)), default=Fraction(1)) / 4
+    generator = random.Random(seed)
+    for _ in range(DRAWS):
+        moved = [b + epsilon * Fraction(generator.randint(-GRID, GRID), GRID) for b in entries]
+        knots = [x for b in entries for x in (b - 2 * epsilon, b, b + 2 * epsilon)]
+        values = [y for b, c in zip(entries, moved, strict=True) for y in (b - 2 * epsilon, c, b + 2 * epsilon)]
+        # Neighbours may share the knot half-way between them.
+        shared = dict(zip(knots, values, strict=True))
+        to = dict(zip(entries, moved, strict=True))
+        rank = exact_rank([[to[x] for x in row] for row in rows])
+        if rank >= wanted:
+            return IncreasingBijection(tuple(sorted(shared)), tuple(shared[x] for x in sorted(shared)), rank)
+    raise MatrixError(f"{DRAWS} draws did not reach rank {wanted}: try another seed")
+
+
+def squared_ranks(N: int, trials: int, *, seed: int = 0, entries: int = 9) -> Counter[int]:
+    """Count the ranks of A⊙A over random N × N whole-number matrices A of rank N − 1 (LMS paper, theorem 6).
+
+    The theorem says that almost all have full rank N, for N > 1. It holds from N = 3 on. At N = 2 the columns of a
+    matrix of rank 1 are proportional, so those of its square are too: the rank stays 1, as theorem 5 says
+    (:math:`\\binom{1 + 1}{2} = 1`). The proof's set of matrices with proportional columns is all of them there.
+
+    Args:
+        N: size, at least 2.
+        trials: how many matrices of rank N − 1.
+        seed: of the draw.
+        entries: the N − 1 factors have whole entries from −entries to entries.
+
+    Returns:
+        Rank → how often it came; exact.
+
+    Raises:
+        ConfigurationError: for a size below 2, or no trials or entries.
+
+    Example:
+        >>> squared_ranks(2, 10), squared_ranks(4, 10)
+        (Counter({1: 10}), Counter({4: 10}))
+    """
+    if N < 2 or trials < 1 or entries < 1:
+        raise ConfigurationError(
+            f"theorem 6 needs N of at least 2, and 1 trial and entry or more, not {N}, {trials} and {entries}"
+        )
+    generator = random.Random(seed)
+    ranks: Counter[int] = Counter()
+    while ranks.total() < trials:
+        X, Y = ([[generator.randint(-entries, entries) for _ in range(N - 1)] for _ in range(N)] for _ in range(2))
+        A = [[sum(map(int.__mul__, x, y)) for y in Y] for x in X]
+        if exact_rank(A) == N - 1:
+            ranks[exact_rank(applied(A, lambda x: x**2))] += 1
+    return ranks
+
+
+def applied(A: Sequence[Sequence[Any]], f: Callable[[Any], Any]) -> list[list[Any]]:
+    """Return f(A), the function applied to every entry."""
+    return [[f(x) for x in row] for row in A]

@@ -1,0 +1,71 @@
+"""The exponent with which singular values fall."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import linregress, t
+
+from ..errors import ConfigurationError, MatrixError
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """σ_i ≈ scale · i^(−exponent) over first ≤ i ≤ last."""
+
+    exponent: float
+    scale: float
+    standard_error: float
+    """Of the exponent."""
+    low: float
+    """Lower end of its 95 % confidence interval."""
+    high: float
+    """Upper end."""
+    first: int
+    """The first index fitted, counted from 1."""
+    last: int
+    r_squared: float
+    """Share of the variance of log σ that the line explains."""
+
+
+def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> PowerLaw:
+    r"""Fit :math:`\log σ_i = c - α \log i` by least squares, as for extended logit matrices (arXiv 2510.24966).
+
+    The interval is Student's t for the residuals about the line. Neighbouring singular values are not independent, so
+    it is too narrow where the line is only roughly one; `extended_structure` resamples the matrix instead.
+
+    Args:
+        sigma: singular values, in any order, those fitted above 0.
+        first: first index of the fit, from 1.
+        last: last index; by default half of the values.
+
+    Raises:
+        ConfigurationError: for a range of fewer than three values.
+        MatrixError: for values that are not finite or not positive in it.
+
+    Example:
+        >>> round(power_law(5 * np.arange(1, 101.0) ** -0.54).exponent, 6)
+        0.54
+    """
+    values = np.sort(np.asarray(sigma, dtype=np.float64))[::-1]
+    last = max(3, len(values) // 2) if last is None else last
+    if not 1 <= first <= last - 2 or last > len(values):
+        raise ConfigurationError(f"a line needs three values or more: {first} to {last} of {len(values)} are not")
+    fitted = values[first - 1 : last]
+    if not (np.isfinite(fitted).all() and (fitted > 0).all()):
+        raise MatrixError("a power law is fitted to finite singular values above 0: end the range before the zeros")
+    line = linregress(np.log(np.arange(first, last + 1)), np.log(fitted))
+    width = float(t.ppf(0.975, len(fitted) - 2) * line.stderr)
+    exponent = float(-line.slope)
+    return PowerLaw(
+        exponent=exponent,
+        scale=float(np.exp(line.intercept)),
+        standard_error=float(line.stderr),
+        low=exponent - width,
+        high=exponent + width,
+        first=first,
+        last=last,
+        r_squared=float(line.rvalue**2),
+    )

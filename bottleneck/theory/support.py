@@ -1,0 +1,155 @@
+r"""Which tokens must have positive true probability, from the model's own output (Finlayson et al., ICLR 2024).
+
+Where a context vector is a minimum of the cross entropy against the true distribution p*, the gradient there vanishes:
+:math:`W^⊤ p^* = W^⊤ \hat p`. The true distribution is then one of the R of a polytope that p̂ and W determine, and a
+token that is positive in all of them is proved to be in its support.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigurationError
+from .inputs import distributions, real_matrix
+from .linear_program import minimize
+
+NOTHING = 1e-12
+"""A probability that a program's solution counts as zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProvedSupport:
+    """The tokens of one context whose true probability is positive, each with its proof."""
+
+    tokens: NDArray[np.int64]
+    """Ids, ascending."""
+    least: NDArray[np.float64]
+    """Their true probability is at least this: the proved part of the program's minimum."""
+    h: NDArray[np.float64]
+    """(n, d), and with it the proof of each token i:"""
+    offset: NDArray[np.float64]
+    """(n,), c with W h + c ≤ 1 at i and ≤ 0 elsewhere, and h·(Wᵀp̂) + c = least > 0, roundoff taken off."""
+    unknown: NDArray[np.int64]
+    """Ids whose program was stopped."""
+
+
+def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> ProvedSupport:
+    r"""Prove which tokens have positive true probability, given a model's distribution at its optimum.
+
+    .. math:: \min R_i \quad \text{over} \quad R ≥ 0, \; \sum R = 1, \; W^⊤ R = W^⊤ \hat p
+
+    Token i is proved where the minimum is positive. The program's dual is the proof: with h and c as in
+    `ProvedSupport`, :math:`R_i ≥ \sum_j R_j (w_j·h + c) = h·(W^⊤\hat p) + c` for every R of the polytope. One
+    basic solution has at most d + 1 positive entries, so no more than d + 1 tokens are ever proved, and each solution
+    rules out all tokens that it leaves at zero.
+
+    The premise is exact optimality in this context: of a trained model the result says what would follow from it.
+    A bias does not matter, since the gradient in h has none. A mixture's gradient is another one.
+
+    Args:
+        p: (M,), p̂, the model's probabilities.
+        W: (M, d), its output embeddings.
+        seconds: limit of each program.
+
+    Raises:
+        MatrixError: for what is no distribution, or numbers that are not finite.
+
+    Example:
+        >>> W = np.array([[0.0], [1.0], [2.0]])
+        >>> provably_supported([0.1, 0.2, 0.7], W).tokens  # a mean of 1.6 needs the last; the others can do without
+        array([2])
+    """
+    W = real_matrix(W, "W")
+    (p,) = distributions(p, len(W))
+    means = W.mean(0)
+    U, values, V = np.linalg.svd(W - means, full_matrices=False)
+    kept = values > max(W.shape) * np.finfo(np.float64).eps * values[0]
+    scale = np.sqrt(len(W))
+    X = U[:, kept] * scale
+    equal, equal_to = np.vstack([X.T, np.ones(len(W))]), np.append(p @ X, 1.0)
+    candidates = np.ones(len(W), dtype=np.bool_)
+    proved: dict[int, tuple[float, NDArray[np.float64], float]] = {}
+    unknown: list[int] = []
+    # The likeliest tokens first: what a solution leaves at zero need not be asked for.
+    objective = p - p.max()
+    token: int | None = None
+    while True:
+        found = minimize(objective, equal_rows=equal, equal_to=equal_to, bounds=(0, None), seconds=seconds)
+        if found.x is not None and found.equal_multipliers is not None:
+            candidates &= found.x > NOTHING
+            if token is not None:
+                h = V[kept].T @ (found.equal_multipliers[:-1] * scale / values[kept])
+                proof = _proof(p, W, means, token, h, float(found.equal_multipliers[-1]))
+                if proof is not None:
+                    proved[token] = proof
+        elif token is not None:
+            unknown.append(token)
+        if token is not None:
+            candidates[token] = False
+        left = np.flatnonzero(candidates)
+        if not left.size:
+            break
+        token = int(left[p[left].argmax()])
+        objective = np.zeros(len(W))
+        objective[token] = 1.0
+    tokens = np.array(sorted(proved), dtype=np.int64)
+    return ProvedSupport(
+        tokens,
+        np.array([proved[i][0] for i in tokens.tolist()]),
+        np.array([proved[i][1] for i in tokens.tolist()]).reshape(-1, W.shape[1]),
+        np.array([proved[i][2] for i in tokens.tolist()]),
+        np.array(sorted(unknown), dtype=np.int64),
+    )
+
+
+def _proof(
+    p: NDArray[np.float64],
+    W: NDArray[np.float64],
+    means: NDArray[np.float64],
+    token: int,
+    h: NDArray[np.float64],
+    offset: float,
+) -> tuple[float, NDArray[np.float64], float] | None:
+    """Return the proved minimum, h and c, from multipliers that are right but for roundoff; or ``None``."""
+    heights = (W - means) @ h
+    allowed = np.zeros(len(W))
+    allowed[token] = 1.0
+    # A sum of d products is off by (d + 2) ε/2 times the sizes of its factors, and so is that over the tokens.
+    eps = float(np.finfo(np.float64).eps)
+    sizes = np.linalg.norm(W, axis=1).max() * np.linalg.norm(h) + abs(offset)
+    roundoff = (len(h) + 2) * eps * sizes
+    offset -= max(0.0, float((heights + offset - allowed).max()) + roundoff)
+    least = float(p @ heights) + offset - (len(p) + 2) * eps * float(p @ abs(heights)) - roundoff
+    return (least, h, offset - float(means @ h)) if least > 0 else None
+
+
+def discarded_by_top_p(p: Any, W: Any, *, top_p: float = 0.9, seconds: float | None = None) -> NDArray[np.int64]:
+    """Return the tokens that top-p sampling throws away although `provably_supported` proves them.
+
+    Top-p keeps the likeliest tokens until their probabilities reach ``top_p`` (Holtzman et al. 2020, §3.1).
+
+    Args:
+        p: (M,), the model's probabilities.
+        W: (M, d), its output embeddings.
+        top_p: in (0, 1].
+        seconds: limit of each program.
+
+    Raises:
+        ConfigurationError: for a top_p outside (0, 1].
+        MatrixError: as for `provably_supported`.
+
+    Example:
+        >>> discarded_by_top_p([0.9, 0.04, 0.06], np.eye(3), top_p=0.9)  # d = M: everything is known
+        array([1, 2])
+    """
+    if not 0 < top_p <= 1:
+        raise ConfigurationError(f"top_p must lie in (0, 1], not {top_p}")
+    support = provably_supported(p, W, seconds=seconds)
+    (p,) = distributions(p, len(np.asarray(p)))
+    order = np.argsort(-p, kind="stable")
+    reached = int(np.searchsorted(np.cumsum(p[order]), top_p - 1e-12)) + 1
+    return np.setdiff1d(support.tokens, order[:reached])

@@ -1,0 +1,37 @@
+"""``bottleneck argmaxable``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from .options import example, json_option, progress, show
+from .sources import with_source
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.sources import Source
+
+
+@click.command("argmaxable", epilog=example("bottleneck argmaxable demo/runs/softmax"))
+@with_source()
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each token's linear program; what it stops is reported as unknown.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one for each processor]")
+@json_option
+def command(source: Source, limit: float, workers: int | None, json_to: Path | None) -> None:
+    """Find the tokens that no context vector makes the likeliest: those in the convex hull of the others.
+
+    SOURCE is a run folder or a Hugging Face model with a single softmax, or with --kind matrix a .npy or .safetensors
+    file that holds the output embeddings, one row a token.
+    """
+    from softmax_bottleneck.measure import argmaxable
+    from softmax_bottleneck.theory.argmaxable import cores
+
+    show(argmaxable(source, limit=limit, workers=workers or cores(), progress=progress()), json_to)

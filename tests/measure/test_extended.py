@@ -1,0 +1,132 @@
+"""The extended logit matrix against a model asked one sequence at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from softmax_bottleneck import extended_logits, rank
+from softmax_bottleneck.checkpoint import load
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.measure import extended_structure
+from softmax_bottleneck.measure.extended import power_law_finding
+from softmax_bottleneck.sources import extended as module
+from softmax_bottleneck.sources import open_source
+
+HISTORIES = [[3, 5, 7], [1, 2, 3, 4], [9, 9, 1], [2], [30, 31, 32, 33]]
+FUTURES: list[list[int]] = [[], [4], [8, 1, 2]]
+
+
+def _whole(source: object) -> NDArray[np.float64]:
+    return np.concatenate([block.log_probs for block in source.blocks()])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("head", ["softmax", "mos"])
+def test_a_run_by_brute_force(runs: dict[str, Path], head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 2)
+    run = open_source(runs[head], dtype="float64")
+    matrix = extended_logits(run, HISTORIES, FUTURES)
+    M = run.shape[1]
+    model = load(runs[head]).model.double()
+    expected = np.empty((len(HISTORIES), len(FUTURES), M))
+    for i, history in enumerate(HISTORIES):
+        for j, future in enumerate(FUTURES):
+            with torch.no_grad():
+                hidden, _ = model.hidden(torch.tensor([*history, *future]).unsqueeze(1))
+                log_p = model.head.log_prob(hidden[-1])[0].numpy()
+            expected[i, j] = log_p - log_p.mean()
+    whole = expected.reshape(len(HISTORIES), -1)
+    assert matrix.shape == whole.T.shape
+    np.testing.assert_allclose(_whole(matrix), whole.T, atol=1e-12)
+    np.testing.assert_allclose(matrix.future(2), expected[:, 2].T, atol=1e-12)
+    # Blocks need not end where futures do.
+    parts = [block.log_probs for block in matrix.blocks([range(5, M + 7), range(2 * M - 1, 2 * M + 1)])]
+    np.testing.assert_allclose(np.concatenate(parts), whole.T[[*range(5, M + 7), 2 * M - 1, 2 * M]], atol=1e-12)
+
+
+def test_a_log_linear_model_keeps_to_its_bound(runs: dict[str, Path]) -> None:
+    matrix = extended_logits(runs["softmax"], 60, 2, dtype="float64", history_length=6)
+    report = rank(matrix)
+    assert report.bound["raw"] == 2 * open_source(runs["softmax"]).bound.centered
+    assert 0 < report.rank.value <= report.bound["raw"]
+    values = np.linalg.svd(_whole(matrix), compute_uv=False)
+    np.testing.assert_allclose(report.spectrum.values[:5], values[:5], rtol=1e-10)
+    assert report.source["kind"] == "extended"
+
+
+def test_a_function_and_its_structure() -> None:
+    """A bigram of hidden states: one future more, and the history is forgotten."""
+    generator = np.random.default_rng(0)
+    first, second = np.log(generator.dirichlet(np.ones(6), 6)), np.log(generator.dirichlet(np.ones(6), (6, 6)))
+
+    def trigram(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        return second[ids[:, -2], ids[:, -1]] if ids.shape[1] > 1 else first[ids[:, -1]]
+
+    matrix = extended_logits(trigram, [[a, b] for a in range(6) for b in range(6)], [[], [1], [2, 5]], vocab_size=6)
+    whole = _whole(matrix)
+    table = second - second.mean(2, keepdims=True)
+    np.testing.assert_allclose(whole[:6].T.reshape(6, 6, 6), table)
+    np.testing.assert_allclose(whole[6:12].T.reshape(6, 6, 6), np.broadcast_to(table[:, 1][None], (6, 6, 6)))
+    np.testing.assert_allclose(whole[12:], np.broadcast_to(table[2, 5][:, None], (6, 36)))
+
+
+def test_structure_by_a_whole_decomposition(runs: dict[str, Path]) -> None:
+    matrix = extended_logits(runs["mos"], 40, 12, dtype="float64", history_length=5, future_length=3)
+    found = extended_structure(matrix, ranks=[1, 4, 40])
+    whole = _whole(matrix)
+    U, values, V = np.linalg.svd(whole, full_matrices=False)
+    np.testing.assert_allclose(found.values[:10], values[:10], rtol=1e-8)
+    M = matrix.vocab
+    log_p = whole.reshape(12, M, 40) - np.logaddexp.reduce(whole.reshape(12, M, 40), 1)[:, None]
+    for r, kl in zip(found.ranks, found.kl, strict=True):
+        logits = ((U[:, :r] * values[:r]) @ V[:r]).reshape(12, M, 40)
+        log_q = logits - np.logaddexp.reduce(logits, 1)[:, None]
+        assert kl == pytest.approx((np.exp(log_p) * (log_p - log_q)).sum(1).mean(), abs=1e-10)
+    assert found.kl[-1] == pytest.approx(0, abs=1e-9)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.law.exponent < found.high
+    # The jackknife over futures by hand.
+    left_out = []
+    for group in np.array_split(np.arange(12), 10):
+        rest = np.delete(whole.reshape(12, M, 40), group, 0).reshape(-1, 40)
+        line = np.polyfit(np.log(np.arange(1, 21)), np.log(np.linalg.svd(rest, compute_uv=False)[:20]), 1)
+        left_out.append(-line[0])
+    error = np.sqrt(9 / 10 * np.sum((np.array(left_out) - np.mean(left_out)) ** 2))
+    assert (found.high - found.low) / 2 == pytest.approx(2.2621571628 * error, rel=1e-6)
+    assert found.to_dict()["ranks"] == [1, 4, 40]
+
+
+def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
+    run = open_source(runs["softmax"])
+    one, same = (extended_logits(run, 7, 3, seed=1) for _ in range(2))
+    assert one.identity == same.identity
+    assert one.identity != extended_logits(run, 7, 3, seed=2).identity
+    assert run.text is not None
+    ids = run.text.ids.tolist()
+    for drawn in (*one.histories, *one.futures):
+        assert any(ids[i : i + len(drawn)] == drawn.tolist() for i in range(len(ids)))
+
+
+def test_findings() -> None:
+    assert "σ_i ~ i^−0.500" in power_law_finding(np.arange(1, 101.0) ** -0.5).rows[0][1]
+    assert "too few" in power_law_finding(np.array([1.0, 0.0])).rows[0][1]
+
+
+def test_bad_input(runs: dict[str, Path]) -> None:
+    with pytest.raises(SourceError, match="cannot be asked what comes after another future"):
+        extended_logits(np.eye(3), [[1]], [[1]])
+    with pytest.raises(ConfigurationError, match="each of at least 1 tokens"):
+        extended_logits(runs["mos"], [[]], [[1]])
+    with pytest.raises(ConfigurationError, match="ids outside 0 to"):
+        extended_logits(runs["mos"], [[10**6]], [[1]])
+    with pytest.raises(ConfigurationError, match="cannot be drawn from a text of 0"):
+        extended_logits(lambda ids: ids, 3, [[1]], vocab_size=3)
+    with pytest.raises(MatrixError, match="not all finite"):
+        extended_logits(lambda ids: np.full((len(ids), 3), -np.inf), [[1]], [[1]], vocab_size=3)
+    with pytest.raises(ConfigurationError, match="ranks must lie between 1 and the 2"):
+        extended_structure(extended_logits(runs["mos"], 2, 2), ranks=[3])

@@ -1,0 +1,149 @@
+"""The set F(A) against exact rational arithmetic, brute force over shifts, and softmax itself."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.theory import exact_rank, expressible, is_member, minimal_rank, row_shift
+
+
+def _logits(T: int, M: int, d: int, seed: int) -> NDArray[np.float64]:
+    generator = np.random.default_rng(seed)
+    return generator.integers(-3, 4, (T, d)).astype(float) @ generator.integers(-3, 4, (d, M))
+
+
+def test_property_1_members_have_the_same_softmax() -> None:
+    A = log_softmax(_logits(6, 9, 4, 0), axis=1)
+    shifted = row_shift(A, np.linspace(-50, 50, 6))
+    np.testing.assert_allclose(softmax(shifted, axis=1), np.exp(A), rtol=1e-12)
+    assert is_member(shifted, A)
+    assert is_member(A, shifted)
+    shifted[3, 2] += 1e-9
+    assert not is_member(shifted, A)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 6), st.integers(1, 4))
+def test_minimal_rank_is_the_least_over_shifts(seed: int, T: int, M: int, d: int) -> None:
+    """In exact arithmetic: no whole shift goes below it, row means reach it, and ranks differ by one at most."""
+    A = _logits(T, M, d, seed)
+    found = minimal_rank(A)
+    whole = [[Fraction(int(x)) for x in row] for row in A]
+    centered = [[x - sum(row) / M for x in row] for row in whole]
+    assert found.rank == exact_rank(centered)
+    assert found.raw_rank == exact_rank(whole)
+    generator = np.random.default_rng(seed)
+    for _ in range(10):
+        shifts = generator.integers(-5, 6, T)
+        rank = exact_rank([[x + int(s) for x in row] for row, s in zip(whole, shifts, strict=True)])
+        assert found.rank <= rank <= found.rank + 1
+    shifted = row_shift(A, found.shifts)
+    assert is_member(shifted, A)
+    assert np.linalg.matrix_rank(shifted, tol=1e-9) == found.rank
+
+
+def test_the_all_ones_direction_makes_the_difference() -> None:
+    """Both cases of property 2: a raw rank equal to the least one, and one above it."""
+    generator = np.random.default_rng(0)
+    W = generator.standard_normal((8, 3))
+    logits = generator.standard_normal((20, 3)) @ (W - W.mean(0)).T
+    assert (minimal_rank(logits).rank, minimal_rank(logits).raw_rank) == (3, 3)
+    normalized = log_softmax(logits, axis=1)
+    assert (minimal_rank(normalized).rank, minimal_rank(normalized).raw_rank) == (3, 4)
+
+
+@pytest.mark.parametrize("d", [3, 4, 9, 12])
+def test_enough_dimensions_reproduce_the_probabilities(d: int) -> None:
+    A = log_softmax(np.random.default_rng(1).standard_normal((15, 3)) @ np.random.default_rng(2).normal(size=(3, 9)), 1)
+    verdict = expressible(A, d)
+    assert verdict.expressible
+    assert verdict.least_dimension == 3
+    assert verdict.H is not None
+    assert verdict.W is not None
+    assert verdict.H.shape == (15, d)
+    assert verdict.W.shape == (9, d)
+    np.testing.assert_allclose(softmax(verdict.H @ verdict.W.T, axis=1), np.exp(A), rtol=1e-12)
+    with pytest.raises(MatrixError, match="every context can be right"):
+        verdict.wrong_context(verdict.H, verdict.W)
+
+
+def test_any_distribution_needs_one_dimension_less_than_tokens() -> None:
+    A = np.log(np.random.default_rng(0).dirichlet(np.ones(7), 40))
+    assert expressible(A, 6).expressible
+    assert not expressible(A, 5).expressible
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_too_few_dimensions_are_wrong_somewhere(d: int) -> None:
+    """Corollary 1, for the best parameters and for random ones: the context named is wrong by what is promised."""
+    generator = np.random.default_rng(d)
+    A = np.log(generator.dirichlet(np.ones(7), 12))
+    verdict = expressible(A, d)
+    assert not verdict.expressible
+    assert verdict.least_dimension == 6
+    assert len(set(verdict.contexts)) == d + 1
+    U, values, V = np.linalg.svd(A - A.mean(1, keepdims=True))
+    rows = list(verdict.contexts)
+    best = np.linalg.svd((A - A.mean(1, keepdims=True))[rows])
+    fitted = np.zeros((12, d))
+    fitted[rows] = best[0][:, :d] * best[1][:d]
+    parameters = [
+        (U[:, :d] * values[:d], V[:d].T),
+        (fitted, best[2][:d].T),
+        (generator.standard_normal((12, d)), generator.standard_normal((7, d))),
+    ]
+    for H, W in parameters:
+        wrong = verdict.wrong_context(H, W)
+        assert wrong in verdict.contexts
+        difference = A[wrong] - log_softmax(H[wrong] @ W.T)
+        assert np.linalg.norm(difference - difference.mean()) >= verdict.least_error / np.sqrt(d + 1) * (1 - 1e-9)
+        assert abs(difference).max() > 1e-6
+    # The promise is exact for the parameters that are best for these contexts.
+    error = (A - A.mean(1, keepdims=True))[rows] - fitted[rows] @ best[2][:d]
+    assert np.linalg.norm(error) == pytest.approx(verdict.least_error, rel=1e-9)
+    # Without any one of them the others can be right together.
+    for left_out in range(d + 1):
+        assert expressible(np.delete(A[rows], left_out, 0), d).expressible
+
+
+def test_a_uniform_distribution_needs_nothing() -> None:
+    verdict = expressible(np.full((4, 5), -np.log(5)), 1)
+    assert verdict.expressible
+    assert verdict.least_dimension == 0
+    assert verdict.H is not None
+    assert not verdict.H.any()
+
+
+def test_bad_input() -> None:
+    A = np.log(np.full((3, 4), 0.25))
+    with pytest.raises(ConfigurationError, match="embedding size d must be at least 1, not 0"):
+        expressible(A, 0)
+    with pytest.raises(MatrixError, match="-inf at row 0, column 1"):
+        expressible([[0.0, -np.inf]], 1)
+    with pytest.raises(MatrixError, match=r"the shifts must have shape \(3,\)"):
+        row_shift(A, [1.0])
+    with pytest.raises(MatrixError, match="the shifts holds nan"):
+        row_shift(A, [0.0, np.nan, 0.0])
+    with pytest.raises(MatrixError, match="cannot be compared"):
+        is_member(A, A[:2])
+    verdict = expressible(np.log(np.eye(4) + 0.1), 2)
+    with pytest.raises(MatrixError, match="the verdict is on H and W"):
+        verdict.wrong_context(np.zeros((4, 3)), np.zeros((4, 3)))
+
+
+def test_exact_rank() -> None:
+    assert exact_rank([[0.1, 0.3], [1, 3]]) == 2  # 0.3 is not three times 0.1 in binary
+    assert exact_rank([[0, 0], [0, 0]]) == 0
+    assert exact_rank(np.arange(12).reshape(3, 4)) == 2
+    with pytest.raises(MatrixError, match="finite"):
+        exact_rank([[np.inf]])
+    with pytest.raises(MatrixError, match="one length"):
+        exact_rank([[1, 2], [3]])
