@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import check_hashes, corpus_of, load, read_config
+import torch
+
+from .checkpoint import METRICS, check_hashes, corpus_of, load, read_config
 from .demo_table import table
 from .errors import ConfigurationError
 from .evaluation import Dynamic, cached_scores, dynamic_scores
 from .figures import mos_figure_1
 from .files import make_folder, write_json
+from .heads import Head
+from .heads.plif import PLIF
 from .logprobs import kld, open_source, rank
 from .progress import SILENT, Progress
-from .spectrum import RankReport
+from .spectrum import RankReport, save_spectrum
 from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
+
+CURVE_POINTS = 201
+"""Of a learned function, kept in a report."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,10 @@ class Row:
     """Expected pairwise KL divergence on the test split, nats."""
     adaptive: Mapping[str, Any]
     """Test perplexities that need the text before them, ``dynamic`` and ``cache``, and the ``settings`` of both."""
+    history: Sequence[Mapping[str, Any]]
+    """Epoch, step and validation perplexity of each validation of the training."""
+    function: Mapping[str, Any]
+    """Of a head with a PLIF: the statistics of its slopes, and its curve at ``knots``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rank report with what training, the divergence and the adaptive scores add to it."""
@@ -45,6 +57,8 @@ class Row:
             **({"adaptive": dict(self.adaptive)} if self.adaptive else {}),
             "train_seconds": self.run.seconds,
             "machine": dict(self.run.machine),
+            "history": list(self.history),
+            **({"function": dict(self.function)} if self.function else {}),
             "kld": self.kld,
             "report": self.report.to_dict(),
         }
@@ -108,9 +122,10 @@ def file_name(preset: Preset, seed: int) -> str:
 def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
     """Train and measure every preset of a family; return the table as text.
 
-    Writes ``runs/NAME``, ``reports/NAME.json``, and ``cdf.png``, ``cdf.pdf``, ``cdf.csv`` under ``out``; a NAME ends
-    with its seed where that is not 0, and the figure shows seed 0. Finished runs are kept, so an interrupted demo
-    continues, more seeds add to those there are, and a finished one is only measured again.
+    Writes ``runs/NAME``, ``reports/NAME.json``, the spectrum as ``reports/NAME.npz``, and ``cdf.png``, ``cdf.pdf``,
+    ``cdf.csv`` under ``out``; a NAME ends with its seed where that is not 0, and the figure shows seed 0. Finished runs
+    are kept, so an interrupted demo continues, more seeds add to those there are, and a finished one is only measured
+    again.
 
     Args:
         out: a folder, made when it is not there.
@@ -136,6 +151,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         done = fit(config, out / "runs" / file, device=device, progress=progress)
         rows.append(_measure(preset.variant or preset.head, config.seed, done, study, device, progress))
         write_json(out / "reports" / f"{file}.json", rows[-1].to_dict())
+        save_spectrum(out / "reports" / f"{file}.npz", rows[-1].report.spectrum, rows[-1].report.source)
     first = {row.name: row.report.spectrum for row in rows if not row.seed}
     mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")
     return table([row.to_dict() for row in rows])
@@ -146,12 +162,34 @@ def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, p
     report = rank(source, progress=progress)
     divergence = kld(source, progress=progress).kld
     adaptive: dict[str, Any] = {}
+    trained = load(done.path)
     if study.adaptive and seed == 0:
-        trained = load(done.path)
         trained.model.to(device)
         corpus = corpus_of(trained)
         cached, settings = cached_scores(trained, corpus, progress=progress)
         rates = Dynamic()
         adaptive["dynamic"] = dynamic_scores(trained, corpus, settings=rates, progress=progress).perplexity
         adaptive |= {"cache": cached.perplexity, "settings": {"dynamic": asdict(rates), "cache": asdict(settings)}}
-    return Row(name, seed, done, report, divergence, adaptive)
+    return Row(name, seed, done, report, divergence, adaptive, _history(done.path), _function(trained.model.head))
+
+
+def _history(run: Path) -> list[dict[str, Any]]:
+    rows = map(json.loads, (run / METRICS).read_text(encoding="utf-8").splitlines())
+    kept = ("epoch", "step", "valid_perplexity")
+    return [{key: row[key] for key in kept} for row in rows if "valid_perplexity" in row]
+
+
+def _function(head: Head) -> dict[str, Any]:
+    """Return the curve of a head's PLIF at few of its knots, shifted to f(0) = 0: a softmax sees no constant."""
+    function = getattr(head, "function", None)
+    if not isinstance(function, PLIF):
+        return {}
+    curve = function.function()
+    places = torch.linspace(0, len(curve.knots) - 1, CURVE_POINTS).round().long()
+    values = curve.values - curve.values[len(curve.knots) // 2]
+    return {
+        "pieces": function.knots,
+        "slopes": asdict(function.slope_statistics()),
+        "knots": curve.knots[places].tolist(),
+        "values": values[places].tolist(),
+    }

@@ -29,6 +29,7 @@ COMMANDS = {
     "synthetic": "synthetic",
     "compare": "compare",
     "gradient": "gradient",
+    "figures": "figures",
     "bench": "bench",
     "doctor": "doctor",
 }

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..published import Table, tables
 from .cache import Cache
 from .dynamic import Dynamic
 
-AWD_LSTM = {
-    "sum": Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001),
-    "mean": Dynamic(learning_rate=5e-5, decay=0.002, epsilon=2e-5, scaling="mean"),
-}
+
+def _settings(table: Table, column: str, **more: Any) -> Dynamic:
+    return Dynamic(**table.numbers(column), **more)
+
+
+_KRAUSE, _MOS, _MERITY = (tables(*key)[0] for key in (("krause", "code"), ("mos", "9"), ("merity", "code")))
+AWD_LSTM = {"sum": _settings(_KRAUSE, "sum"), "mean": _settings(_KRAUSE, "mean", scaling="mean")}
 """Of AWD-LSTM's Softmax, by `Dynamic.scaling`: those of Krause et al. 2018 for both corpora (``--oldhyper`` in their
 code), and the defaults of that code, which are for Penn Treebank."""
-MOS = {"ptb": Dynamic(), "wikitext-2": Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)}
+MOS = {corpus: _settings(_MOS, corpus) for corpus in _MOS.columns}
 """Of MoS, by corpus: MoS paper, table 9."""
-WINDOWS = {"wikitext-2": 3785}
-"""Of the cache in AWD-LSTM's code, where it is not 500."""
+WINDOWS = {corpus: int(_MERITY.cell("window", corpus)) for corpus in _MERITY.columns}
+"""Of the cache in AWD-LSTM's code, by corpus."""
 
 
 def published_dynamic(head: str, corpus: str, *, scaling: str = "sum") -> Dynamic:

@@ -10,6 +10,7 @@ PACKAGE = "softmax_bottleneck"
 
 FLOORS = {
     "errors": 0,
+    "published": 0,
     "_version": 0,
     "files": 0,
     "progress": 0,

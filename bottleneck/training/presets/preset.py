@@ -9,6 +9,7 @@ import torch
 
 from ...corpora import catalogue
 from ...language_model import LanguageModel
+from ...published import expectation
 from ..config import RunConfig, parse
 
 
@@ -26,6 +27,12 @@ def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str
         "decayed": "all",
         "clip": 0.25,
     }
+
+
+def published_text(result: str) -> str:
+    """Return what a preset of the papers expects: see `expectation`."""
+    text = expectation(result)
+    return text if text.startswith("no ") else f"published: {text}"
 
 
 @dataclass(frozen=True)
