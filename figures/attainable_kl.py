@@ -40,7 +40,7 @@ class AttainableKL(Figure):
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:
         """Draw one vocabulary, one line a concentration."""
         thick, large = rcParams["lines.linewidth"], rcParams["lines.markersize"]
-        styles = zip(data.groupby("alpha"), PALETTE, ("-", "--", ":"), ("o", "s", "^"), (2.0, 1.4, 0.8), strict=False)
+        styles = zip(data.groupby("alpha"), PALETTE, ("-", "--", ":"), ("o", "s", "^"), (1.8, 1.2, 0.7), strict=False)
         for (alpha, rows), color, dashes, marker, size in styles:  # curves that coincide are all seen
             look = {"linestyle": dashes, "linewidth": size * thick, "marker": marker, "markersize": size * large}
             draw_means(ax, rows, "dim", "ratio", color=color, markeredgewidth=0, label=f"α = {alpha:g}", **look)

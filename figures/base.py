@@ -16,6 +16,7 @@ from matplotlib.font_manager import FontProperties
 
 from softmax_bottleneck.files import write_bytes
 from softmax_bottleneck.plotting import latex, markdown, save_figure
+from softmax_bottleneck.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.plotting.style import Style
 
 from .results import Results
@@ -68,7 +69,7 @@ class Figure(Entry):
     """The column whose values have a panel each; empty for one panel."""
     panel_title: ClassVar[str] = "{}"
     height: ClassVar[float] = 0.62
-    """Of a panel, in widths of one; of a lone panel of the style's."""
+    """Of one panel of several, in its widths; a lone one has the style's."""
     share_y: ClassVar[bool] = True
     from_zero: ClassVar[bool] = False
     """Whether the vertical axis begins at zero."""
@@ -79,29 +80,31 @@ class Figure(Entry):
 
     def save(self, data: pd.DataFrame, stem: Path, *, formats: Sequence[str], style: Style) -> list[Path]:
         """Write the picture in every format, and the numbers in it as CSV; see `Entry.save`."""
-        paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats if suffix in ("png", "pdf", "svg")]
+        paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats if suffix in PICTURES]
         self.write(data, *paths, style=style)
-        table = stem.with_name(f"{stem.name}.csv")
-        write_bytes(table, data.to_csv(index=False, lineterminator="\n").encode())
-        return [*paths, table]
+        if "csv" in formats:
+            paths.append(stem.with_name(f"{stem.name}.csv"))
+            write_bytes(paths[-1], data.to_csv(index=False, lineterminator="\n").encode())
+        return paths
 
     def write(self, data: pd.DataFrame, *paths: Path, style: Style) -> None:
         """Write the picture to every path."""
         panels = list(data.groupby(self.panel, sort=False)) if self.panel else [("", data)]
         with mpl.rc_context(style):
             width, lone = mpl.rcParams["figure.figsize"]
-            columns = max(1, min(len(panels), int(width // LEAST_PANEL)))
-            rows = math.ceil(len(panels) / columns)
-            each = self.height * width / columns if columns > 1 or rows > 1 else lone * self.height / 0.62
+            rows = math.ceil(len(panels) / max(1, int(width // LEAST_PANEL)))
+            columns = math.ceil(len(panels) / rows)
+            each = self.height * width / columns if len(panels) > 1 else lone
             size = (width, rows * each)
             figure = Canvas(figsize=size)
             axes = figure.subplots(rows, columns, squeeze=False, sharey=self.share_y)
             for ax, (value, rows_of_panel) in zip(axes.flat, panels, strict=False):
                 self.draw(ax, rows_of_panel)
-                if self.panel:
+                if len(panels) > 1:
                     ax.set_title(self.panel_title.format(value))
-                if self.share_y:
-                    ax.label_outer()
+            for ax in axes[:, 1:].flat if self.share_y else ():
+                ax.set_ylabel("")
+                ax.tick_params(labelleft=False)
             for ax in axes.flat[: len(panels)] if self.from_zero else ():
                 ax.set_ylim(bottom=0)  # only now: a limit ends the scaling of all panels that share the axis
             for ax in axes.flat[len(panels) :]:

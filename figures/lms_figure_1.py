@@ -23,8 +23,6 @@ class LMSFigure1(Figure):
     linearly outside (LMS paper, figure 1 and §4).
     """
 
-    height = 0.5
-
     def compute(self, results: Results) -> pd.DataFrame:
         """Return ``x``, ``f`` and whether x is a ``knot``; the outermost points lie outside the interval."""
         with torch.random.fork_rng(devices=[]):

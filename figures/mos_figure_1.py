@@ -32,7 +32,6 @@ class MoSFigure1(Figure):
 
     panel = "family"
     needs = f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}"
-    height = 0.55
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return the curves: ``family``, ``model``, and the columns of `curve`."""

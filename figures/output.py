@@ -19,6 +19,9 @@ from .results import Results
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 """Where a Markdown file holds a table of the registry."""
+INTRODUCTION = """\
+Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published numbers
+stand beside measured ones; a cell without a result is empty."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,7 @@ def write_gallery(page: Path, results: Results) -> Drawn:
     folder = page.with_suffix("")
     figures = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
     drawn = draw(figures, results, folder, formats=("png",))
-    for table in folder.glob("*.csv"):
-        table.unlink()
-    parts = [
-        "# Every figure and table",
-        "Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`.\n"
-        + "Published numbers stand beside measured ones; a cell without a result is empty.",
-    ]
+    parts = ["# Every figure and table", INTRODUCTION]
     gaps: list[tuple[str, str]] = []
     for name in REGISTRY:
         entry = find(name)

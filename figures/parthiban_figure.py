@@ -7,7 +7,7 @@ from typing import final
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.plotting import looks
+from softmax_bottleneck.plotting import HEADS
 
 from .base import Figure
 from .parthiban_et_asgd import ParthibanETASGD
@@ -16,7 +16,7 @@ from .results import Results
 
 TRIGGERS = {"NT-ASGD": ParthibanNTASGD, "ET-ASGD": ParthibanETASGD}
 MIDDLE = 2000
-"""Labels stand right of points of lower rank, and left of others."""
+"""Labels stand right of points of lower rank, and left of others; above those with both triggers."""
 CORPORA = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
 
 
@@ -42,26 +42,29 @@ class ParthibanFigure(Figure):
                 index=["row", "panel"], columns="metric", values="value", sort=False
             )
             found.append(wide.reset_index().assign(trigger=trigger))
-        data = pd.concat(found, ignore_index=True).rename(columns={"row": "name"})
-        return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "name", "rank", "perplexity"]]
+        data = pd.concat(found, ignore_index=True)
+        data["head"] = data["row"].str.partition(",")[0].map(HEADS_BY_NAME)
+        return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "head", "rank", "perplexity"]]
 
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:
         """Draw one corpus, one point a head and trigger."""
-        heads = {name: HEADS_BY_NAME[name.partition(",")[0]] for name in dict.fromkeys(data["name"])}
-        for name, look in zip(heads, looks(heads.values()).values(), strict=True):
-            rows = data[data["name"] == name]
+        for head, rows in data.groupby("head", sort=False):
+            look = HEADS[head]
             ax.plot(rows["rank"], rows["perplexity"], color="0.7", zorder=1)
             for trigger, rank, perplexity in rows[["trigger", "rank", "perplexity"]].itertuples(index=False):
                 face = look.color if trigger == "ET-ASGD" else "white"
                 ax.plot(rank, perplexity, look.marker, color=look.color, markerfacecolor=face, zorder=3)
-            last = rows.iloc[-1]
-            aside = {"xytext": (6, 0), "ha": "left"} if last["rank"] < MIDDLE else {"xytext": (-6, 0), "ha": "right"}
-            place = (last["rank"], last["perplexity"])
-            ax.annotate(look.label, place, textcoords="offset points", va="center", color=look.color, **aside)
+            first = rows.iloc[0]
+            right = first["rank"] < MIDDLE
+            offset = (6 if right else -6, 0) if len(rows) == 1 else (0, 6)
+            side = ("left" if right else "right", "center") if len(rows) == 1 else ("center", "bottom")
+            place = (first["rank"], first["perplexity"])
+            text = {"xytext": offset, "textcoords": "offset points", "ha": side[0], "va": side[1]}
+            ax.annotate(look.label, place, color=look.color, fontsize="small", **text)
         for trigger, face in (("NT-ASGD", "white"), ("ET-ASGD", "0.3")):
             ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=trigger)
         ax.set_xscale("log")
-        ax.margins(0.12)
+        ax.margins(0.14)
         ax.set_xlabel("rank")
         ax.set_ylabel("test perplexity")
 

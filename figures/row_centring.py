@@ -38,7 +38,7 @@ class RowCentring(Figure):
             for part, values, error, tolerance in each.parts():
                 places = spaced(len(values))
                 places = places[values[places] > error]
-                numbers = {"index": places + 1, "sigma": values[places], "tolerance": tolerance}
+                numbers = {"index": places + 1, "sigma": values[places], "tolerance": tolerance, "full": len(values)}
                 name = HEADS[head].label if head == each.model else each.model
                 frames.append(pd.DataFrame({"model": name, "part": part, **numbers}))
         return pd.concat([pd.DataFrame(), *frames])
@@ -53,5 +53,6 @@ class RowCentring(Figure):
             ax.axhline(tolerance, color=color, linestyle=":", linewidth=0.9, zorder=1)
         ax.set_xscale("log")
         ax.set_yscale("log")
+        ax.set_xlim(0.8, 1.3 * data["full"].iloc[0])
         ax.set_xlabel("index $i$")
         ax.set_ylabel(r"$\sigma_i$")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.plotting import looks
+from softmax_bottleneck.plotting import Look, looks
 from softmax_bottleneck.spectrum.rules import MARGIN
 
 from .base import Figure
@@ -19,14 +20,18 @@ from .results import Results
 class Spectra(Figure):
     """Singular values of the log-probability matrix over the largest. The dashed line is the tolerance (Press) that the
     rank is counted at, and the grey band ten times more and less: a rank is determinate where a curve crosses the band
-    at one number. Values below what the method resolves are not drawn.
+    at one number. A hollow circle ends a curve whose further values the method does not resolve.
     """
 
     panel = "family"
     needs = NEEDS
 
     def compute(self, results: Results) -> pd.DataFrame:
-        """Return ``family``, ``model``, ``index`` from 1, and ``sigma``, ``tolerance``, ``resolution`` over σ_1."""
+        """Return ``family``, ``model``, ``index`` from 1, and ``sigma``, ``tolerance``, ``resolution`` over σ_1.
+
+        ``unresolved`` is the number of values that the method does not tell from zero; those that are zero by the
+        algebra of a log-linear head do not count.
+        """
         frames = []
         for each in measured(results):
             values, error = each.spectrum.values, each.spectrum.error
@@ -41,6 +46,7 @@ class Spectra(Figure):
                         "sigma": values[places] / values[0],
                         "tolerance": each.tolerance / values[0],
                         "resolution": error / values[0],
+                        "unresolved": np.count_nonzero(values <= error) if error > 1e-3 * each.tolerance else 0,
                     }
                 )
             )
@@ -53,10 +59,17 @@ class Spectra(Figure):
             rows = data[data["model"] == model]
             rows = rows[rows["sigma"] > 1e-3 * rows["tolerance"]]  # zero, as far as any number in the matrix can tell
             ax.plot(rows["index"], rows["sigma"], **look.line())
+            mark_unresolved(ax, rows.tail(1), "index", "sigma", look)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlabel("index $i$")
         ax.set_ylabel(r"$\sigma_i\,/\,\sigma_1$")
+
+
+def mark_unresolved(ax: Axes, end: pd.DataFrame, x: str, y: str, look: Look) -> None:
+    """Draw a hollow circle at the end of a curve that its method does not resolve further."""
+    if end["unresolved"].any():
+        ax.plot(end[x], end[y], "o", color=look.color, markerfacecolor="white", zorder=4)
 
 
 def draw_tolerance(ax: Axes, tolerance: float) -> None:

@@ -53,6 +53,6 @@ class TrainingCourse(Figure):
             ax.plot(rows["epoch"], rows["value"], **look.line(marker=look.marker))
             if panel == "rank":
                 ax.vlines(rows["epoch"], rows["low"], rows["high"], color=look.color, linewidth=0.8)
-        ax.set_yscale("log")
+        ax.set_yscale("log" if panel == "rank" else "linear")
         ax.set_xlabel("epoch")
         ax.set_ylabel(LABELS[panel])

@@ -25,6 +25,8 @@ class Look:
     dashes: tuple[float, ...] = DASHES[0]
     width: float = 1.0
     """Of the line, in multiples of the style's."""
+    layer: float = 2.0
+    """Matplotlib's zorder."""
 
     def line(self, **more: Any) -> dict[str, Any]:
         """Return what `Axes.plot` takes."""
@@ -35,14 +37,15 @@ class Look:
             "color": self.color,
             "linestyle": (0, self.dashes),
             "linewidth": self.width * rcParams["lines.linewidth"],
+            "zorder": self.layer,
             **more,
         }
 
 
 HEADS = {
     # Softmax and MoC have the same bound and often the same curve: a wide line under a thin broken one shows both.
-    "softmax": Look("Softmax", BLACK, "o", width=1.9),
-    "moc": Look("MoC", ORANGE, "s", DASHES[1], width=1.2),
+    "softmax": Look("Softmax", BLACK, "o", width=1.9, layer=2.1),
+    "moc": Look("MoC", ORANGE, "s", DASHES[1], width=1.2, layer=2.2),
     "mos": Look("MoS", BLUE, "D"),
     "sigsoftmax": Look("Sigsoftmax", GREEN, "^"),
     "gss": Look("GSS", PINK, "v", DASHES[3]),
@@ -73,10 +76,13 @@ def head_of(name: str) -> str | None:
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Return a look for every name: a head's own, the next of its dashes for another of that head, or a free colour."""
+    """Return a look for every name, heads first, in the order of ``HEADS``.
+
+    A head has its own look, another of the same head the next of its dashes, and any other name a free colour.
+    """
     found: dict[str, Look] = {}
     free = cycle(PALETTE)
-    for name in names:
+    for name in sorted(names, key=lambda name: [*HEADS, None].index(head_of(name))):
         head = head_of(name)
         base = HEADS[head] if head else Look(name, next(free), "o")
         same = [look for look in found.values() if look.color == base.color]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 Rows = Sequence[Sequence[str]]
 
 LONG = 60
-"""Characters of a cell beyond which LaTeX breaks its lines."""
+"""Characters of a cell beyond which LaTeX breaks its lines, and Markdown does not align them."""
 
 MARKDOWN = str.maketrans(
     {**{char: f"\\{char}" for char in "\\`*_[]|~"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " "}
@@ -71,7 +71,8 @@ def markdown(header: Sequence[str], rows: Rows) -> str:
     """
     right = _right(header, rows)
     lines = [[escape_markdown(cell) for cell in line] for line in (header, *rows)]
-    widths = [max(2, *(len(line[column]) for line in lines)) for column in range(len(header))]
+    lengths = ([len(line[column]) for line in lines] for column in range(len(header)))
+    widths = [max([2, *(length for length in column if length <= LONG)]) for column in lengths]
     lines.insert(
         1, [f"{'-' * (width - 1)}:" if aside else "-" * width for width, aside in zip(widths, right, strict=True)]
     )
