@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
@@ -109,26 +110,26 @@ class Figure(Entry):
                 ax.set_ylim(bottom=0)  # only now: a limit ends the scaling of all panels that share the axis
             for ax in axes.flat[len(panels) :]:
                 ax.set_visible(False)
-            _legend(figure, axes.flat)
+            _legend(figure, list(axes.flat))
             for path in paths:
                 save_figure(figure, path)
 
 
 def _legend(figure: Canvas, axes: Sequence[Axes]) -> None:
     """Put one legend above all panels, where it covers nothing, and make the figure higher by it."""
-    found: dict[str, object] = {}
+    found: dict[str, Artist] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-        if ax.get_legend():
-            ax.get_legend().remove()
+        if legend := ax.get_legend():
+            legend.remove()
     if found:
         width, height = figure.get_size_inches()
         letter = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points() / 72
         columns = max(1, min(len(found), int(width / (letter * (0.6 * max(map(len, found)) + 5)))))
         rows = math.ceil(len(found) / columns)
         figure.set_size_inches(width, height + letter * (LEGEND * rows + 0.5))
-        figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
+        figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=columns)
 
 
 class Table(Entry):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 from matplotlib import rcParams
@@ -90,7 +90,7 @@ def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
         )
         unfinished = means[~means["converged"].astype(bool)]
         if len(unfinished):
-            hollow = {"markerfacecolor": "white", "color": look.color, "linestyle": "", "zorder": 4}
+            hollow: dict[str, Any] = {"markerfacecolor": "white", "color": look.color, "linestyle": "", "zorder": 4}
             ax.plot(unfinished.index, unfinished[metric], look.marker, **hollow)
         reached = means["attainable"].dropna()
         if len(reached):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,8 +15,8 @@ from .parthiban_nt_asgd import ParthibanNTASGD
 from .results import Results
 
 TRIGGERS = {"NT-ASGD": ParthibanNTASGD, "ET-ASGD": ParthibanETASGD}
-MIDDLE = 2000
-"""Labels stand right of points of lower rank, and left of others; above those with both triggers."""
+LEFT = ("sigsoftmax", "mos")
+"""Heads whose label stands left of their point, where another is near."""
 CORPORA = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
 
 
@@ -49,18 +49,19 @@ class ParthibanFigure(Figure):
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:
         """Draw one corpus, one point a head and trigger."""
         for head, rows in data.groupby("head", sort=False):
-            look = HEADS[head]
+            look = HEADS[str(head)]
             ax.plot(rows["rank"], rows["perplexity"], color="0.7", zorder=1)
             for trigger, rank, perplexity in rows[["trigger", "rank", "perplexity"]].itertuples(index=False):
                 face = look.color if trigger == "ET-ASGD" else "white"
                 ax.plot(rank, perplexity, look.marker, color=look.color, markerfacecolor=face, zorder=3)
             first = rows.iloc[0]
-            right = first["rank"] < MIDDLE
-            offset = (6 if right else -6, 0) if len(rows) == 1 else (0, 6)
-            side = ("left" if right else "right", "center") if len(rows) == 1 else ("center", "bottom")
-            place = (first["rank"], first["perplexity"])
-            text = {"xytext": offset, "textcoords": "offset points", "ha": side[0], "va": side[1]}
-            ax.annotate(look.label, place, color=look.color, fontsize="small", **text)
+            place, left = (first["rank"], first["perplexity"]), head in LEFT
+            text: dict[str, Any] = {
+                "xytext": (-6 if left else 6, 0),
+                "textcoords": "offset points",
+                "ha": "right" if left else "left",
+            }
+            ax.annotate(look.label, place, va="center", color=look.color, fontsize="small", **text)
         for trigger, face in (("NT-ASGD", "white"), ("ET-ASGD", "0.3")):
             ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=trigger)
         ax.set_xscale("log")

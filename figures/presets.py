@@ -33,7 +33,7 @@ class Presets(Table):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return parameters, all published numbers and all measured ones of each; see `Table`."""
         sizes = {info.name: info.vocabulary_size for info in catalogue()}
-        found = []
+        found: list[dict[str, object]] = []
         for name, preset in PRESETS.items():
             if preset.family in FAMILIES:
                 count = preset.parameters(sizes.get(preset.config.corpus) or SIZES.get(preset.config.corpus))
@@ -44,7 +44,7 @@ class Presets(Table):
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the presets that nothing is measured of."""
-        absent = data[(data["kind"] == "measured") & (data["text"] == "")]["row"]
+        absent = data[(data["column"] == "measured") & (data["text"] == "")]["row"]
         return [f"nothing measured of {', '.join(absent)}"] if len(absent) else []
 
 
@@ -63,4 +63,4 @@ def _row(results: Results, name: str, key: str, parameters: int | None) -> Itera
     ]
     texts += [f"rank {rank_text(ranks)}"] if (ranks := results.ranks(key)) else []
     texts += [f"pairwise KL {mean_text(values, '.3f')}"] if (values := results.numbers(key, "pairwise KL")) else []
-    yield cell(name, "measured", "measured", ", ".join(texts), source=key)
+    yield cell(name, "measured", "", ", ".join(texts), source=key)

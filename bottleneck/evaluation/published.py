@@ -10,7 +10,8 @@ from .dynamic import Dynamic
 
 
 def _settings(table: Table, column: str, **more: Any) -> Dynamic:
-    return Dynamic(**table.numbers(column), **more)
+    numbers: dict[str, Any] = table.numbers(column)
+    return Dynamic(**numbers, **more)
 
 
 _KRAUSE, _MOS, _MERITY = (tables(*key)[0] for key in (("krause", "code"), ("mos", "9"), ("merity", "code")))

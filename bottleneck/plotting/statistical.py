@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
+from matplotlib.typing import RcKeyType
 
 PALETTE: tuple[str, ...] = tuple(seaborn.color_palette("colorblind").as_hex())
 """Ten colours that people with colour blindness tell apart."""
-THEME: dict[str, Any] = {
+THEME: dict[RcKeyType, Any] = {
     key: value for key, value in seaborn.axes_style("ticks").items() if not key.startswith(("font.", "image."))
 }
 

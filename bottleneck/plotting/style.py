@@ -35,9 +35,9 @@ BASE: Style = THEME | {
 
 def _type(size: float, family: str, mathematics: str) -> Style:
     """Return text of one size: titles and axes at it, ticks and legends one point below."""
-    large = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), size)
-    small = dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), size - 1)
-    return {**large, **small, "font.family": family, "mathtext.fontset": mathematics}
+    large: Style = {"font.size": size, "axes.titlesize": size, "axes.labelsize": size}
+    small: Style = {"xtick.labelsize": size - 1, "ytick.labelsize": size - 1, "legend.fontsize": size - 1}
+    return large | small | {"font.family": family, "mathtext.fontset": mathematics}
 
 
 TIMES = _type(9.0, "STIXGeneral", "stix")

@@ -165,5 +165,13 @@ def grouped(value: str) -> str:
 
 
 def _sources(tables: list[Table]) -> str:
-    unique = list(dict.fromkeys(table.source for table in tables))
-    return "; ".join(unique)
+    """Return where numbers stand: "MoS paper, tables 1 and 5; LMS paper, table 1"."""
+    places: dict[str, list[str]] = {}
+    for table in tables:
+        places.setdefault(table.paper, []).append(table.source.removeprefix(f"{table.paper}, "))
+    return "; ".join(f"{paper}, {_joined(list(dict.fromkeys(where)))}" for paper, where in places.items())
+
+
+def _joined(places: list[str]) -> str:
+    numbers = [place.removeprefix("table ") for place in places]
+    return f"tables {' and '.join(numbers)}" if len(places) > 1 else places[0]
