@@ -63,6 +63,11 @@ class Row:
             "report": self.report.to_dict(),
         }
 
+    def save(self, stem: Path) -> None:
+        """Write the report as ``stem.json`` and the spectrum as ``stem.npz``."""
+        write_json(stem.with_name(f"{stem.name}.json"), self.to_dict())
+        save_spectrum(stem.with_name(f"{stem.name}.npz"), self.report.spectrum, self.report.source)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
@@ -149,15 +154,26 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         file = file_name(preset, config.seed)
         progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
         done = fit(config, out / "runs" / file, device=device, progress=progress)
-        rows.append(_measure(preset.variant or preset.head, config.seed, done, study, device, progress))
-        write_json(out / "reports" / f"{file}.json", rows[-1].to_dict())
-        save_spectrum(out / "reports" / f"{file}.npz", rows[-1].report.spectrum, rows[-1].report.source)
+        rows.append(measure(preset.variant or preset.head, config.seed, done, study, device, progress))
+        rows[-1].save(out / "reports" / file)
     first = {row.name: row.report.spectrum for row in rows if not row.seed}
     mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")
     return table([row.to_dict() for row in rows])
 
 
-def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, progress: Progress) -> Row:
+def measure(
+    name: str, seed: int, done: FitResult, study: Study, device: str = "cpu", progress: Progress = SILENT
+) -> Row:
+    """Return the rank, divergence and adaptive scores of a trained run.
+
+    Args:
+        name: of the preset in its family.
+        seed: of the run.
+        done: what `fit` returned.
+        study: how many contexts, and whether adaptive scores are wanted.
+        device: where the model is evaluated.
+        progress: where to report.
+    """
     source = open_source(done.path, device=device, contexts=study.contexts)
     report = rank(source, progress=progress)
     divergence = kld(source, progress=progress).kld

@@ -111,6 +111,8 @@ class Figure(Entry):
             for ax in axes.flat[len(panels) :]:
                 ax.set_visible(False)
             _legend(figure, list(axes.flat))
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once: each format would lay it out anew, from where it was
             for path in paths:
                 save_figure(figure, path)
 
