@@ -70,7 +70,7 @@ class Figure(Entry):
     """The column whose values have a panel each; empty for one panel."""
     panel_title: ClassVar[str] = "{}"
     height: ClassVar[float] = 0.62
-    """Of one panel of several, in its widths; a lone one has the style's."""
+    """Of one panel beside others, in its widths; one with a row of its own has the style's."""
     share_y: ClassVar[bool] = True
     from_zero: ClassVar[bool] = False
     """Whether the vertical axis begins at zero."""
@@ -95,7 +95,7 @@ class Figure(Entry):
             width, lone = mpl.rcParams["figure.figsize"]
             rows = math.ceil(len(panels) / max(1, int(width // LEAST_PANEL)))
             columns = math.ceil(len(panels) / rows)
-            each = self.height * width / columns if len(panels) > 1 else lone
+            each = self.height * width / columns if columns > 1 else lone
             size = (width, rows * each)
             figure = Canvas(figsize=size)
             axes = figure.subplots(rows, columns, squeeze=False, sharey=self.share_y)

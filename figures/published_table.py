@@ -55,7 +55,8 @@ class PublishedTable(Table):
     def _part(self, results: Results, part: Published, *, several: bool) -> Iterator[dict[str, Any]]:
         end = f", {CORPORA[part.corpus]}" if several else ""
         families = [(family, report["name"]) for family in self.small for report in results.reports(family)]
-        small = [_small(results, family, name) for family, name in dict.fromkeys(families)]
+        matrix = part.metric in ("rank", "pairwise KL")
+        small = [_small(results, family, name, contexts=matrix) for family, name in dict.fromkeys(families)]
         for row in (*part.rows, *small):
             for column, value in zip(part.columns, row.values or [""] * len(part.columns), strict=True):
                 heading = f"{column}{end}"
@@ -69,7 +70,7 @@ class PublishedTable(Table):
     def _measured(self, results: Results, part: Published, row: Row, column: str, heading: str) -> dict[str, Any]:
         metric, split = (part.metric, column) if column in SPLITS else (column, part.split)
         if metric == "rank":
-            ranks = results.ranks(row.result, split=split, how=row.how)
+            ranks = results.ranks(row.result, split=split, how=row.how, contexts=part.rank_contexts)
             text = rank_text(ranks) if ranks else ""
             values = [float(rank["value"]) for rank in ranks]
             more = (
@@ -89,12 +90,12 @@ def summary(values: Sequence[float]) -> dict[str, float | int | None]:
     return {"value": statistics.mean(values) if values else None, "spread": spread, "seeds": len(values)}
 
 
-def _small(results: Results, family: str, name: str) -> Row:
+def _small(results: Results, family: str, name: str, *, contexts: bool) -> Row:
     head = head_of(name)
     report = next(report for report in results.reports(family) if report["name"] == name)["report"]
     label = HEADS[head].label if head else name
-    contexts = f", T = {report['contexts']:,}"
-    return Row(f"{label}, d = {report['embedding_size']}{contexts} ({family})", (), f"{family}/{name}")
+    rows = f", T = {report['contexts']:,}" if contexts else ""
+    return Row(f"{label}, d = {report['embedding_size']}{rows} ({family})", (), f"{family}/{name}")
 
 
 def _number(text: str) -> float | None:

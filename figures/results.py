@@ -81,8 +81,9 @@ class Results:
 
     @cached_property
     def spectra(self) -> Mapping[str, Spectrum]:
-        """Return the saved spectra, by key."""
-        files = sorted(self.folder.rglob("*.npz"))
+        """Return the saved spectra, by key; of several seeds that of seed 0."""
+        others = {saved.path.with_suffix(".npz") for saved in self.of("report") if saved.seed}
+        files = sorted(set(self.folder.rglob("*.npz")) - others)
         return {_key(self.folder, file): load_spectrum(file)[0] for file in files}
 
     def numbers(self, key: str, metric: str, *, split: str = "test", how: str = "") -> list[float]:
@@ -119,14 +120,21 @@ class Results:
             if each.content["how"] == (how or "static") and each.split == split
         ]
 
-    def ranks(self, key: str, *, split: str = "test", how: str = "") -> list[Content]:
-        """Return the measured ranks of a model, one a seed, as the reports have them."""
+    def ranks(self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None) -> list[Content]:
+        """Return the measured ranks of a model, one a seed, as the reports have them.
+
+        Args:
+            key: ``FAMILY/NAME``.
+            split: that the matrix is of.
+            how: a variation, see `numbers`.
+            contexts: number of rows that the matrix must have; ``None`` for any.
+        """
         if how:
             family, _, name = key.rpartition("/")
             key = f"{family}-{how.lower()}/{name}"
         reports = [each.content["report"] for each in self.of("report", key) if each.split == split]
         reports += [each.content for each in self.of("rank", key) if each.split == split]
-        return [report["rank"] for report in reports]
+        return [report["rank"] for report in reports if contexts in (None, report["contexts"])]
 
 
 def read(folder: Path) -> Results:

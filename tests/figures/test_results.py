@@ -45,6 +45,17 @@ def test_a_variation_has_a_family_of_its_own(folder: Path) -> None:
     assert [rank["value"] for rank in read(folder).ranks("ptb/mos", how="finetuned")] == [6]
 
 
+def test_ranks_of_another_number_of_contexts_are_no_comparison(results: Results) -> None:
+    assert len(results.ranks("ptb/mos", contexts=50)) == 3
+    assert results.ranks("ptb/mos", contexts=33_320) == []
+
+
+def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
+    write(folder / "demo" / "mos-1.json", report("mos", seed=1))
+    shutil.copy(folder / "demo" / "mos.npz", folder / "demo" / "mos-1.npz")
+    assert list(read(folder).spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
+
+
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; name one of results with --results"):
         read(tmp_path / "nowhere")
