@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,9 +16,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 
 from softmax_bottleneck.files import write_bytes
-from softmax_bottleneck.plotting import latex, markdown, save_figure
+from softmax_bottleneck.plotting import latex, markdown, plain, save_figure
 from softmax_bottleneck.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.plotting.style import Style
+from softmax_bottleneck.plotting.tables import escape_markdown, float_environment
 
 from .results import Results
 
@@ -58,7 +59,7 @@ class Entry(ABC):
         Args:
             data: what `compute` returned.
             stem: a path without a suffix.
-            formats: suffixes; those of figures for a figure, those of tables for a table, the others are ignored.
+            formats: suffixes: pictures are of figures, md is of tables; tex (with the caption) and csv are of both.
             style: rcParams.
         """
 
@@ -80,13 +81,16 @@ class Figure(Entry):
         """Draw the rows of one panel; labelled artists go to the legend above all panels."""
 
     def save(self, data: pd.DataFrame, stem: Path, *, formats: Sequence[str], style: Style) -> list[Path]:
-        """Write the picture in every format, and the numbers in it as CSV; see `Entry.save`."""
+        """Write the picture in every format, its caption as LaTeX and its numbers as CSV; see `Entry.save`."""
         paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats if suffix in PICTURES]
         self.write(data, *paths, style=style)
-        if "csv" in formats:
-            paths.append(stem.with_name(f"{stem.name}.csv"))
-            write_bytes(paths[-1], data.to_csv(index=False, lineterminator="\n").encode())
-        return paths
+        texts = {
+            "tex": float_environment(
+                "figure", [f"\\includegraphics{{{stem.name}}}"], self.caption(data), f"fig:{stem.name}"
+            ),
+            "csv": data.to_csv(index=False, lineterminator="\n"),
+        }
+        return [*paths, *_write_texts(texts, stem, formats)]
 
     def write(self, data: pd.DataFrame, *paths: Path, style: Style) -> None:
         """Write the picture to every path."""
@@ -102,7 +106,7 @@ class Figure(Entry):
             for ax, (value, rows_of_panel) in zip(axes.flat, panels, strict=False):
                 self.draw(ax, rows_of_panel)
                 if len(panels) > 1:
-                    ax.set_title(self.panel_title.format(value))
+                    ax.set_title(plain(self.panel_title.format(value)))
             for ax in axes[:, 1:].flat if self.share_y else ():
                 ax.set_ylabel("")
                 ax.tick_params(labelleft=False)
@@ -169,11 +173,15 @@ class Table(Entry):
         header, rows = self.rows(data)
         caption = self.caption(data)
         texts = {
-            "md": f"{markdown(header, rows)}\n",
+            "md": f"{markdown(header, rows)}\n\n{escape_markdown(caption)}\n",
             "tex": latex(header, rows, caption=caption, label=f"tab:{stem.name}"),
             "csv": data.to_csv(index=False, lineterminator="\n"),
         }
-        paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in texts if suffix in formats}
-        for suffix, path in paths.items():
-            write_bytes(path, texts[suffix].encode())
-        return list(paths.values())
+        return _write_texts(texts, stem, formats)
+
+
+def _write_texts(texts: Mapping[str, str], stem: Path, formats: Sequence[str]) -> list[Path]:
+    paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in texts if suffix in formats}
+    for suffix, path in paths.items():
+        write_bytes(path, texts[suffix].encode())
+    return list(paths.values())

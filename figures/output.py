@@ -47,8 +47,8 @@ def draw(
         names: of ``REGISTRY``.
         results: from `results.read`.
         out: a folder, made when it is not there; files are called ``NAME.SUFFIX``.
-        formats: of ``FORMATS``: figures are written in the first three, tables in md and tex; csv holds the numbers
-            of either.
+        formats: of ``FORMATS``: figures are written in the first three, tables as md; tex holds a table, or a figure's
+            caption and inclusion, and csv the numbers of either.
         style: one of ``plotting.STYLES``.
 
     Raises:

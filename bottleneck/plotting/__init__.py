@@ -1,6 +1,6 @@
 """Drawing results: takes what was computed, computes nothing."""
 
-from .looks import HEADS, Look, head_of, looks
+from .looks import HEADS, Look, head_of, looks, plain
 from .statistical import draw_means
 from .style import STYLES, check_format, find_style, save_figure
 from .tables import latex, markdown
@@ -16,5 +16,6 @@ __all__ = [
     "latex",
     "looks",
     "markdown",
+    "plain",
     "save_figure",
 ]

@@ -75,6 +75,17 @@ def head_of(name: str) -> str | None:
     return None
 
 
+def plain(text: str) -> str:
+    r"""Return text that matplotlib shows as it is: $ begins no mathematics, and a first _ hides no label.
+
+    Example:
+        >>> plain("_a $x$")
+        ' _a \\$x\\$'
+    """
+    shown = text.replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Return a look for every name, heads first, in the order of ``HEADS``.
 
@@ -86,7 +97,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
         head = head_of(name)
         base = HEADS[head] if head else Look(name, next(free), "o")
         same = [look for look in found.values() if look.color == base.color]
-        label = base.label if head in (name, OTHER_NAMES.get(name)) else name
+        label = base.label if head in (name, OTHER_NAMES.get(name)) else plain(name)
         dashes = DASHES[(DASHES.index(base.dashes) + len(same)) % len(DASHES)]
         found[name] = replace(base, label=label, dashes=dashes)
     return found

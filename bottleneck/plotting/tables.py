@@ -100,20 +100,20 @@ def latex(header: Sequence[str], rows: Rows, *, caption: str = "", label: str = 
         "r" if aside else f"p{{{wide:.2f}\\linewidth}}" if wide else "l" for aside, wide in _widths(header, rows)
     )
     body = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *rows)]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"  \centering",
-            f"  \\caption{{{escape_latex(caption)}}}",
-            *([f"  \\label{{{label}}}"] if label else []),
-            f"  \\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
-            r"    \toprule",
-            f"    {body[0]}",
-            r"    \midrule",
-            *(f"    {line}" for line in body[1:]),
-            r"    \bottomrule",
-            r"  \end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    lines = [
+        f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        r"  \toprule",
+        f"  {body[0]}",
+        r"  \midrule",
+        *(f"  {line}" for line in body[1:]),
+        r"  \bottomrule",
+        r"\end{tabular}",
+    ]
+    return float_environment("table", lines, caption, label)
+
+
+def float_environment(name: str, lines: Sequence[str], caption: str, label: str) -> str:
+    """Return a LaTeX ``figure`` or ``table``: its lines, a caption of plain text, and what ``\\ref`` takes."""
+    said = [f"\\caption{{{escape_latex(caption)}}}", *([f"\\label{{{label}}}"] if label else [])]
+    inside = [r"\centering", *said, *lines] if name == "table" else [r"\centering", *lines, *said]
+    return "\n".join([f"\\begin{{{name}}}", *(f"  {line}" for line in inside), f"\\end{{{name}}}", ""])

@@ -43,11 +43,12 @@ def test_it_is_drawn_from_results_in_every_format(name: str, results: Results, t
     before = dict(mpl.rcParams)
     figure = find(name)
     data = figure.compute(results)
-    paths = figure.save(data, tmp_path / name, formats=("png", "pdf", "svg", "md", "csv"), style=STYLES["icml"])
-    assert [path.name for path in paths] == [f"{name}.{suffix}" for suffix in ("png", "pdf", "svg", "csv")]
+    paths = figure.save(data, tmp_path / name, formats=("png", "pdf", "svg", "md", "tex", "csv"), style=STYLES["icml"])
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for suffix in ("png", "pdf", "svg", "tex", "csv")]
     assert dict(mpl.rcParams) == before
     assert len(pd.read_csv(paths[-1])) == len(data)
     assert figure.caption(data).endswith(".")
+    assert f"\\includegraphics{{{name}}}" in paths[3].read_text(encoding="utf-8")
     again = figure.save(data, tmp_path / "again", formats=("pdf", "svg"), style=STYLES["icml"])
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths[1:3]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,12 @@ COMMITTED = ROOT / "figures" / "results"
 
 
 def test_everything_is_written_and_what_is_missing_is_listed(results: Results, tmp_path: Path) -> None:
-    drawn = output.draw(list(REGISTRY), results, tmp_path / "new" / "out", formats=("svg", "md", "csv"))
+    drawn = output.draw(list(REGISTRY), results, tmp_path / "new" / "out", formats=("svg", "md", "tex", "csv"))
     names = {path.name for path in drawn.files}
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names
     empty = {"ptb-small", "ptb-small-nt-asgd", "bench-heads"}
     for name, entry in REGISTRY.items():
-        kinds = {"svg", "csv"} if issubclass(entry, Figure) else {"md", "csv"}
+        kinds = {"svg", "tex", "csv"} if issubclass(entry, Figure) else {"md", "tex", "csv"}
         assert {suffix for suffix in ("svg", "md", "csv", "tex", "png") if f"{name}.{suffix}" in names} == (
             set() if name in empty else kinds
         )
@@ -44,13 +45,15 @@ def test_unknown_names(names: list[str], options: dict[str, str], error: str, re
 
 
 def test_a_models_name_is_no_markup_anywhere(folder: Path, tmp_path: Path) -> None:
-    """In Markdown, in LaTeX and in pictures, where $ and \\ would be mathematics."""
+    """In Markdown, in LaTeX and in pictures, where $ would begin mathematics."""
     evil = r"<script>alert(1)</script> | $\input{x}$ & 100% _*"
     write(folder / "ptb-small" / "evil.json", report(evil))
     write(
         folder / "demo" / "evil.json",
         {**report(evil), "report": {**report("mos")["report"], "source": {"head": "mos"}}},
     )
+    for suffix in ("json", "npz"):
+        shutil.copy(folder / "demo" / f"mos.{suffix}", folder / "demo" / f"_$x^{{_$ <b>.{suffix}")
     results = read(folder)
     output.draw(["mos-table-6", "demo", "training-course", "spectra"], results, tmp_path, formats=("md", "tex", "svg"))
     text = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.*"))
