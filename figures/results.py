@@ -1,7 +1,8 @@
 """Saved results: what the commands wrote as JSON and ``.npz`` under one folder, by what was measured.
 
 A file is known by its content, and its place says of which model it is: ``FAMILY/NAME.json`` is of the preset
-FAMILY-NAME; ``NAME-1.json`` is of the seed 1, and what follows a dot in ``NAME.valid.json`` is free.
+FAMILY-NAME; ``NAME-1.json`` is of the seed 1, ``NAME.epoch-3.json`` of a checkpoint kept after three epochs, and what
+else follows a dot, as in ``NAME.valid.json``, is free.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "profile": (("machine", "passes"), "bottleneck synthetic --profile --json FILE"),
 }
 """Kind of a JSON file → the keys it is known by, and the command that writes it."""
+CHECKPOINT = "checkpoint"
+"""Kind of a rank of weights that were kept during training."""
 SPECTRUM = "bottleneck rank --save-spectrum FILE"
 
 
@@ -50,6 +53,11 @@ class Saved:
     def seed(self) -> int:
         """Return the seed; 0 where the file does not say."""
         return int(self.content.get("seed", 0))
+
+    @property
+    def epoch(self) -> int | None:
+        """Return the epoch of a checkpoint; ``None`` for a finished run."""
+        return _epoch(self.path)
 
     @property
     def split(self) -> str:
@@ -153,6 +161,7 @@ def read(folder: Path) -> Results:
         if kind is None:
             unknown.append(path)
         else:
+            kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
             saved.append(Saved(path, kind, _key(folder, path, content.get("seed", 0)), content))
     if not saved:
         commands = ", ".join(f"'{command}'" for _, command in KINDS.values())
@@ -182,6 +191,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
+def _epoch(path: Path) -> int | None:
+    found = re.search(r"\.epoch-(\d+)\.", path.name)
+    return int(found[1]) if found else None
+
+
 def _key(folder: Path, path: Path, seed: int = 0) -> str:
     name = path.name.partition(".")[0]
     return path.relative_to(folder).with_name(name.removesuffix(f"-{seed}") if seed else name).as_posix()
@@ -193,7 +207,7 @@ def _order(saved: Saved) -> tuple[int, str, int]:
 
     head = saved.content.get("report", {}).get("source", {}).get("head") if saved.kind == "report" else None
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
-    return [*KINDS].index(saved.kind), f"{saved.path.parent}/{place:02d}/{saved.key}", saved.seed
+    return [*KINDS, CHECKPOINT].index(saved.kind), f"{saved.path.parent}/{place:02d}/{saved.key}", saved.seed
 
 
 def _refuse_contradictions(saved: Sequence[Saved]) -> None:
@@ -203,6 +217,7 @@ def _refuse_contradictions(saved: Sequence[Saved]) -> None:
         "divergence": lambda each: (each.key, each.split),
         "rank": lambda each: (each.key, each.split),
         "evaluation": lambda each: (each.key, each.split, each.content["how"]),
+        CHECKPOINT: lambda each: (each.key, each.split, each.epoch),
     }
     seen: dict[Any, Saved] = {}
     for each in saved:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.plotting import looks
 
 from .base import Figure
-from .results import Results
+from .results import CHECKPOINT, Results
 
 LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 
@@ -22,7 +22,7 @@ class TrainingCourse(Figure):
     """
 
     panel, panel_title = "panel", ""
-    needs = "reports with the course of training and ranks of kept checkpoints: 'history' of bottleneck demo"
+    needs = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
     share_y = False
     height = 0.75
 
@@ -34,12 +34,14 @@ class TrainingCourse(Figure):
             for row in saved.content.get("history", []) if saved.seed == 0 else []:
                 place = {"family": family, "model": model, "epoch": row["epoch"]}
                 found.append({"panel": "perplexity", **place, "value": row["valid_perplexity"]})
-                if "rank_centered" in row:
-                    rank = row["rank_centered"]
-                    found.append({"panel": "rank", **place, **{key: rank[key] for key in ("value", "low", "high")}})
+        for saved in results.of(CHECKPOINT):
+            family, _, model = saved.key.rpartition("/")
+            rank = {key: saved.content["rank_centered"][key] for key in ("value", "low", "high")}
+            found.append({"panel": "rank", "family": family, "model": model, "epoch": saved.epoch, **rank})
         columns = ["panel", "family", "model", "epoch", "value", "low", "high"]
         data = pd.DataFrame(found, columns=columns)
-        return data[data["family"] == data["family"].iloc[0]].sort_values("panel", kind="stable") if found else data
+        first = data[data["family"] == data["family"].iloc[0]] if found else data
+        return first.sort_values(["panel", "model", "epoch"], kind="stable")
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the ranks where there are none."""

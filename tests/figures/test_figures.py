@@ -14,12 +14,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Canvas
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, mos_figure_1
+from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, mos_figure_1, read
 from softmax_bottleneck.plotting import HEADS, STYLES
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.synthetic import summarize
 
-from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, spectrum
+from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, spectrum, write
 
 FIGURES = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
 
@@ -263,6 +263,27 @@ def test_a_plif_is_linear_between_its_knots_and_increases(results: Results) -> N
     slopes = np.diff(data["f"]) / np.diff(data["x"])
     assert slopes[0] == pytest.approx(slopes[1])  # goes on linearly outside
     assert slopes[-1] == pytest.approx(slopes[-2])
+
+
+def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax: Axes) -> None:
+    for epoch, value in ((2, 30), (1, 20), (10, 39)):
+        rank = {"value": value, "low": value - 5, "high": value + 1}
+        content = {"rank": rank, "rank_centered": rank, "rank_by_rule": {}, "contexts": 50}
+        write(folder / "demo" / f"mos.epoch-{epoch}.json", content)
+    results = read(folder)
+    assert [rank["value"] for rank in results.ranks("demo/mos")] == [6]  # a checkpoint is not the run
+    figure = find("training-course")
+    data = figure.compute(results)
+    assert figure.missing(data) == []
+    assert set(data["panel"]) == {"perplexity", "rank"}
+    ranks = data[data["panel"] == "rank"]
+    assert list(ranks[["epoch", "value", "low"]].itertuples(index=False, name=None)) == [
+        (1, 20, 15),
+        (2, 30, 25),
+        (10, 39, 34),
+    ]
+    figure.draw(ax, ranks)  # type: ignore[attr-defined]
+    assert lines(ax)["MoS"] == ([1, 2, 10], [20, 30, 39])
 
 
 def test_the_ratio_of_attainable_to_fitted(results: Results) -> None:
