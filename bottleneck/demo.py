@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import check_hashes, corpus_of, load, read_config
+import torch
+
+from .checkpoint import METRICS, check_hashes, corpus_of, load, read_config
 from .demo_table import table
 from .errors import ConfigurationError
 from .evaluation import Dynamic, cached_scores, dynamic_scores
 from .figures import mos_figure_1
 from .files import make_folder, write_json
-from .measure import kld, rank
+from .heads import Head
+from .heads.plif import PLIF
+from .measure import RankReport, kld, rank
 from .progress import SILENT, Progress
 from .sources import open_source
+from .spectrum import save_spectrum
 from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
+
+CURVE_POINTS = 201
+"""Of a learned function, kept in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +86,10 @@ def file_name(preset: Preset, seed: int) -> str:
 def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
     """Train and measure every preset of a family; return the table as text.
 
-    Writes ``runs/NAME``, ``reports/NAME.json``, and ``cdf.png``, ``cdf.pdf``, ``cdf.csv`` under ``out``; a NAME ends
-    with its seed where that is not 0, and the figure shows seed 0. Finished runs are kept, so an interrupted demo
-    continues, more seeds add to those there are, and a finished one is only measured again.
+    Writes ``runs/NAME``, ``reports/NAME.json``, the spectrum as ``reports/NAME.npz``, and ``cdf.png``, ``cdf.pdf``,
+    ``cdf.csv`` under ``out``; a NAME ends with its seed where that is not 0, and the figure shows seed 0. Finished runs
+    are kept, so an interrupted demo continues, more seeds add to those there are, and a finished one is only measured
+    again.
 
     Args:
         out: a folder, made when it is not there.
@@ -106,25 +117,41 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         report = rank(source, progress=progress)
         if not config.seed:
             spectra[name] = report.spectrum
-        rows.append(
-            {
-                "name": name,
-                "seed": config.seed,
-                "parameters": done.parameters,
-                "steps": done.steps,
-                "averaged_steps": done.averaged_steps,
-                "valid_perplexity": done.valid_perplexity,
-                "test_perplexity": done.test.perplexity,
-                **(_adaptive_scores(done, device, progress) if study.adaptive and not config.seed else {}),
-                "train_seconds": done.seconds,
-                "machine": dict(done.machine),
-                "kld": kld(source, progress=progress).kld,
-                "report": report.to_dict(),
-            }
-        )
+        adaptive = study.adaptive and not config.seed
+        scores = {"kld": kld(source, progress=progress).kld}
+        scores |= _adaptive_scores(done, device, progress) if adaptive else {}
+        rows.append(describe(name, config.seed, done, report, scores))
         write_json(out / "reports" / f"{file}.json", rows[-1])
+        save_spectrum(out / "reports" / f"{file}.npz", report.spectrum, report.source)
     mos_figure_1.save(spectra, out / "cdf.png", out / "cdf.pdf")
     return table(rows)
+
+
+def describe(name: str, seed: int, done: FitResult, report: RankReport, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a trained and measured output layer, ready for JSON.
+
+    Args:
+        name: of the preset in its family.
+        seed: of the run.
+        done: what `fit` returned.
+        report: its rank.
+        scores: the divergence, and the adaptive perplexities where they were wanted.
+    """
+    return {
+        "name": name,
+        "seed": seed,
+        "parameters": done.parameters,
+        "steps": done.steps,
+        "averaged_steps": done.averaged_steps,
+        "valid_perplexity": done.valid_perplexity,
+        "test_perplexity": done.test.perplexity,
+        "train_seconds": done.seconds,
+        "machine": dict(done.machine),
+        "history": _history(done.path),
+        **_function(load(done.path).model.head),
+        **scores,
+        "report": report.to_dict(),
+    }
 
 
 def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:
@@ -136,3 +163,28 @@ def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[s
     dynamic = dynamic_scores(trained, corpus, settings=rates, progress=progress)
     used = {"dynamic": asdict(rates), "cache": asdict(settings)}
     return {"adaptive": {"dynamic": dynamic.perplexity, "cache": cached.perplexity, "settings": used}}
+
+
+def _history(run: Path) -> list[dict[str, Any]]:
+    """Return epoch, step and validation perplexity of each validation of the training."""
+    rows = map(json.loads, (run / METRICS).read_text(encoding="utf-8").splitlines())
+    kept = ("epoch", "step", "valid_perplexity")
+    return [{key: row[key] for key in kept} for row in rows if "valid_perplexity" in row]
+
+
+def _function(head: Head) -> dict[str, Any]:
+    """Return the curve of a head's PLIF at few of its knots, shifted to f(0) = 0: a softmax sees no constant."""
+    function = getattr(head, "function", None)
+    if not isinstance(function, PLIF):
+        return {}
+    curve = function.function()
+    places = torch.linspace(0, len(curve.knots) - 1, CURVE_POINTS).round().long()
+    values = curve.values - curve.values[len(curve.knots) // 2]
+    return {
+        "function": {
+            "pieces": function.knots,
+            "slopes": asdict(function.slope_statistics()),
+            "knots": curve.knots[places].tolist(),
+            "values": values[places].tolist(),
+        }
+    }

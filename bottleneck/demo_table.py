@@ -10,6 +10,7 @@ from typing import Any
 
 from .errors import ConfigurationError
 from .heads import REGISTRY
+from .plotting import markdown
 
 Report = Mapping[str, Any]
 
@@ -22,6 +23,8 @@ def read(folder: Path) -> list[Report]:
     """
     reports = []
     for path in sorted(folder.glob("*.json")):
+        if "." in path.stem:  # NAME.valid.json: another measurement of NAME
+            continue
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
             order = [*REGISTRY].index(report["report"]["source"]["head"]), report["name"], report.get("seed", 0)
@@ -34,7 +37,12 @@ def read(folder: Path) -> list[Report]:
 
 
 def table(reports: Sequence[Report]) -> str:
-    """Return reports as a Markdown table, those of one model together.
+    """Return reports as a Markdown table; see `cells`."""
+    return markdown(*cells(reports))
+
+
+def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a table of reports, those of one model together.
 
     Of several seeds, perplexities and divergences are shown as mean ± standard deviation, and ranks from the least to
     the largest. Where one of them is not determinate, the interval of tolerances ten times larger and smaller comes
@@ -49,11 +57,7 @@ def table(reports: Sequence[Report]) -> str:
     adaptive = any("adaptive" in report for report in reports)
     scores = ["test perplexity", *(["dynamic", "with cache"] if adaptive else [])]
     head = ["model", "parameters", *scores, "d", "bound", "rank", "row-centred rank", "pairwise KL", "seconds"]
-    lines = [head, *(_line(name, some, adaptive=adaptive) for name, some in by_name.items())]
-    first, *others = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * first, *(f"{'-' * (width - 1)}:" for width in others)])
-    rows = ([name.ljust(first), *map(str.rjust, numbers, others)] for name, *numbers in lines)
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return head, [_line(name, some, adaptive=adaptive) for name, some in by_name.items()]
 
 
 def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:
@@ -63,25 +67,27 @@ def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:
     return [
         name,
         f"{first['parameters']:,}",
-        _mean([one["test_perplexity"] for one in reports], ".2f"),
-        *(_mean([one[how] for one in adapted], ".2f") for how in ("dynamic", "cache") if adaptive),
+        mean_text([one["test_perplexity"] for one in reports], ".2f"),
+        *(mean_text([one[how] for one in adapted], ".2f") for how in ("dynamic", "cache") if adaptive),
         str(first["report"]["embedding_size"]),
         "none" if bound["raw"] is None else f"{bound['raw']}, {bound['centered']}",
-        _rank([one["report"]["rank"] for one in reports]),
-        _rank([one["report"]["rank_centered"] for one in reports]),
-        _mean([one["kld"] for one in reports], ".3f"),
+        rank_text([one["report"]["rank"] for one in reports]),
+        rank_text([one["report"]["rank_centered"] for one in reports]),
+        mean_text([one["kld"] for one in reports], ".3f"),
         f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
     ]
 
 
-def _mean(values: Sequence[float], form: str) -> str:
+def mean_text(values: Sequence[float], form: str) -> str:
+    """Return the mean, with the sample standard deviation where there are several values; a dash for none."""
     if not values:
         return "–"
     spread = f" ± {format(statistics.stdev(values), form)}" if len(values) > 1 else ""
     return format(statistics.mean(values), form) + spread
 
 
-def _rank(ranks: Sequence[Report]) -> str:
+def rank_text(ranks: Sequence[Report]) -> str:
+    """Return the ranks of several seeds, from the least to the largest; see `cells` for what is not determinate."""
     values = [rank["value"] for rank in ranks]
     text = _interval(min(values), max(values))
     if all(rank["determinate"] for rank in ranks):

@@ -31,6 +31,7 @@ COMMANDS = {
     "compare": "compare",
     "gradient": "gradient",
     "argmaxable": "argmaxable",
+    "figures": "figures",
     "bench": "bench",
     "doctor": "doctor",
 }

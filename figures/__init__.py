@@ -1,4 +1,100 @@
-"""The papers' figures and tables, one file each: ``compute(…) → result``, ``draw(ax, result)``.
+"""Every figure and table of the papers, and those beyond them, one file each; none of them trains.
 
-A figure never trains: it reads saved results.
+To add one: write a final subclass of `Figure`, `Table` or `PublishedTable` in a file of its own and enter it in
+``REGISTRY``.
 """
+
+from __future__ import annotations
+
+from softmax_bottleneck.errors import ConfigurationError
+
+from .attainable_kl import AttainableKL
+from .base import Entry, Figure, Table
+from .bench_heads import BenchHeads
+from .bench_training import BenchTraining
+from .effective_ranks import EffectiveRanks
+from .family import DemoFamily, PTBSmall, PTBSmallNTASGD
+from .lms_figure_1 import LMSFigure1
+from .lms_figure_2 import LMSFigure2
+from .lms_figure_3 import LMSFigure3
+from .lms_figure_4 import LMSFigure4
+from .lms_figure_5 import LMSFigure5
+from .lms_figure_6 import LMSFigure6
+from .lms_figure_7 import LMSFigure7
+from .lms_figure_8 import LMSFigure8
+from .lms_table_1 import LMSTable1
+from .lms_table_2 import LMSTable2
+from .mos_figure_1 import MoSFigure1
+from .mos_table_1 import MoSTable1
+from .mos_table_2 import MoSTable2
+from .mos_table_3 import MoSTable3
+from .mos_table_4 import MoSTable4
+from .mos_table_5 import MoSTable5
+from .mos_table_6 import MoSTable6
+from .mos_table_7 import MoSTable7
+from .mos_table_7_plot import MoSTable7Plot
+from .mos_table_11 import MoSTable11
+from .mos_table_12 import MoSTable12
+from .mos_table_13 import MoSTable13
+from .mos_table_14 import MoSTable14
+from .parthiban_et_asgd import ParthibanETASGD
+from .parthiban_figure import ParthibanFigure
+from .parthiban_nt_asgd import ParthibanNTASGD
+from .presets import Presets
+from .published_table import PublishedTable
+from .rank_by_tolerance import RankByTolerance
+from .results import Results, read
+from .row_centring import RowCentring
+from .spectra import Spectra
+from .training_course import TrainingCourse
+
+REGISTRY: dict[str, type[Entry]] = {
+    "mos-table-1": MoSTable1,
+    "mos-table-2": MoSTable2,
+    "mos-table-3": MoSTable3,
+    "mos-table-4": MoSTable4,
+    "mos-table-5": MoSTable5,
+    "mos-table-6": MoSTable6,
+    "mos-table-7": MoSTable7,
+    "mos-table-7-plot": MoSTable7Plot,
+    "mos-table-11": MoSTable11,
+    "mos-table-12": MoSTable12,
+    "mos-table-13": MoSTable13,
+    "mos-table-14": MoSTable14,
+    "mos-figure-1": MoSFigure1,
+    "lms-table-1": LMSTable1,
+    "lms-table-2": LMSTable2,
+    "lms-figure-1": LMSFigure1,
+    "lms-figure-2": LMSFigure2,
+    "lms-figure-3": LMSFigure3,
+    "lms-figure-4": LMSFigure4,
+    "lms-figure-5": LMSFigure5,
+    "lms-figure-6": LMSFigure6,
+    "lms-figure-7": LMSFigure7,
+    "lms-figure-8": LMSFigure8,
+    "parthiban-nt-asgd": ParthibanNTASGD,
+    "parthiban-et-asgd": ParthibanETASGD,
+    "parthiban-figure": ParthibanFigure,
+    "spectra": Spectra,
+    "rank-by-tolerance": RankByTolerance,
+    "effective-ranks": EffectiveRanks,
+    "row-centring": RowCentring,
+    "attainable-kl": AttainableKL,
+    "training-course": TrainingCourse,
+    "demo": DemoFamily,
+    "ptb-small": PTBSmall,
+    "ptb-small-nt-asgd": PTBSmallNTASGD,
+    "presets": Presets,
+    "bench-heads": BenchHeads,
+    "bench-training": BenchTraining,
+}
+
+
+def find(name: str) -> Entry:
+    """Return the figure or table registered under ``name``; `ConfigurationError` lists the known ones."""
+    if name not in REGISTRY:
+        raise ConfigurationError(f"unknown figure {name!r}; known figures and tables are {', '.join(REGISTRY)}")
+    return REGISTRY[name]()
+
+
+__all__ = ["REGISTRY", "Entry", "Figure", "PublishedTable", "Results", "Table", "find", "read"]

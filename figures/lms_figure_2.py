@@ -1,6 +1,14 @@
-"""LMS paper, figure 2: percentage of contexts whose modes match, α = 0.1."""
+"""LMS paper, figure 2: contexts whose modes match, α = 0.1."""
 
-from .lms_synthetic import LMSFigure
+from __future__ import annotations
 
-FIGURE = LMSFigure(alpha=0.1, metric="mode_match")
-compute, draw, save = FIGURE.compute, FIGURE.draw, FIGURE.save
+from typing import final
+
+from .lms_synthetic import DirichletFigure
+
+
+@final
+class LMSFigure2(DirichletFigure):
+    """Contexts whose modes match, Dirichlet concentration α = 0.1 (LMS paper, figure 2)."""
+
+    alpha, metric = 0.1, "mode_match"

@@ -2,90 +2,54 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import final
 
-import matplotlib as mpl
-import torch
-from matplotlib import pyplot as plt
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.files import write_json
-from softmax_bottleneck.plotting import PAPER, save_figure
-from softmax_bottleneck.plotting.synthetic import draw_sorted_probabilities
-from softmax_bottleneck.synthetic import DirichletBlocks
+from softmax_bottleneck.plotting.statistical import PALETTE
 
-ALPHAS = (0.01, 0.1, 1.0)
-VOCABS = (100, 1000, 10_000)
-CONTEXTS = 1000
-RANKS = 48
-"""Ranks that are kept, at equal ratios."""
-QUANTILES = (0.1, 0.5, 0.9)
-RESULT = "figure-5.json"
+from .base import Figure
+from .results import KINDS, Results
 
-Result = Mapping[str, Any]
+LEAST_PROBABILITY = 1e-12
+"""Where the axis of probabilities ends."""
 
 
-def measure(
-    *, alphas: Sequence[float] = ALPHAS, vocabs: Sequence[int] = VOCABS, contexts: int = CONTEXTS, seed: int = 0
-) -> Result:
-    """Sample distributions and take quantiles over contexts of their largest, second largest, … log-probability."""
-    curves = []
-    for vocab in vocabs:
-        ranks = torch.unique(torch.logspace(0, torch.tensor(vocab).log10().item(), RANKS).round().long())
-        for alpha in alphas:
-            blocks = DirichletBlocks(contexts, vocab, alpha, seed)
-            kept = torch.cat([block.sort(1, descending=True).values[:, ranks - 1] for block in blocks]).double()
-            quantiles = torch.quantile(kept, torch.tensor(QUANTILES, dtype=torch.float64), dim=0)
-            curves.append(
+@final
+class LMSFigure5(Figure):
+    """Probability of the most probable, second most probable, … of M tokens in distributions drawn from a Dirichlet
+    with concentration α: median and band from the first to the last decile over contexts (LMS paper, figure 5).
+    """
+
+    panel, panel_title = "vocab", "M = {:,}"
+    needs = KINDS["concentrations"][1]
+    height = 0.95
+
+    def compute(self, results: Results) -> pd.DataFrame:
+        """Return ``vocab``, ``alpha``, ``rank`` and quantiles of the probability, ``low``, ``median``, ``high``."""
+        curves = [curve for saved in results.of("concentrations") for curve in saved.content["curves"]]
+        frames = [
+            pd.DataFrame(
                 {
-                    "alpha": alpha,
-                    "vocab": vocab,
-                    "ranks": ranks.tolist(),
-                    "log_probs": quantiles.round(decimals=4).tolist(),
+                    "vocab": curve["vocab"],
+                    "alpha": curve["alpha"],
+                    "rank": curve["ranks"],
+                    **dict(zip(("low", "median", "high"), np.exp(curve["log_probs"]), strict=True)),
                 }
             )
-    return {"contexts": contexts, "seed": seed, "quantiles": list(QUANTILES), "curves": curves}
+            for curve in curves
+        ]
+        return pd.concat([pd.DataFrame(), *frames])
 
-
-def compute(folder: Path) -> Result:
-    """Return the result kept in a folder."""
-    try:
-        result: Result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"{folder} holds no {RESULT}: write it with 'python -m softmax_bottleneck.figures.lms_figure_5 {folder}'"
-        ) from error
-    return result
-
-
-def draw(axes: Mapping[int, Axes], result: Result) -> None:
-    """Draw one panel for each vocabulary size M."""
-    for vocab, ax in axes.items():
-        draw_sorted_probabilities(ax, [curve for curve in result["curves"] if curve["vocab"] == vocab])
-        ax.set_title(f"M = {vocab:,}")
-    next(iter(axes.values())).legend(loc="lower left")
-    for ax in list(axes.values())[1:]:
-        ax.set_ylabel("")
-
-
-def save(result: Result, *paths: Path) -> None:
-    """Write the figure to every path."""
-    vocabs = list(dict.fromkeys(curve["vocab"] for curve in result["curves"]))
-    with mpl.rc_context(PAPER):
-        figure, axes = plt.subplots(1, len(vocabs), figsize=(3.0 * len(vocabs), 2.7), sharey=True, squeeze=False)
-        try:
-            draw(dict(zip(vocabs, axes[0], strict=True)), result)
-            for path in paths:
-                save_figure(figure, path)
-        finally:
-            plt.close(figure)
-
-
-if __name__ == "__main__":
-    import sys
-
-    write_json(Path(sys.argv[1]) / RESULT, measure())
+    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
+        """Draw one vocabulary, one line a concentration."""
+        for (alpha, rows), color, dashes in zip(data.groupby("alpha"), PALETTE, ("-", "--", "-."), strict=False):
+            ax.plot(rows["rank"], rows["median"], dashes, color=color, label=f"α = {alpha:g}")
+            ax.fill_between(rows["rank"], rows["low"], rows["high"], color=color, alpha=0.25, linewidth=0)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_ylim(LEAST_PROBABILITY, 2)
+        ax.set_xlabel("rank of the token")
+        ax.set_ylabel("probability")

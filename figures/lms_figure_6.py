@@ -1,6 +1,14 @@
-"""LMS paper, figure 6: percentage of contexts whose modes match, α = 0.01."""
+"""LMS paper, figure 6: contexts whose modes match, α = 0.01."""
 
-from .lms_synthetic import LMSFigure
+from __future__ import annotations
 
-FIGURE = LMSFigure(alpha=0.01, metric="mode_match")
-compute, draw, save = FIGURE.compute, FIGURE.draw, FIGURE.save
+from typing import final
+
+from .lms_synthetic import DirichletFigure
+
+
+@final
+class LMSFigure6(DirichletFigure):
+    """Contexts whose modes match, Dirichlet concentration α = 0.01 (LMS paper, figure 6)."""
+
+    alpha, metric = 0.01, "mode_match"

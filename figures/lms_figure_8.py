@@ -1,6 +1,14 @@
-"""LMS paper, figure 8: percentage of contexts whose modes match, α = 1."""
+"""LMS paper, figure 8: contexts whose modes match, α = 1."""
 
-from .lms_synthetic import LMSFigure
+from __future__ import annotations
 
-FIGURE = LMSFigure(alpha=1.0, metric="mode_match")
-compute, draw, save = FIGURE.compute, FIGURE.draw, FIGURE.save
+from typing import final
+
+from .lms_synthetic import DirichletFigure
+
+
+@final
+class LMSFigure8(DirichletFigure):
+    """Contexts whose modes match, Dirichlet concentration α = 1 (LMS paper, figure 8)."""
+
+    alpha, metric = 1.0, "mode_match"

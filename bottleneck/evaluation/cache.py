@@ -16,6 +16,7 @@ from ..errors import ConfigurationError
 from ..full_precision import full_precision
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
+from ..published import tables
 from ..training.evaluate import Evaluation, check_scorable
 
 BLOCK = 256
@@ -25,7 +26,8 @@ THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 """What `tune_cache` tries: the range of Grave et al. 2017, §5, and wider."""
 
-WINDOWS = {"wikitext-2": 3785}
+_CODE = tables("merity", "code")[0]
+WINDOWS = {corpus: int(_CODE.cell("window", corpus)) for corpus in _CODE.columns}
 """Contexts in the cache by corpus, in AWD-LSTM's code, where it is not 500."""
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigurationError, TrainingError
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
+from ..published import Table, tables
 from ..training.evaluate import Evaluation, check_scorable
 from .statistics import GradientStatistics, differentiable
 
@@ -42,9 +43,15 @@ class Dynamic:
             )
 
 
-AWD_LSTM = Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
+def _published(table: Table, column: str) -> Dynamic:
+    numbers: dict[str, Any] = table.numbers(column)
+    return Dynamic(**numbers)
+
+
+_MOS = tables("mos", "9")[0]
+AWD_LSTM = _published(tables("krause", "code")[0], "sum")
 """Settings of AWD-LSTM's Softmax on both corpora: Krause et al. 2018 (``--oldhyper`` in their code)."""
-MOS = {"ptb": Dynamic(), "wikitext-2": Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)}
+MOS = {corpus: _published(_MOS, corpus) for corpus in _MOS.columns}
 """Settings of MoS by corpus: MoS paper, table 9."""
 
 

@@ -135,10 +135,11 @@ class RankReport(Result):
         """Draw the cumulative percentage of normalized singular values into ``ax`` (MoS paper, figure 1)."""
         from matplotlib import pyplot as plt
 
-        from ..plotting import draw_spectrum_cdf
-
         ax = plt.gca() if ax is None else ax
-        draw_spectrum_cdf(ax, {label or str(self.source["path"]): self.spectrum})
+        ax.step(*self.spectrum.cdf(), where="post", label=label or str(self.source["path"]))
+        ax.set_xscale("log")
+        ax.set_xlabel("normalized singular value σ / σ₁")
+        ax.set_ylabel("singular values below (%)")
         return ax
 
 

@@ -1,6 +1,21 @@
 """Drawing results: takes what was computed, computes nothing."""
 
-from .spectrum_cdf import draw_spectrum_cdf
-from .style import PAPER, check_format, save_figure
+from .looks import HEADS, Look, head_of, looks, plain
+from .statistical import draw_means
+from .style import STYLES, check_format, find_style, save_figure
+from .tables import latex, markdown
 
-__all__ = ["PAPER", "check_format", "draw_spectrum_cdf", "save_figure"]
+__all__ = [
+    "HEADS",
+    "STYLES",
+    "Look",
+    "check_format",
+    "draw_means",
+    "find_style",
+    "head_of",
+    "latex",
+    "looks",
+    "markdown",
+    "plain",
+    "save_figure",
+]

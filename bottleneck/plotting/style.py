@@ -11,16 +11,69 @@ from matplotlib.typing import RcKeyType
 
 from ..errors import ConfigurationError
 from ..files import replacing
+from .statistical import THEME
 
 Style = dict[RcKeyType, Any]
 
-FONT: Style = {"font.size": 9.0, "axes.titlesize": 9.0, "legend.fontsize": 8.0, "legend.frameon": False}
-LINES: Style = {"lines.linewidth": 1.5, "axes.spines.top": False, "axes.spines.right": False}
-SIZE: Style = {"figure.figsize": (5.5, 3.2), "figure.dpi": 150.0, "figure.constrained_layout.use": True}
-PAPER = FONT | LINES | SIZE
-"""One column and a half of a paper."""
+BASE: Style = THEME | {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.6,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.0,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 150.0,
+    "savefig.dpi": 150.0,
+    "pdf.fonttype": 42,  # TrueType: type 3 fonts are refused by many venues
+    "ps.fonttype": 42,
+}
+
+
+def _type(size: float, family: str, mathematics: str) -> Style:
+    """Return text of one size: titles and axes at it, ticks and legends one point below."""
+    large: Style = {"font.size": size, "axes.titlesize": size, "axes.labelsize": size}
+    small: Style = {"xtick.labelsize": size - 1, "ytick.labelsize": size - 1, "legend.fontsize": size - 1}
+    return large | small | {"font.family": family, "mathtext.fontset": mathematics}
+
+
+TIMES = _type(9.0, "STIXGeneral", "stix")
+"""Matplotlib's own font like Times, in which the three venues set their text."""
+
+
+def _width(inches: float) -> Style:
+    return {"figure.figsize": (inches, 0.62 * inches)}
+
+
+ICLR = NEURIPS = BASE | TIMES | _width(5.5)
+"""One column of 5.5 inches (iclr_conference.sty, neurips.sty)."""
+ICML = BASE | _type(8.0, "STIXGeneral", "stix") | _width(3.25)
+"""One of two columns, 3.25 inches (icml.sty)."""
+ICML_WIDE = BASE | TIMES | _width(6.75)
+"""Both columns, 6.75 inches."""
+SCREEN = (
+    BASE | _type(10.0, "DejaVu Sans", "dejavusans") | _width(7.0) | {"lines.linewidth": 1.6, "lines.markersize": 5.0}
+)
+
+STYLES: dict[str, Style] = {
+    "screen": SCREEN,
+    "iclr": ICLR,
+    "icml": ICML,
+    "icml-wide": ICML_WIDE,
+    "neurips": NEURIPS,
+}
 
 FORMATS = ("png", "pdf", "svg")
+
+
+def find_style(name: str) -> Style:
+    """Return the style of this name; `ConfigurationError` lists the known ones."""
+    if name not in STYLES:
+        raise ConfigurationError(f"unknown style {name!r}; known styles are {', '.join(STYLES)}")
+    return STYLES[name]
 
 
 def check_format(path: Path) -> str:

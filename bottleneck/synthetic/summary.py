@@ -36,7 +36,7 @@ def summarize(results: Sequence[Result]) -> pd.DataFrame:
             **{column: [result[column] for result in results] for column in CELL},
             "mode_match": [result["mode_match"] for result in results],
             "kl": [result["kl"] for result in results],
-            **{f"best_{metric}": [_best(result, metric) for result in results] for metric in ("kl", "mode_match")},
+            **{f"best_{metric}": [best(result, metric) for result in results] for metric in ("kl", "mode_match")},
             "largest_gap": [result["reachable"] and result["reachable"]["largest_gap"] for result in results],
             "seeds": [1] * len(results),
             **{column: [result[column] for result in results] for column in ("converged", "diverged", "seconds")},
@@ -66,7 +66,16 @@ def _refuse_mixed(results: Sequence[Result]) -> None:
             raise ConfigurationError(f"the results {what} are of {numbers} contexts: their mean would mean nothing")
 
 
-def _best(result: Result, metric: str) -> float | None:
+def best(result: Result, metric: str) -> float | None:
+    """Return what a fit's embeddings allow at the context vectors of least KL, ``None`` where that is not known.
+
+    The fitted figure of all contexts, corrected by what those vectors changed on the contexts that were solved for,
+    within what the figure can be.
+
+    Args:
+        result: of one cell.
+        metric: ``"kl"`` or ``"mode_match"``.
+    """
     found = result["reachable"]
     if found is None:
         return None

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from softmax_bottleneck import corpora
+from softmax_bottleneck import corpora, demo
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.corpora import PINNED, PinnedFile
+from softmax_bottleneck.files import make_folder
 from softmax_bottleneck.training import PRESETS, Preset, fit
 
 HEADS = ("softmax", "moc", "mos", "lms-plif")
@@ -47,10 +48,14 @@ def small(preset: Preset, corpus: Path) -> Preset:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Path:
-    """A folder with ``demo/runs/NAME`` for the demo's four heads."""
+    """A folder with ``demo/runs/NAME`` for the demo's four heads, and two of its reports."""
     folder = tmp_path_factory.mktemp("trained")
     for head in HEADS:
-        fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
+        done = fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
+        if head in ("softmax", "mos"):
+            row = demo.measure(head, 0, done, demo.Study(), "cpu")
+            make_folder(folder / "demo" / "reports")
+            row.save(folder / "demo" / "reports" / head)
     return folder
 
 

@@ -1,24 +1,147 @@
-"""Spectra to draw, without a screen."""
+"""A small folder of results of every kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib import pyplot as plt
+from numpy.typing import NDArray
 
-from softmax_bottleneck.spectrum import Spectrum
+from softmax_bottleneck.figures import Results, read
+from softmax_bottleneck.spectrum import Spectrum, save_spectrum
+
+SIZE = 40
+TOLERANCE = 1e-3
+
+
+def report(name: str, *, seed: int = 0, rank: int = 6, perplexity: float = 90.0, **more: Any) -> dict[str, Any]:
+    """What ``bottleneck demo`` writes, in part."""
+    determinate = {"value": rank, "low": rank, "high": rank, "determinate": True, "tolerance": TOLERANCE}
+    wide = {"value": 30, "low": 20, "high": 39, "determinate": False, "tolerance": TOLERANCE / 10}
+    return {
+        "name": name, "seed": seed, "parameters": 12_345, "valid_perplexity": perplexity + 5,
+        "test_perplexity": perplexity, "kld": 4.5, "train_seconds": 9.6,
+        "history": [{"epoch": epoch, "step": 10 * epoch, "valid_perplexity": 200 / epoch} for epoch in (1, 2)],
+        "report": {
+            "contexts": 50, "vocab": SIZE, "embedding_size": 4, "bound": {"raw": 6, "centered": 5},
+            "source": {"head": name.partition("-k")[0], "split": "test"}, "rank": determinate, "rank_centered": wide,
+            "version": "0.1.0",
+        },
+        **more,
+    }  # fmt: skip
+
+
+def cell(model: str, vocab: int, dim: int, seed: int, alpha: float, **measures: Any) -> dict[str, Any]:
+    """A result of ``bottleneck synthetic``."""
+    best = {"kl": 0.5, "fitted_kl": 0.6, "mode_match": 0.35, "fitted_mode_match": 0.3, "largest_gap": 1e-9 * (1 + seed)}
+    return {
+        "model": model, "alpha": alpha, "vocab": vocab, "dim": dim, "seed": seed, "contexts": 9,
+        "mode_match": 0.1 * dim + 0.02 * seed, "kl": 1 / dim + 0.1 * seed, "diverged": False,
+        "converged": model == "softmax" or dim == 2 or seed > 0,
+        "seconds": 1.0, "reachable": best if model == "softmax" else None, **measures,
+    }  # fmt: skip
+
+
+def cells(alpha: float) -> list[dict[str, Any]]:
+    """Two models, two vocabularies, two embedding sizes, three seeds."""
+    return [
+        cell(model, vocab, dim, seed, alpha)
+        for model in ("softmax", "lms")
+        for vocab in (100, 1000)
+        for dim in (5, 2)
+        for seed in (0, 1, 2)
+    ]
+
+
+def spectrum(values: NDArray[np.float64], *, error: float = 0.0, method: str = "dense") -> Spectrum:
+    """The spectrum of a 50 × 40 matrix."""
+    return Spectrum(values, values * (np.arange(SIZE) < SIZE - 1), (50, SIZE), method, 0.0, error=error)
+
+
+LOW_RANK = np.where(np.arange(SIZE) < 6, np.geomspace(10, 1, SIZE), 0.0)
+FULL = np.geomspace(10, 1e-8, SIZE)
+ERROR = 1.2e-7 * 10
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 @pytest.fixture
-def result() -> Mapping[str, Spectrum]:
-    """Two spectra: one of rank 3 of 5, one full."""
-    plt.switch_backend("agg")
-    return {
-        label: Spectrum(np.array(values), np.array(values), (9, 5), "dense", 0.0)
-        for label, values in {
-            "soft, max": [8.0, 4.0, 0.1, 0.0, 0.0],
-            "mos": [2.0, 1.5, 1.0, 0.3, 1e-9],
-        }.items()
+def folder(tmp_path: Path) -> Path:
+    """``FAMILY/NAME.json`` of two families, spectra, cells, and one of every other kind."""
+    place = tmp_path / "results"
+    for alpha in (0.01, 0.1, 1.0):
+        write(place / "synthetic" / f"alpha-{alpha:g}.json", {"alpha": alpha, "cells": cells(alpha)})
+    curves = [
+        {
+            "alpha": alpha,
+            "vocab": vocab,
+            "ranks": [1, 3, vocab],
+            "log_probs": [[-1, -2, -9], [-0.5, -2, -8], [-0.1, -1, -7]],
+        }
+        for vocab in (10, 30)
+        for alpha in (0.01, 0.1, 1.0)
+    ]
+    write(
+        place / "synthetic" / "concentrations.json",
+        {"contexts": 5, "seed": 0, "quantiles": [0.1, 0.5, 0.9], "curves": curves},
+    )
+    function = {
+        "pieces": 9,
+        "slopes": {"mean": 1.5, "std": 0.5, "min": 0.25, "max": 3.5},
+        "knots": [-1, 0, 1],
+        "values": [-2, 0, 1],
     }
+    for name, values, error in (
+        ("softmax", LOW_RANK, 0.0), ("moc", LOW_RANK, 0.0), ("mos", FULL, ERROR), ("lms-plif", FULL + 1, ERROR)
+    ):  # fmt: skip
+        more = {"function": function} if name == "lms-plif" else {}
+        write(place / "demo" / f"{name}.json", report(name, **more))
+        save_spectrum(
+            place / "demo" / f"{name}.npz", spectrum(values, error=error, method="gram" if error else "dense"), {}
+        )
+    for seed, perplexity in enumerate((56.0, 57.0, 58.0)):
+        name = f"mos-{seed}" if seed else "mos"
+        more = {"adaptive": {"dynamic": 48.0, "cache": 50.0}} if not seed else {}
+        write(place / "ptb" / f"{name}.json", report("mos", seed=seed, rank=9_981, perplexity=perplexity, **more))
+    write(place / "ptb" / "mos.valid.json", {"source": {"split": "valid"}, "pairs": "all", "kld": 5.25})
+    write(place / "ptb" / "kn5.json", {"source": {"split": "test"}, "how": "static", "bits": 7.0, "perplexity": 128.0})
+    write(place / "text8" / "mos7.json", report("mos7", perplexity=2.0**1.5))
+    write(place / "compare.json", comparison())
+    write(place / "bench" / "training.json", {"machine": {}, "cases": bench_cases()})
+    return place
+
+
+def bench_cases() -> dict[str, Any]:
+    """Three cases of ``bottleneck bench training``, whose epochs take 10, 25 and 20 seconds."""
+    presets = {"softmax": ("ptb-softmax", 10.0), "mos": ("ptb-mos", 25.0), "mos, batch 20": ("ptb-mos", 20.0)}
+    return {
+        name: {
+            "case": {"preset": preset, "batch_size": 20, "plain": False},
+            "seconds": 1.5,
+            "epoch_seconds": seconds,
+            "memory_bytes": 3 * 2**20,
+        }
+        for name, (preset, seconds) in presets.items()
+    }
+
+
+def comparison() -> dict[str, Any]:
+    """MoC named first, so that MoS's cases are the second's."""
+    top = [[{"token": "a|b", "probability": 0.5}], [{"token": "<script>", "probability": 0.25}]]
+    case = {"context": "x " * 90, "target": "t", "top": top}
+    return {
+        "sources": [{"path": "runs/moc"}, {"path": "runs/mos"}],
+        "first_better": [{**case, "target": "wrong"}],
+        "second_better": [case],
+    }
+
+
+@pytest.fixture
+def results(folder: Path) -> Results:
+    return read(folder)

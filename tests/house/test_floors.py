@@ -10,6 +10,7 @@ PACKAGE = "softmax_bottleneck"
 
 FLOORS = {
     "errors": 0,
+    "published": 0,
     "_version": 0,
     "files": 0,
     "progress": 0,
@@ -17,7 +18,6 @@ FLOORS = {
     "parallel": 0,
     "plugins": 0,
     "allocator": 0,
-    "plugins": 0,
     "result": 0,
     "spectrum": 1,
     "divergence": 1,

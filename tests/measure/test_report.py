@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from softmax_bottleneck import RankReport, __version__, rank
@@ -161,3 +162,12 @@ def test_a_sketchs_ranks_are_at_least_what_it_saw() -> None:
 def test_numbers_too_coarse_for_any_rank() -> None:
     text = str(rank(np.eye(30), kind="matrix", eps=0.9, rule="numpy"))
     assert "unknown (the numbers are too coarse for a matrix of this size" in text
+
+
+def test_a_report_draws_its_spectrum() -> None:
+    ax = Figure().add_subplot()
+    assert report(np.diag([4.0, 2.0, 1.0, 0.0])).plot(ax) is ax
+    (line,) = ax.lines
+    assert np.asarray(line.get_xdata())[1:].tolist() == pytest.approx([0.25, 0.5, 1.0])
+    assert np.asarray(line.get_ydata()).tolist() == [25, 50, 75, 100]
+    assert (line.get_drawstyle(), line.get_label(), ax.get_xscale()) == ("steps-post", "runs/a", "log")

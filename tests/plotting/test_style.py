@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from softmax_bottleneck.errors import ConfigurationError, OutputError
-from softmax_bottleneck.plotting import PAPER, save_figure
-from softmax_bottleneck.plotting.style import FONT, LINES, SIZE
+from softmax_bottleneck.plotting import STYLES, find_style, save_figure
 
 FORMATS = ["png", "pdf", "svg"]
 SIGNATURES = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -37,10 +36,32 @@ def figure_of(ax: Axes) -> Figure:
     return ax.figure
 
 
-def test_styles_are_parameters_of_matplotlib() -> None:
-    assert PAPER == {**FONT, **LINES, **SIZE}
-    with mpl.rc_context(PAPER):
-        assert mpl.rcParams["figure.figsize"] == [5.5, 3.2]
+WIDTHS = {"iclr": 5.5, "neurips": 5.5, "icml": 3.25, "icml-wide": 6.75}
+"""Inches of a line, as the venues' own style files set it."""
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_styles_are_parameters_of_matplotlib(name: str) -> None:
+    before = dict(mpl.rcParams)
+    with mpl.rc_context(find_style(name)):
+        assert mpl.rcParams["figure.figsize"][0] == WIDTHS.get(name, 7.0)
+        assert mpl.rcParams["pdf.fonttype"] == 42
+    assert dict(mpl.rcParams) == before
+
+
+def test_an_unknown_style() -> None:
+    with pytest.raises(ConfigurationError, match="unknown style 'acl'; known styles are screen, iclr, icml, icml-wide"):
+        find_style("acl")
+
+
+def test_a_pdf_has_true_type_fonts_and_no_bitmaps(ax: Axes, tmp_path: Path) -> None:
+    figure = figure_of(ax)
+    with mpl.rc_context({**find_style("iclr"), "pdf.compression": 0}):
+        save_figure(figure, tmp_path / "f.pdf")
+    content = (tmp_path / "f.pdf").read_bytes()
+    assert b"/TrueType" in content or b"/CIDFontType2" in content
+    assert b"/Type3" not in content
+    assert b"/Subtype /Image" not in content
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .preset import Preset, plain_sgd
+from .preset import Preset, plain_sgd, published_text
 
 
 class _Recipe(NamedTuple):
@@ -43,9 +43,7 @@ class _Recipe(NamedTuple):
     embedding_size: int = 400
     micro_batch_size: int | None = None
 
-    def preset(
-        self, family: str, head: str, expected: str, *, variant: str = "", slowdown: float = 1.0, **settings: Any
-    ) -> Preset:
+    def preset(self, family: str, head: str, *, variant: str = "", slowdown: float = 1.0, **settings: Any) -> Preset:
         """Return the preset of one head."""
         hours = self.epochs * self.seconds_an_epoch * slowdown / 3600
         components = f" of {settings['components']} components" if "components" in settings else ""
@@ -58,7 +56,7 @@ class _Recipe(NamedTuple):
             variant=variant,
             summary=f"AWD-LSTM {sizes} with a {head} head{components}, d = {self.embedding_size}, on {self.corpus}",
             cost=f"at most {hours:.0f} hours on one V100 (estimated)",
-            expected=expected,
+            expected=published_text(f"{family}/{variant or head}"),
             corpus=self.corpus,
             backbone={"name": "awd-lstm", "embedding_size": self.embedding_size, **self.backbone},
             settings=settings,
@@ -120,106 +118,40 @@ WT2_MIXTURE = _Recipe(
 )
 
 
-def _study(nt_asgd: str, et_asgd: str, ranks: str = "") -> str:
-    """Return the two published results of a head, that of the preset's own trigger first."""
-    return (
-        f"published: test {nt_asgd}; with ET-ASGD (--set training.averaging.start=epoch) {et_asgd}{ranks} "
-        "(Parthiban et al. 2021)"
-    )
-
-
-def _wt2_study(nt_asgd: str, et_asgd: str) -> str:
-    return _study(nt_asgd, et_asgd, "; ranks of the first 33,320 contexts")
-
-
-MOS_K = {
-    1: "no published number",
-    3: "published: test perplexity 58.62, rank 6,467 (MoS paper, table 7)",
-    5: "published: test perplexity 57.36, rank 8,930 (MoS paper, table 7)",
-    10: "published: test perplexity 56.33, rank 9,973 (MoS paper, table 7)",
-    15: "published: test perplexity 55.97, rank 9,981 (MoS paper, table 7)",
-    20: "published: test perplexity 56.17, rank 9,981 (MoS paper, table 7)",
-}
-"""The numbers of components of table 7."""
+MOS_K = (1, 3, 5, 10, 15, 20)
+"""Numbers of components: those of the MoS paper's table 7, and 1."""
 
 _MOS_SETTINGS_AS_SOFTMAX = 0.5
 """Estimated share of a mixture's time that a Softmax of its sizes takes."""
 
 PRESETS = (
-    PTB.preset("ptb", "softmax", _study("58.07", "57.08, rank 402")),
-    PTB_MIXTURE.preset(
-        "ptb", "moc", "published: valid 59.82, test 57.55 (MoS paper, table 5); rank 280 (table 6)", components=15
-    ),
-    PTB_MIXTURE.preset(
-        "ptb",
-        "mos",
-        "published: valid 58.08, test 55.97, finetuned 56.54 and 54.44, with dynamic evaluation 48.33 and 47.69 "
-        "(MoS paper, table 1); rank 9,981 (table 6)",
-        components=15,
-    ),
-    PTB.preset("ptb", "sigsoftmax", _study("57.75, rank 4,906", "57.05, rank 5,113"), slowdown=57 / 55),
-    PTB.preset("ptb", "gss", _study("57.60, rank 8,276", "57.00, rank 8,904"), slowdown=58 / 55, c=-1.5, k=2.5),
+    PTB.preset("ptb", "softmax"),
+    PTB_MIXTURE.preset("ptb", "moc", components=15),
+    PTB_MIXTURE.preset("ptb", "mos", components=15),
+    PTB.preset("ptb", "sigsoftmax", slowdown=57 / 55),
+    PTB.preset("ptb", "gss", slowdown=58 / 55, c=-1.5, k=2.5),
     PTB.preset(
         "ptb",
         "lms-plif",
-        _study("58.45", "56.80, rank 496"),
         slowdown=59 / 55,
         knots=100_000,
         slope_learning_rate=1e-3,  # 0.02, as Parthiban et al. 2021 had it from the authors
     ),
-    PTB_MIXTURE.preset(
-        "ptb",
-        "mos-plif",
-        "published: valid 58.20, test 56.02 with a model of 28.6M (LMS paper, table 1)",
-        slowdown=220 / 150,
-        components=15,
-        knots=1_000_000,
-        slope_learning_rate=1e-3,
-    ),
+    PTB_MIXTURE.preset("ptb", "mos-plif", slowdown=220 / 150, components=15, knots=1_000_000, slope_learning_rate=1e-3),
     PTB_MIXTURE._replace(backbone={**PTB_MIXTURE.backbone, "hidden_sizes": [960, 960, 280]}).preset(
-        "ptb",
-        "softmax",
-        "published: valid 78.86, test 74.86 (MoS paper, table 5, MoS hyper-parameters)",
-        variant="softmax-mos-settings",
-        slowdown=_MOS_SETTINGS_AS_SOFTMAX,
+        "ptb", "softmax", variant="softmax-mos-settings", slowdown=_MOS_SETTINGS_AS_SOFTMAX
     ),
-    *(
-        PTB_MIXTURE.preset("ptb", "mos", expected, variant=f"mos-k{k}", slowdown=0.4 + k / 25, components=k)
-        for k, expected in MOS_K.items()
-    ),
-    WT2.preset("wt2", "softmax", _wt2_study("65.28", "64.63, rank 402")),
-    WT2_MIXTURE.preset("wt2", "moc", "published: valid 68.76, test 65.98 (MoS paper, table 5)", components=15),
+    *(PTB_MIXTURE.preset("ptb", "mos", variant=f"mos-k{k}", slowdown=0.4 + k / 25, components=k) for k in MOS_K),
+    WT2.preset("wt2", "softmax"),
+    WT2_MIXTURE.preset("wt2", "moc", components=15),
+    WT2_MIXTURE.preset("wt2", "mos", components=15),
+    WT2.preset("wt2", "sigsoftmax"),
+    WT2.preset("wt2", "gss", c=-1.5, k=3.0),
+    WT2.preset("wt2", "lms-plif", slowdown=150 / 120, knots=100_000, slope_learning_rate=0.02 / 30),
     WT2_MIXTURE.preset(
-        "wt2",
-        "mos",
-        "published: valid 66.01, test 63.33, finetuned 63.88 and 61.45, with dynamic evaluation 42.41 and 40.68 "
-        "(MoS paper, table 2)",
-        components=15,
-    ),
-    WT2.preset("wt2", "sigsoftmax", _wt2_study("65.08, rank 5,879", "64.35, rank 6,634")),
-    WT2.preset("wt2", "gss", _wt2_study("65.07, rank 9,130", "64.50, rank 10,122"), c=-1.5, k=3.0),
-    WT2.preset(
-        "wt2",
-        "lms-plif",
-        _wt2_study("65.59", "64.16, rank 524"),
-        slowdown=150 / 120,
-        knots=100_000,
-        slope_learning_rate=0.02 / 30,
-    ),
-    WT2_MIXTURE.preset(
-        "wt2",
-        "mos-plif",
-        "no published number",
-        slowdown=220 / 150,
-        components=15,
-        knots=1_000_000,
-        slope_learning_rate=0.02 / 15,
+        "wt2", "mos-plif", slowdown=220 / 150, components=15, knots=1_000_000, slope_learning_rate=0.02 / 15
     ),
     WT2_MIXTURE._replace(backbone={**WT2_MIXTURE.backbone, "hidden_sizes": [1150, 1150, 300]}).preset(
-        "wt2",
-        "softmax",
-        "published: valid 72.73, test 69.18 (MoS paper, table 5, MoS hyper-parameters)",
-        variant="softmax-mos-settings",
-        slowdown=_MOS_SETTINGS_AS_SOFTMAX,
+        "wt2", "softmax", variant="softmax-mos-settings", slowdown=_MOS_SETTINGS_AS_SOFTMAX
     ),
 )

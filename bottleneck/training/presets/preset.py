@@ -9,6 +9,7 @@ import torch
 
 from ...corpora import catalogue
 from ...language_model import LanguageModel
+from ...published import expectation
 from ..config import RunConfig, parse
 
 
@@ -32,6 +33,12 @@ def plain_lstm(embedding_size: int, *, hidden_size: int, layers: int, dropout: f
     """Return a backbone of LSTM layers."""
     sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "layers": layers}
     return {"name": "lstm", **sizes, "dropout": dropout}
+
+
+def published_text(result: str) -> str:
+    """Return what a preset of the papers expects: see `expectation`."""
+    text = expectation(result)
+    return text if text.startswith("no ") else f"published: {text}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .preset import Preset, plain_lstm
+from .preset import Preset, plain_lstm, published_text
 
 
-def _text8(variant: str, head: str, *, hidden_size: int, embedding_size: int, bits: str, **settings: Any) -> Preset:
+def _text8(variant: str, head: str, *, hidden_size: int, embedding_size: int, **settings: Any) -> Preset:
     return Preset(
         family="text8",
         head=head,
         variant=variant,
         summary=f"characters of text8: one LSTM layer of {hidden_size} with a {head} head, d = {embedding_size}",
         cost="about 3 hours on one A100 (estimated)",
-        expected=f"published: {bits} bits per character on the test split (MoS paper, table 12)",
+        expected=published_text(f"text8/{variant}"),
         corpus="text8",
         backbone=plain_lstm(embedding_size, hidden_size=hidden_size, layers=1),
         settings=settings,
@@ -36,7 +36,7 @@ def _text8(variant: str, head: str, *, hidden_size: int, embedding_size: int, bi
 
 
 PRESETS = (
-    _text8("softmax", "softmax", hidden_size=1024, embedding_size=1024, bits="1.49"),
-    _text8("mos7", "mos", hidden_size=910, embedding_size=510, bits="1.49", components=7),
-    _text8("mos10", "mos", hidden_size=860, embedding_size=452, bits="1.49", components=10),
+    _text8("softmax", "softmax", hidden_size=1024, embedding_size=1024),
+    _text8("mos7", "mos", hidden_size=910, embedding_size=510, components=7),
+    _text8("mos10", "mos", hidden_size=860, embedding_size=452, components=10),
 )

@@ -1,0 +1,177 @@
+"""The papers' numbers: one data file a paper, with the table, row and column of each, as printed.
+
+Presets, evaluation, figures and the README take a published number from here, so that none is typed twice. To add a
+paper: write its ``NAME.toml`` and enter NAME in ``PAPERS``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from ..errors import ConfigurationError
+
+PAPERS = ("parthiban", "mos", "lms", "mikolov", "krause", "merity")
+"""In the order in which several numbers of one model are told."""
+SPLITS = ("train", "valid", "test")
+ET_ASGD = "ET-ASGD"
+HOW = {
+    "": "",
+    "finetuned": "finetuned ",
+    "cache": "with a cache ",
+    "dynamic": "with dynamic evaluation ",
+    ET_ASGD: "with ET-ASGD (--set training.averaging.start=epoch) ",
+}
+"""What was done beyond the preset's own training → how a sentence says it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a published table."""
+
+    name: str
+    values: tuple[str, ...]
+    """As printed, one a column; empty where the paper has none."""
+    result: str = ""
+    """Where a measurement of the same model lies in a folder of results: ``FAMILY/NAME``, of the preset FAMILY-NAME."""
+    how: str = ""
+    """A key of ``HOW``."""
+    note: str = ""
+    """What the model differs in from the preset's."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A published table, or the part of it that is of one corpus."""
+
+    paper: str
+    """As text names it, such as "MoS paper"."""
+    number: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    corpus: str = ""
+    metric: str = ""
+    """What columns that are named after a split hold."""
+    split: str = ""
+    """What columns that are named after a metric are of."""
+    where: str = ""
+    """``"supplement"`` where the table is there."""
+    rank_contexts: int | None = None
+    """Rows that ranks are of, where not all."""
+
+    @property
+    def source(self) -> str:
+        """Return where the numbers stand: "MoS paper, table 1"."""
+        numbered = f"table {self.number}" if self.number[0].isdigit() else self.number
+        return f"{self.paper}, {f'{self.where}, ' if self.where else ''}{numbered}"
+
+    def cell(self, row: str, column: str) -> str:
+        """Return a value as printed, empty where there is none.
+
+        Raises:
+            ConfigurationError: the table has no such row or column; the text lists them.
+        """
+        values = {each.name: dict(zip(self.columns, each.values, strict=True)) for each in self.rows}
+        if row not in values or column not in self.columns:
+            raise ConfigurationError(
+                f"{self.source} has no cell {row!r}, {column!r}: its rows are {', '.join(values)}, its columns "
+                f"{', '.join(self.columns)}"
+            )
+        return values[row][column]
+
+    def numbers(self, column: str) -> dict[str, float]:
+        """Return the values of one column as numbers, by row."""
+        return {row.name: float(self.cell(row.name, column)) for row in self.rows}
+
+
+@cache
+def tables(paper: str, number: str | None = None) -> tuple[Table, ...]:
+    """Return a paper's tables, or the parts of one of them.
+
+    Args:
+        paper: one of ``PAPERS``.
+        number: a table's, as printed.
+
+    Raises:
+        ConfigurationError: there is no such paper or table; the text lists the known ones.
+
+    Example:
+        >>> tables("mos", "7")[0].cell("15", "rank")
+        '9981'
+    """
+    if paper not in PAPERS:
+        raise ConfigurationError(f"unknown paper {paper!r}; known papers are {', '.join(PAPERS)}")
+    content = tomllib.loads(files(__package__).joinpath(f"{paper}.toml").read_text(encoding="utf-8"))
+    found = []
+    for table in content["table"]:
+        how = table.pop("how", "")
+        rows = tuple(Row(**{"how": how, **row, "values": tuple(row["values"])}) for row in table.pop("rows"))
+        found.append(Table(paper=content["paper"], rows=rows, **{**table, "columns": tuple(table["columns"])}))
+    chosen = tuple(table for table in found if number in (None, table.number))
+    if not chosen:
+        known = ", ".join(dict.fromkeys(table.number for table in found))
+        raise ConfigurationError(f"{content['paper']} has no table {number!r} here; it has {known}")
+    return chosen
+
+
+def rows_of(result: str) -> Iterator[tuple[Table, Row]]:
+    """Yield every published row of a model, those of its preset's own training first."""
+    found = [(table, row) for paper in PAPERS for table in tables(paper) for row in table.rows if row.result == result]
+    yield from sorted(found, key=lambda pair: [*HOW].index(pair[1].how))
+
+
+def expectation(result: str) -> str:
+    """Return all that is published of a model, with its sources, in one sentence.
+
+    Args:
+        result: ``FAMILY/NAME`` of the preset FAMILY-NAME.
+
+    Example:
+        >>> expectation("text8/mos7")
+        'valid 1.40, test 1.49 bits per character (MoS paper, table 12)'
+    """
+    said: dict[str, list[Table]] = {}
+    for table, row in rows_of(result):
+        text = _numbers(table, row)
+        if text:
+            said.setdefault(f"{HOW[row.how]}{text}{f', {row.note}' if row.note else ''}", []).append(table)
+    # A paper prints some numbers twice, rounded or not.
+    return "; ".join(f"{text} ({_sources(sources)})" for text, sources in said.items()) or "no published number"
+
+
+def _numbers(table: Table, row: Row) -> str:
+    values = {column: value for column, value in zip(table.columns, row.values, strict=True) if value}
+    if table.metric:
+        of_splits = ", ".join(f"{split} {grouped(values[split])}" for split in SPLITS[1:] if split in values)
+        before, after = (f"{table.metric} ", "") if table.metric in ("rank", "pairwise KL") else ("", table.metric)
+        return f"{before}{of_splits}{f' {after}' if after not in ('', 'perplexity') else ''}" if of_splits else ""
+    contexts = f" of {table.rank_contexts:,} contexts" if table.rank_contexts else ""
+    named = {"perplexity": f"{table.split} ", "rank": "rank "}
+    return ", ".join(
+        f"{word}{grouped(values[column])}{contexts if column == 'rank' else ''}"
+        for column, word in named.items()
+        if column in values
+    )
+
+
+def grouped(value: str) -> str:
+    """Return a whole number with commas: 9981 ± 2 becomes 9,981 ± 2."""
+    first, *others = value.split(" ")
+    return " ".join([f"{int(first):,}" if first.isdigit() else first, *others])
+
+
+def _sources(tables: list[Table]) -> str:
+    """Return where numbers stand: "MoS paper, tables 1 and 5; LMS paper, table 1"."""
+    places: dict[str, list[str]] = {}
+    for table in tables:
+        places.setdefault(table.paper, []).append(table.source.removeprefix(f"{table.paper}, "))
+    return "; ".join(f"{paper}, {_joined(list(dict.fromkeys(where)))}" for paper, where in places.items())
+
+
+def _joined(places: list[str]) -> str:
+    numbers = [place.removeprefix("table ") for place in places]
+    return f"tables {' and '.join(numbers)}" if len(places) > 1 else places[0]

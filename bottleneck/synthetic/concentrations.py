@@ -1,0 +1,62 @@
+"""What the concentration does to distributions drawn from a Dirichlet (LMS paper, figure 5).
+
+python -m softmax_bottleneck.synthetic.concentrations FILE.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .dirichlet import DirichletBlocks
+
+ALPHAS = (0.01, 0.1, 1.0)
+VOCABS = (100, 1000, 10_000)
+CONTEXTS = 1000
+RANKS = 48
+"""Ranks that are kept, at equal ratios."""
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+def concentrations(
+    *, alphas: Sequence[float] = ALPHAS, vocabs: Sequence[int] = VOCABS, contexts: int = CONTEXTS, seed: int = 0
+) -> Mapping[str, Any]:
+    """Sample distributions and take quantiles over contexts of their largest, second largest, … log-probability.
+
+    Args:
+        alphas: concentrations.
+        vocabs: sizes M of the vocabulary.
+        contexts: distributions of each.
+        seed: of the first.
+
+    Returns:
+        ``contexts``, ``seed``, ``quantiles``, and ``curves``: each with ``alpha``, ``vocab``, ``ranks`` from 1 and
+        ``log_probs``, quantiles × ranks, nats.
+    """
+    curves = []
+    for vocab in vocabs:
+        ranks = torch.unique(torch.logspace(0, torch.tensor(vocab).log10().item(), RANKS).round().long())
+        for alpha in alphas:
+            blocks = DirichletBlocks(contexts, vocab, alpha, seed)
+            kept = torch.cat([block.sort(1, descending=True).values[:, ranks - 1] for block in blocks]).double()
+            quantiles = torch.quantile(kept, torch.tensor(QUANTILES, dtype=torch.float64), dim=0)
+            curves.append(
+                {
+                    "alpha": alpha,
+                    "vocab": vocab,
+                    "ranks": ranks.tolist(),
+                    "log_probs": quantiles.round(decimals=4).tolist(),
+                }
+            )
+    return {"contexts": contexts, "seed": seed, "quantiles": list(QUANTILES), "curves": curves}
+
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    from ..files import write_json
+
+    write_json(Path(sys.argv[1]), concentrations())

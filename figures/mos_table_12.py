@@ -1,0 +1,14 @@
+"""MoS paper, table 12: characters of text8."""
+
+from __future__ import annotations
+
+from typing import final
+
+from .published_table import PublishedTable
+
+
+@final
+class MoSTable12(PublishedTable):
+    """Bits per character on text8 (MoS paper, table 12)."""
+
+    paper, number = "mos", "12"

@@ -1,0 +1,16 @@
+"""MoS paper, table 2: perplexity on WikiText-2."""
+
+from __future__ import annotations
+
+from typing import final
+
+from .published_table import PublishedTable
+
+
+@final
+class MoSTable2(PublishedTable):
+    """Test and validation perplexity of single models on WikiText-2 (MoS paper, table 2; † marks scores that learn
+    from the text before).
+    """
+
+    paper, number = "mos", "2"

@@ -1,0 +1,58 @@
+"""MoS paper, table 7, drawn: rank and perplexity against the number of softmaxes."""
+
+from __future__ import annotations
+
+from typing import final
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from softmax_bottleneck.plotting import HEADS
+
+from .base import Figure
+from .mos_table_7 import MoSTable7
+from .results import Results
+
+LABELS = {"rank": "rank", "perplexity": "test perplexity"}
+FULL_RANK = 10_000
+
+
+@final
+class MoSTable7Plot(Figure):
+    """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (MoS
+    paper, table 7): published (hollow) and, where measured, this repository's (filled, bars from the lowest to the
+    highest rank that the tolerance leaves open).
+    """
+
+    panel, panel_title = "column", ""
+    share_y = False
+    height = 0.75
+
+    def compute(self, results: Results) -> pd.DataFrame:
+        """Return the numbers of table 7; see `Table`."""
+        data = MoSTable7().compute(results)
+        return data.assign(K=data["row"].astype(int))
+
+    def missing(self, data: pd.DataFrame) -> list[str]:
+        """Return the numbers of components that nothing is measured of."""
+        return MoSTable7().missing(data)
+
+    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
+        """Draw one of the two columns."""
+        column = data["column"].iloc[0]
+        look = HEADS["mos"]
+        for kind, face in (("published", "white"), ("measured", look.color)):
+            rows = data[(data["kind"] == kind) & data["value"].notna()]
+            if len(rows):
+                style = look.line(label=f"MoS, {kind}", marker=look.marker, markerfacecolor=face)
+                ax.plot(rows["K"], rows["value"].astype(float), **style)
+                if kind == "measured" and column == "rank":
+                    ax.vlines(rows["K"], rows["low"].astype(float), rows["high"].astype(float), color=look.color)
+        ax.set_xticks(sorted(data["K"].unique()))
+        ax.set_xlabel("number $K$ of softmaxes")
+        ax.set_ylabel(LABELS[column])
+        if column == "rank":
+            ax.axhline(FULL_RANK, color="0.5", linewidth=0.8, linestyle=":")
+            ax.text(data["K"].min(), FULL_RANK, "full rank", ha="left", va="bottom", color="0.4", fontsize="small")
+            ax.set_ylim(0, 1.09 * FULL_RANK)
+            ax.yaxis.set_major_formatter("{x:,.0f}")

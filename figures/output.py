@@ -1,0 +1,127 @@
+"""Figures and tables on disk: all of them, a gallery page of them, and the tables inside a Markdown file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from softmax_bottleneck.errors import ConfigurationError, OutputError
+from softmax_bottleneck.files import make_folder, write_bytes
+from softmax_bottleneck.plotting import find_style, markdown
+from softmax_bottleneck.plotting.tables import escape_markdown
+
+from . import REGISTRY, find
+from .base import Figure, Table
+from .results import Results
+
+FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
+BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+"""Where a Markdown file holds a table of the registry."""
+INTRODUCTION = """\
+Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published numbers
+stand beside measured ones; a cell without a result is empty."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What `draw` wrote."""
+
+    files: tuple[Path, ...]
+    missing: tuple[tuple[str, str], ...]
+    """Name of a figure or table, and what of it has no result."""
+
+
+def draw(
+    names: Sequence[str],
+    results: Results,
+    out: Path,
+    *,
+    formats: Sequence[str] = FORMATS,
+    style: str = "screen",
+) -> Drawn:
+    """Draw figures and write tables from saved results; what has no result stays empty and is listed.
+
+    Args:
+        names: of ``REGISTRY``.
+        results: from `results.read`.
+        out: a folder, made when it is not there; files are called ``NAME.SUFFIX``.
+        formats: of ``FORMATS``: figures are written in the first three, tables as md; tex holds a table, or a figure's
+            caption and inclusion, and csv the numbers of either.
+        style: one of ``plotting.STYLES``.
+
+    Raises:
+        ConfigurationError: for an unknown name, format or style; the text lists the known ones.
+    """
+    entries = {name: find(name) for name in names}
+    rc = find_style(style)
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise ConfigurationError(f"unknown format {unknown[0]!r}; known formats are {', '.join(FORMATS)}")
+    make_folder(out)
+    files: list[Path] = []
+    missing: list[tuple[str, str]] = []
+    for name, entry in entries.items():
+        data = entry.compute(results)
+        missing += [(name, text) for text in entry.missing(data)]
+        if len(data):
+            files += entry.save(data, out / name, formats=formats, style=rc)
+    return Drawn(tuple(files), tuple(missing))
+
+
+def table_text(name: str, results: Results) -> str:
+    """Return one table as Markdown.
+
+    Raises:
+        ConfigurationError: there is no table of this name.
+    """
+    entry = find(name)
+    if not isinstance(entry, Table):
+        raise ConfigurationError(f"{name} is a figure; the tables are {', '.join(_tables())}")
+    return markdown(*entry.rows(entry.compute(results)))
+
+
+def _tables() -> list[str]:
+    return [name for name, entry in REGISTRY.items() if issubclass(entry, Table)]
+
+
+def with_tables(text: str, results: Results) -> str:
+    """Return a Markdown text with every table after ``<!-- table NAME -->`` made anew."""
+    return BLOCK.sub(lambda found: f"{found[1]}\n{table_text(found[2], results)}\n\n{found[3]}", text)
+
+
+def update_tables(file: Path, results: Results) -> None:
+    """Write a Markdown file again `with_tables`; `ConfigurationError` where it holds none."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot read {file}: {error.strerror}; name a Markdown file") from error
+    if not BLOCK.search(text):
+        raise ConfigurationError(f"{file} has no '<!-- table NAME -->' to fill; NAME is one of {', '.join(_tables())}")
+    write_bytes(file, with_tables(text, results).encode())
+
+
+def write_gallery(page: Path, results: Results) -> Drawn:
+    """Draw every figure beside a Markdown page that shows all figures and tables, and write the page.
+
+    Args:
+        page: ``NAME.md``; pictures go to the folder NAME beside it.
+        results: from `results.read`.
+    """
+    folder = page.with_suffix("")
+    figures = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
+    drawn = draw(figures, results, folder, formats=("png",))
+    parts = ["# Every figure and table", INTRODUCTION]
+    gaps: list[tuple[str, str]] = []
+    for name in REGISTRY:
+        entry = find(name)
+        data = entry.compute(results)
+        gaps += [(name, text) for text in entry.missing(data)]
+        picture = folder / f"{name}.png"
+        shown = f"![{name}]({folder.name}/{picture.name})" if picture in drawn.files else "*No result yet.*"
+        if isinstance(entry, Table):
+            shown = markdown(*entry.rows(data)) if len(data) else shown
+        parts += [f"## {name}", shown, escape_markdown(entry.caption(data))]
+    parts += ["## Not measured yet", "\n".join(f"* {name}: {escape_markdown(text)}" for name, text in gaps)]
+    write_bytes(page, ("\n\n".join(parts) + "\n").encode())
+    return Drawn((page, *drawn.files), tuple(gaps))

@@ -1,0 +1,80 @@
+"""Parthiban et al. 2021, drawn: perplexity against rank, under both ways to start averaging."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from softmax_bottleneck.plotting import HEADS
+
+from .base import Figure
+from .parthiban_et_asgd import ParthibanETASGD
+from .parthiban_nt_asgd import ParthibanNTASGD
+from .results import Results
+
+TRIGGERS = {"NT-ASGD": ParthibanNTASGD, "ET-ASGD": ParthibanETASGD}
+LEFT = ("sigsoftmax", "mos")
+"""Heads whose label stands left of their point, where another is near."""
+CORPORA = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
+
+
+@final
+class ParthibanFigure(Figure):
+    """Test perplexity against the rank of the log-probability matrix, published: hollow under NT-ASGD, filled under
+    ET-ASGD, a grey line from one to the other; heads without a published rank are left out (Parthiban et al.
+    2021). Rank alone does not order perplexities.
+    """
+
+    panel = "panel"
+    share_y = False
+    height = 0.8
+
+    def compute(self, results: Results) -> pd.DataFrame:
+        """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
+        found = []
+        for trigger, table in TRIGGERS.items():
+            data = table().compute(results)
+            data = data[(data["kind"] == "published") & data["value"].notna()]
+            metric, corpus = (data["column"].str.split(", ").str[part] for part in (0, 1))
+            wide = data.assign(metric=metric, panel=corpus.map(CORPORA)).pivot_table(
+                index=["row", "panel"], columns="metric", values="value", sort=False
+            )
+            found.append(wide.reset_index().assign(trigger=trigger))
+        data = pd.concat(found, ignore_index=True)
+        data["head"] = data["row"].str.partition(",")[0].map(HEADS_BY_NAME)
+        return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "head", "rank", "perplexity"]]
+
+    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
+        """Draw one corpus, one point a head and trigger."""
+        for head, rows in data.groupby("head", sort=False):
+            look = HEADS[str(head)]
+            ax.plot(rows["rank"], rows["perplexity"], color="0.7", zorder=1)
+            for trigger, rank, perplexity in rows[["trigger", "rank", "perplexity"]].itertuples(index=False):
+                face = look.color if trigger == "ET-ASGD" else "white"
+                ax.plot(rank, perplexity, look.marker, color=look.color, markerfacecolor=face, zorder=3)
+            first = rows.iloc[0]
+            place, left = (first["rank"], first["perplexity"]), head in LEFT
+            text: dict[str, Any] = {
+                "xytext": (-6 if left else 6, 0),
+                "textcoords": "offset points",
+                "ha": "right" if left else "left",
+            }
+            ax.annotate(look.label, place, va="center", color=look.color, fontsize="small", **text)
+        for trigger, face in (("NT-ASGD", "white"), ("ET-ASGD", "0.3")):
+            ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=trigger)
+        ax.set_xscale("log")
+        ax.margins(0.14)
+        ax.set_xlabel("rank")
+        ax.set_ylabel("test perplexity")
+
+
+HEADS_BY_NAME = {
+    "Softmax": "softmax",
+    "MoC": "moc",
+    "MoS": "mos",
+    "Sigsoftmax": "sigsoftmax",
+    "Generalized Sigsoftmax": "gss",
+    "LMS-PLIF": "lms-plif",
+}

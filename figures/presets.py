@@ -1,0 +1,66 @@
+"""What the presets of the papers' models aim at, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+import pandas as pd
+
+from softmax_bottleneck.corpora import catalogue
+from softmax_bottleneck.demo_table import mean_text, rank_text
+from softmax_bottleneck.published import expectation, tables
+from softmax_bottleneck.training import PRESETS
+
+from .base import Table
+from .published_table import COLUMNS, cell
+from .results import Results
+
+FAMILIES = ("ptb", "wt2", "text8", "1b")
+NGRAMS = {row.result: row.result.rpartition("/")[2] + ":ptb" for row in tables("mikolov", "4.1")[0].rows}
+"""Where a measurement of an n-gram model lies → its SOURCE."""
+
+
+@final
+class Presets(Table):
+    """Presets of the papers' models, and n-gram models as SOURCES: perplexities unless said otherwise, published and
+    measured with this code.
+    """
+
+    needs = "a measurement of a preset of the papers"
+    first = "preset"
+
+    def compute(self, results: Results) -> pd.DataFrame:
+        """Return parameters, all published numbers and all measured ones of each; see `Table`."""
+        sizes = {info.name: info.vocabulary_size for info in catalogue()}
+        found: list[dict[str, object]] = []
+        for name, preset in PRESETS.items():
+            if preset.family in FAMILIES:
+                count = preset.parameters(sizes.get(preset.config.corpus) or SIZES.get(preset.config.corpus))
+                found += _row(results, name, f"{preset.family}/{preset.variant or preset.head}", count)
+        for key, source in NGRAMS.items():
+            found += _row(results, source, key, None)
+        return pd.DataFrame(found, columns=COLUMNS)
+
+    def missing(self, data: pd.DataFrame) -> list[str]:
+        """Return the presets that nothing is measured of."""
+        absent = data[(data["column"] == "measured") & (data["text"] == "")]["row"]
+        return [f"nothing measured of {', '.join(absent)}"] if len(absent) else []
+
+
+SIZES = {"one-billion": 100_000, "text8": 27}
+"""Vocabularies that are known before their corpus is there."""
+
+
+def _row(results: Results, name: str, key: str, parameters: int | None) -> Iterator[dict[str, object]]:
+    size = "" if parameters is None else f"{parameters / 1e6:.2f}M"
+    yield cell(name, "parameters", "", size, value=parameters)
+    yield cell(name, "published", "", expectation(key))
+    texts = [
+        f"{split} {mean_text(values, '.2f')}"
+        for split in ("valid", "test")
+        if (values := results.numbers(key, "perplexity", split=split))
+    ]
+    texts += [f"rank {rank_text(ranks)}"] if (ranks := results.ranks(key)) else []
+    texts += [f"pairwise KL {mean_text(values, '.3f')}"] if (values := results.numbers(key, "pairwise KL")) else []
+    yield cell(name, "measured", "", ", ".join(texts), source=key)

@@ -1,0 +1,60 @@
+"""Rank and perplexity over training."""
+
+from __future__ import annotations
+
+from typing import final
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from softmax_bottleneck.plotting import looks
+
+from .base import Figure
+from .results import CHECKPOINT, Results
+
+LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
+
+
+@final
+class TrainingCourse(Figure):
+    """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from
+    the lowest to the highest rank that the tolerance leaves open.
+    """
+
+    panel, panel_title = "panel", ""
+    needs = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
+    share_y = False
+    height = 0.75
+
+    def compute(self, results: Results) -> pd.DataFrame:
+        """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low`` and ``high`` of seed 0."""
+        found = []
+        for saved in results.of("report"):
+            family, _, model = saved.key.rpartition("/")
+            for row in saved.content.get("history", []) if saved.seed == 0 else []:
+                place = {"family": family, "model": model, "epoch": row["epoch"]}
+                found.append({"panel": "perplexity", **place, "value": row["valid_perplexity"]})
+        for saved in results.of(CHECKPOINT):
+            family, _, model = saved.key.rpartition("/")
+            rank = {key: saved.content["rank_centered"][key] for key in ("value", "low", "high")}
+            found.append({"panel": "rank", "family": family, "model": model, "epoch": saved.epoch, **rank})
+        columns = ["panel", "family", "model", "epoch", "value", "low", "high"]
+        data = pd.DataFrame(found, columns=columns)
+        first = data[data["family"] == data["family"].iloc[0]] if found else data
+        return first.sort_values(["panel", "model", "epoch"], kind="stable")
+
+    def missing(self, data: pd.DataFrame) -> list[str]:
+        """Return the ranks where there are none."""
+        return [] if (data["panel"] == "rank").any() else [self.needs]
+
+    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
+        """Draw one of the two quantities, one line a model."""
+        panel = data["panel"].iloc[0]
+        for model, look in looks(dict.fromkeys(data["model"])).items():
+            rows = data[data["model"] == model]
+            ax.plot(rows["epoch"], rows["value"], **look.line(marker=look.marker))
+            if panel == "rank":
+                ax.vlines(rows["epoch"], rows["low"], rows["high"], color=look.color, linewidth=0.8)
+        ax.set_yscale("log" if panel == "rank" else "linear")
+        ax.set_xlabel("epoch")
+        ax.set_ylabel(LABELS[panel])

@@ -1,0 +1,292 @@
+"""Figures: what is drawn, against counting and against the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure as Canvas
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, mos_figure_1, read
+from softmax_bottleneck.plotting import HEADS, STYLES
+from softmax_bottleneck.spectrum.measures import effective_rank
+from softmax_bottleneck.synthetic import summarize
+
+from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, spectrum, write
+
+FIGURES = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
+
+
+@pytest.fixture
+def ax() -> Iterator[Axes]:
+    with mpl.rc_context(STYLES["screen"]):
+        yield Canvas().subplots()
+
+
+def lines(ax: Axes) -> dict[str, tuple[list[float], list[float]]]:
+    """x and y of every line that the legend names."""
+    named = {str(line.get_label()): line for line in ax.lines if not str(line.get_label()).startswith("_")}
+    return {
+        label: (list(map(float, line.get_xdata())), list(map(float, line.get_ydata()))) for label, line in named.items()
+    }
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_it_is_drawn_from_results_in_every_format(name: str, results: Results, tmp_path: Path) -> None:
+    before = dict(mpl.rcParams)
+    figure = find(name)
+    data = figure.compute(results)
+    paths = figure.save(data, tmp_path / name, formats=("png", "pdf", "svg", "md", "tex", "csv"), style=STYLES["icml"])
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for suffix in ("png", "pdf", "svg", "tex", "csv")]
+    assert dict(mpl.rcParams) == before
+    assert len(pd.read_csv(paths[-1])) == len(data)
+    assert figure.caption(data).endswith(".")
+    assert f"\\includegraphics{{{name}}}" in paths[3].read_text(encoding="utf-8")
+    again = figure.save(data, tmp_path / "again", formats=("pdf", "svg"), style=STYLES["icml"])
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths[1:3]]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_are_named_and_curves_have_the_colours_of_their_heads(name: str, results: Results, ax: Axes) -> None:
+    figure = find(name)
+    assert isinstance(figure, Figure)
+    data = figure.compute(results)
+    if figure.panel:
+        data = next(rows for _, rows in data.groupby(figure.panel, sort=False))
+    figure.draw(ax, data)
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+    labels = {look.label: look for look in HEADS.values()}
+    for line in ax.lines:
+        if (look := labels.get(str(line.get_label()))) is not None:
+            assert to_hex(line.get_color()) == look.color
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_results_it_says_what_it_needs(name: str, results: Results) -> None:
+    figure = find(name)
+    data = figure.compute(Results(results.folder / "synthetic" / "none", ()))
+    assert figure.missing(data) or name in ("lms-figure-1", "parthiban-figure")
+    assert all("bottleneck" in text or "nothing measured" in text for text in figure.missing(data))
+
+
+def test_the_curves_of_figure_1(results: Results, ax: Axes) -> None:
+    """Each value at or below x, counted; where values are not resolved, the curve begins at the resolution."""
+    figure = find("mos-figure-1")
+    data = figure.compute(results)
+    rows = data[data["model"] == "mos"]
+    known = FULL[FULL > ERROR]
+    assert not rows["resolved"].iloc[0]
+    assert rows["resolved"].iloc[1:].all()
+    assert rows["normalized"].iloc[0] == pytest.approx(ERROR / FULL[0])
+    for x, percent in rows[["normalized", "percent"]].itertuples(index=False):
+        assert percent == pytest.approx(100 * np.count_nonzero(FULL / FULL[0] <= x * (1 + 1e-12)) / SIZE)
+    assert rows["normalized"].iloc[1] == pytest.approx(known[-1] / FULL[0])
+    figure.draw(ax, data)  # type: ignore[attr-defined]
+    drawn = lines(ax)
+    assert list(drawn) == ["Softmax", "MoC", "MoS", "LMS-PLIF"]
+    assert drawn["Softmax"] == drawn["MoC"]
+    assert min(drawn["MoS"][0]) == pytest.approx(ERROR / FULL[0])
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [to_hex(line.get_color()) for line in hollow] == [HEADS["mos"].color]
+
+
+def test_figure_1_of_spectra_at_hand(tmp_path: Path) -> None:
+    """What ``bottleneck spectrum`` and the demo draw: names that are no heads, and every digit beside it."""
+    found = {"soft, max": spectrum(LOW_RANK), "runs/mos": spectrum(FULL)}
+    mos_figure_1.save(found, tmp_path / "a.png", tmp_path / "b.pdf")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.png", "b.pdf"]
+    table = pd.read_csv(tmp_path / "a.csv")
+    assert list(table["model"].unique()) == ["soft, max", "runs/mos"]
+    rows = table[table["model"] == "runs/mos"]
+    assert rows["normalized"].tolist() == pytest.approx((FULL[::-1] / FULL[0]).tolist(), rel=1e-15)
+    with pytest.raises(ConfigurationError, match=r"a figure is written as png, pdf, svg, not 'a\.docx'"):
+        mos_figure_1.save(found, tmp_path / "a.docx")
+
+
+def test_spectra_end_at_the_resolution(results: Results, ax: Axes) -> None:
+    figure = find("spectra")
+    data = figure.compute(results)
+    figure.draw(ax, data)  # type: ignore[attr-defined]
+    drawn = lines(ax)
+    assert len(drawn["MoS"][0]) == np.count_nonzero(FULL > ERROR)
+    assert drawn["MoS"][1] == pytest.approx((FULL[FULL > ERROR] / FULL[0]).tolist())
+    assert len(drawn["Softmax"][0]) == 6
+    assert set(data["tolerance"].round(9)) == {round(TOLERANCE / FULL[0], 9), round(TOLERANCE / (FULL[0] + 1), 9)}
+    unresolved = data.groupby("model")["unresolved"].first()
+    assert unresolved["mos"] == np.count_nonzero(FULL <= ERROR)
+    assert unresolved["softmax"] == unresolved["lms-plif"] == 0
+
+
+def test_rank_by_tolerance_counts(results: Results) -> None:
+    data = find("rank-by-tolerance").compute(results)
+    for model, values in (("mos", FULL), ("softmax", LOW_RANK), ("lms-plif", FULL + 1)):
+        rows = data[data["model"] == model]
+        for factor, rank in rows[["factor", "rank"]].itertuples(index=False):
+            assert rank == np.count_nonzero(values > factor * TOLERANCE)
+    assert (data[data["model"] == "mos"]["factor"] * TOLERANCE >= ERROR).all()
+    assert data[data["model"] == "softmax"]["factor"].min() == pytest.approx(1e-3)
+
+
+def test_effective_ranks_are_those_of_the_reports(results: Results) -> None:
+    data = find("effective-ranks").compute(results)
+    rows = data[data["model"] == "mos"]
+    for epsilon, rank in rows[["epsilon", "rank"]].itertuples(index=False):
+        assert rank == effective_rank(FULL, epsilon=epsilon)
+    assert (rows["epsilon"] > np.count_nonzero(FULL <= ERROR) * ERROR**2 / (FULL**2).sum()).all()
+
+
+SHOWS = {
+    "2": (0.1, "mode_match"),
+    "3": (0.1, "kl"),
+    "6": (0.01, "mode_match"),
+    "7": (0.01, "kl"),
+    "8": (1.0, "mode_match"),
+}
+
+
+@pytest.mark.parametrize("number", SHOWS)
+def test_fits_to_dirichlet_distributions(number: str, results: Results, ax: Axes) -> None:
+    """Means, spreads and what is attainable, against the summary that the command prints."""
+    alpha, metric = SHOWS[number]
+    figure = find(f"lms-figure-{number}")
+    data = figure.compute(results)
+    expected = summarize(cells(alpha)).set_index(["vocab", "dim", "model"])
+    scale = 100 if metric == "mode_match" else 1
+    groups = data.groupby(["vocab", "dim", "model"])
+    for place, row in expected.iterrows():
+        fits = groups.get_group(place)
+        assert len(fits) == row["seeds"] == 3
+        assert fits[metric].mean() == pytest.approx(scale * row[metric])
+        assert fits[metric].std() == pytest.approx(scale * row[f"{metric}_std"])
+        assert fits["attainable"].isna().all() == (place[2] == "lms")  # type: ignore[index]
+        if place[2] == "softmax":  # type: ignore[index]
+            assert fits["attainable"].mean() == pytest.approx(scale * row[f"best_{metric}"])
+    figure.draw(ax, data[data["vocab"] == 1000])  # type: ignore[attr-defined]
+    drawn = lines(ax)
+    assert list(drawn) == ["Softmax", "Softmax, attainable", "LMS"]
+    assert drawn["LMS"][0] == [2, 5]
+    assert drawn["LMS"][1] == pytest.approx([scale * expected.loc[(1000, dim, "lms"), metric] for dim in (2, 5)])
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [list(line.get_xdata()) for line in hollow] == [[5]]
+
+
+def test_diverged_fits_have_no_part_in_the_means() -> None:
+    some = [*cells(0.1), cell("mos", 100, 2, 0, 0.1, kl=1e9, diverged=True), cell("mos", 100, 2, 1, 0.1)]
+    data = lms_synthetic.tidy(some, "kl")
+    assert data[data["model"] == "mos"]["kl"].tolist() == pytest.approx([0.6])
+
+
+def test_results_without_a_common_mean_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="of 9 and 10 contexts"):
+        lms_synthetic.tidy([*cells(0.1), cell("lms", 100, 5, 7, 0.1, contexts=10)], "kl")
+
+
+def test_what_the_synthetic_command_writes(tmp_path: Path) -> None:
+    paths = lms_synthetic.save_both(cells(0.1), tmp_path)
+    assert paths == [tmp_path / "mode-matching.png", tmp_path / "kl.png"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mode-matching.png", "mode-matching.csv", "kl.png", "kl.csv"}
+
+
+def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The panels share an axis that starts at zero; the largest value lies in the last."""
+    data = find("lms-figure-3").compute(results)
+    data.loc[data["vocab"] == 1000, ["kl", "attainable"]] += 7
+    kept: list[Canvas] = []
+    monkeypatch.setattr("softmax_bottleneck.figures.base.save_figure", lambda figure, path: kept.append(figure))
+    find("lms-figure-3").save(data, tmp_path / "x", formats=("png",), style=STYLES["screen"])
+    for ax in kept[0].axes:
+        low, high = ax.get_ylim()
+        assert low == 0
+        assert high > data["kl"].max() > 7
+    assert [ax.get_title() for ax in kept[0].axes] == ["M = 100", "M = 1,000"]
+    assert [bool(ax.get_ylabel()) for ax in kept[0].axes] == [True, False]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_nothing_lies_outside_the_figure(
+    style: str, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Legend and axis labels of the widest figures, in the width of every venue."""
+    for name in ("lms-figure-2", "row-centring", "parthiban-figure", "mos-figure-1"):
+        kept: list[Canvas] = []
+        monkeypatch.setattr(
+            "softmax_bottleneck.figures.base.save_figure", lambda figure, path, kept=kept: kept.append(figure)
+        )
+        figure = find(name)
+        with mpl.rc_context(STYLES[style]):
+            figure.save(figure.compute(results), tmp_path / "x", formats=("png",), style=STYLES[style])
+            canvas = kept[0]
+            canvas.draw_without_rendering()
+            box = canvas.get_tightbbox()
+            width, height = canvas.get_size_inches()
+            assert width == STYLES[style]["figure.figsize"][0]
+            assert box.x0 > -0.02, name
+            assert box.y0 > -0.02, name
+            assert box.x1 < width + 0.02, name
+            assert box.y1 < height + 0.02, name
+
+
+def test_points_of_the_study_are_those_of_their_heads(results: Results, ax: Axes) -> None:
+    figure = find("parthiban-figure")
+    data = figure.compute(results)
+    ptb = data[data["panel"] == "Penn Treebank"]
+    assert set(ptb[["trigger", "head", "rank", "perplexity"]].itertuples(index=False, name=None)) == {
+        ("NT-ASGD", "sigsoftmax", 4906, 57.75), ("NT-ASGD", "gss", 8276, 57.60), ("ET-ASGD", "softmax", 402, 57.08),
+        ("ET-ASGD", "sigsoftmax", 5113, 57.05), ("ET-ASGD", "gss", 8904, 57.00), ("ET-ASGD", "lms-plif", 496, 56.80),
+        ("ET-ASGD", "mos", 9981, 54.91), ("ET-ASGD", "moc", 282, 55.81),
+    }  # fmt: skip
+    figure.draw(ax, ptb)  # type: ignore[attr-defined]
+    colors = {
+        tuple(map(float, (*line.get_xdata(), *line.get_ydata()))): line.get_color()
+        for line in ax.lines
+        if len(line.get_xdata()) == 1
+    }
+    for head, rank, perplexity in ptb[["head", "rank", "perplexity"]].itertuples(index=False):
+        assert colors[rank, perplexity] == HEADS[head].color
+    texts = {text.get_text(): text.xy for text in ax.texts}  # type: ignore[attr-defined]
+    assert texts["MoS"] == (9981, 54.91)
+    assert texts["Softmax"] == (402, 57.08)
+
+
+def test_a_plif_is_linear_between_its_knots_and_increases(results: Results) -> None:
+    data = find("lms-figure-1").compute(results)
+    assert (np.diff(data["f"]) > 0).all()
+    assert data["knot"].sum() == 9
+    slopes = np.diff(data["f"]) / np.diff(data["x"])
+    assert slopes[0] == pytest.approx(slopes[1])  # goes on linearly outside
+    assert slopes[-1] == pytest.approx(slopes[-2])
+
+
+def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax: Axes) -> None:
+    for epoch, value in ((2, 30), (1, 20), (10, 39)):
+        rank = {"value": value, "low": value - 5, "high": value + 1}
+        content = {"rank": rank, "rank_centered": rank, "rank_by_rule": {}, "contexts": 50}
+        write(folder / "demo" / f"mos.epoch-{epoch}.json", content)
+    results = read(folder)
+    assert [rank["value"] for rank in results.ranks("demo/mos")] == [6]  # a checkpoint is not the run
+    figure = find("training-course")
+    data = figure.compute(results)
+    assert figure.missing(data) == []
+    assert set(data["panel"]) == {"perplexity", "rank"}
+    ranks = data[data["panel"] == "rank"]
+    assert list(ranks[["epoch", "value", "low"]].itertuples(index=False, name=None)) == [
+        (1, 20, 15),
+        (2, 30, 25),
+        (10, 39, 34),
+    ]
+    figure.draw(ax, ranks)  # type: ignore[attr-defined]
+    assert lines(ax)["MoS"] == ([1, 2, 10], [20, 30, 39])
+
+
+def test_the_ratio_of_attainable_to_fitted(results: Results) -> None:
+    data = find("attainable-kl").compute(results)
+    row = data[(data["vocab"] == 100) & (data["dim"] == 5) & (data["seed"] == 1) & (data["alpha"] == 0.1)].iloc[0]
+    assert row["ratio"] == pytest.approx((1 / 5 + 0.1 + 0.5 - 0.6) / (1 / 5 + 0.1))

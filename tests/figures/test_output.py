@@ -1,0 +1,126 @@
+"""Files: everything at once, the README's tables, the gallery, and names that are markup."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from softmax_bottleneck.errors import ConfigurationError, OutputError
+from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, output, read
+
+from .conftest import report, write
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "figures" / "results"
+
+
+def test_everything_is_written_and_what_is_missing_is_listed(results: Results, tmp_path: Path) -> None:
+    drawn = output.draw(list(REGISTRY), results, tmp_path / "new" / "out", formats=("svg", "md", "tex", "csv"))
+    names = {path.name for path in drawn.files}
+    assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names
+    empty = {"ptb-small", "ptb-small-nt-asgd", "bench-heads"}
+    for name, entry in REGISTRY.items():
+        kinds = {"svg", "tex", "csv"} if issubclass(entry, Figure) else {"md", "tex", "csv"}
+        assert {suffix for suffix in ("svg", "md", "csv", "tex", "png") if f"{name}.{suffix}" in names} == (
+            set() if name in empty else kinds
+        )
+    assert empty <= {name for name, _ in drawn.missing}
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "error"),
+    [
+        (["mos-figure-2"], {}, "unknown figure 'mos-figure-2'; known figures and tables are mos-table-1, mos-table-2"),
+        (["spectra"], {"formats": ["jpg"]}, "unknown format 'jpg'; known formats are png, pdf, svg, md, tex, csv"),
+        (["spectra"], {"style": "acl"}, "unknown style 'acl'"),
+    ],
+)
+def test_unknown_names(names: list[str], options: dict[str, str], error: str, results: Results, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=error):
+        output.draw(["lms-figure-1", *names], results, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_models_name_is_no_markup_anywhere(folder: Path, tmp_path: Path) -> None:
+    """In Markdown, in LaTeX and in pictures, where $ would begin mathematics."""
+    evil = r"<script>alert(1)</script> | $\input{x}$ & 100% _*"
+    write(folder / "ptb-small" / "evil.json", report(evil))
+    write(
+        folder / "demo" / "evil.json",
+        {**report(evil), "report": {**report("mos")["report"], "source": {"head": "mos"}}},
+    )
+    for suffix in ("json", "npz"):
+        shutil.copy(folder / "demo" / f"mos.{suffix}", folder / "demo" / f"_$x^{{_$ <b>.{suffix}")
+    results = read(folder)
+    output.draw(["mos-table-6", "demo", "training-course", "spectra"], results, tmp_path, formats=("md", "tex", "svg"))
+    text = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.*"))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in (tmp_path / "demo.md").read_text(encoding="utf-8")
+    for path in tmp_path.glob("*.tex"):
+        rows = [line for line in path.read_text(encoding="utf-8").splitlines() if "alert" in line]
+        assert not any(re.search(r"(?<!\\)[$%_]|\\input", row) for row in rows)
+
+
+def test_tables_of_a_markdown_file(results: Results, tmp_path: Path) -> None:
+    file = tmp_path / "r.md"
+    file.write_text(
+        "a\n<!-- table demo -->\nold\n<!-- end of table -->\nb\n<!-- table mos-table-7 -->\n<!-- end of table -->\n"
+    )
+    output.update_tables(file, results)
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("a\n<!-- table demo -->\n\n| model ")
+    assert "old" not in text
+    assert text.count("| 5 ") == 1
+    output.update_tables(file, results)
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path) -> None:
+    file = tmp_path / "r.md"
+    with pytest.raises(OutputError, match="No such file"):
+        output.update_tables(file, results)
+    file.write_text("nothing")
+    with pytest.raises(ConfigurationError, match=r"has no '<!-- table NAME -->' to fill; NAME is one of mos-table-1"):
+        output.update_tables(file, results)
+    file.write_text("<!-- table spectra -->\n<!-- end of table -->")
+    with pytest.raises(ConfigurationError, match="spectra is a figure; the tables are mos-table-1"):
+        output.update_tables(file, results)
+
+
+def test_the_readmes_tables_are_current() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"<!-- table (\S+) -->", text)) == {
+        "demo", "ptb-small", "ptb-small-nt-asgd", "presets", "bench-heads", "bench-training"
+    }  # fmt: skip
+    assert output.with_tables(text, read(COMMITTED)) == text
+
+
+def test_the_readme_names_every_figure_and_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in REGISTRY:
+        start, end = name.rsplit("-", 1) if "-" in name else (name, "")
+        assert f"`{name}`" in text or f"table {name}" in text or (f"`{start}" in text and f"`-{end}`" in text), name
+
+
+def test_the_gallery_is_current(tmp_path: Path) -> None:
+    """Its text to the letter; of its pictures that they are there, since another matplotlib draws other bytes."""
+    drawn = output.write_gallery(tmp_path / "gallery.md", read(COMMITTED))
+    page = ROOT / "docs" / "gallery.md"
+    assert (tmp_path / "gallery.md").read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+    pictures = {path.name for path in (ROOT / "docs" / "gallery").iterdir()}
+    assert pictures == {path.name for path in drawn.files} - {"gallery.md"}
+    assert {f"{name}.png" for name, entry in REGISTRY.items() if issubclass(entry, Figure)} == pictures
+    for path in (ROOT / "docs" / "gallery").iterdir():
+        assert path.stat().st_size < 200_000
+
+
+def test_every_entry_says_what_it_shows_and_needs(results: Results) -> None:
+    for name in REGISTRY:
+        entry = find(name)
+        assert entry.title.endswith(".")
+        assert len(entry.title) > 30
+        nothing = Results(results.folder / "none", ())
+        assert all(len(text) > 10 for text in entry.missing(entry.compute(nothing)))

@@ -1,0 +1,119 @@
+"""A folder of results: what is found in it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.figures import Results, read
+
+from .conftest import cell, report, write
+
+
+def test_files_are_known_by_content_and_place(results: Results) -> None:
+    assert results.families() == ["demo", "ptb", "text8"]
+    assert [one["name"] for one in results.reports("demo")] == ["softmax", "moc", "mos", "lms-plif"]
+    assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
+    assert {saved.kind for saved in results.saved} == {
+        "report", "cells", "concentrations", "comparison", "divergence", "evaluation", "bench"
+    }  # fmt: skip
+    assert results.unknown == ()
+
+
+def test_numbers_of_a_model_are_of_all_its_seeds(results: Results) -> None:
+    assert results.numbers("ptb/mos", "perplexity") == [56, 57, 58]
+    assert results.numbers("ptb/mos", "perplexity", split="valid") == [61, 62, 63]
+    assert results.numbers("ptb/mos", "perplexity", how="dynamic") == [48]
+    assert results.numbers("ptb/mos", "perplexity", how="dynamic", split="valid") == []
+    assert results.numbers("ptb/mos", "pairwise KL") == [4.5, 4.5, 4.5]
+    assert results.numbers("ptb/mos", "pairwise KL", split="valid") == [5.25]
+    assert results.numbers("ptb/kn5", "perplexity") == [128]
+    assert results.numbers("text8/mos7", "bits per character") == pytest.approx([1.5])
+    assert results.numbers("ptb/gss", "perplexity") == []
+    assert results.numbers("ptb/mos", "seconds an epoch") == []
+    assert [rank["value"] for rank in results.ranks("ptb/mos")] == [9981] * 3
+    assert results.ranks("ptb/mos", split="valid") == []
+
+
+def test_a_variation_has_a_family_of_its_own(folder: Path) -> None:
+    write(folder / "ptb-finetuned" / "mos.json", report("mos", perplexity=54.0))
+    assert read(folder).numbers("ptb/mos", "perplexity", how="finetuned") == [54]
+    assert [rank["value"] for rank in read(folder).ranks("ptb/mos", how="finetuned")] == [6]
+
+
+def test_ranks_of_another_number_of_contexts_are_no_comparison(results: Results) -> None:
+    assert len(results.ranks("ptb/mos", contexts=50)) == 3
+    assert results.ranks("ptb/mos", contexts=33_320) == []
+
+
+def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
+    write(folder / "demo" / "mos-1.json", report("mos", seed=1))
+    shutil.copy(folder / "demo" / "mos.npz", folder / "demo" / "mos-1.npz")
+    assert list(read(folder).spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
+
+
+def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; name one of results with --results"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError, match=r"holds no results; 'bottleneck demo', 'bottleneck synthetic"):
+        read(tmp_path)
+
+
+def test_a_file_that_is_cut_short(folder: Path) -> None:
+    path = folder / "demo" / "mos.json"
+    path.write_text(path.read_text(encoding="utf-8")[:100], encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"demo/mos\.json is cut short or no JSON .*; write it again, or remove"
+    ):
+        read(folder)
+
+
+def test_a_spectrum_that_is_cut_short(folder: Path) -> None:
+    path = folder / "demo" / "mos.npz"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(MatrixError, match=r"mos\.npz is no spectrum written by"):
+        _ = read(folder).spectra
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "1.0", "99.0.0.dev1"])
+def test_a_newer_version(folder: Path, version: str) -> None:
+    content = report("gss")
+    content["report"]["version"] = version
+    write(folder / "demo" / "gss.json", content)
+    with pytest.raises(ConfigurationError, match=rf"gss\.json was written by version {version}, and this is 0\.1\.0"):
+        read(folder)
+
+
+def test_two_reports_of_one_run_that_differ(folder: Path) -> None:
+    shutil.copy(folder / "demo" / "mos.json", folder / "demo" / "mos.again.json")
+    read(folder)  # the same twice is no contradiction
+    write(folder / "demo" / "mos.again.json", report("mos", perplexity=91.0))
+    with pytest.raises(
+        ConfigurationError, match=r"mos\.again\.json and .*mos\.json are of the same measurement and differ"
+    ):
+        read(folder)
+
+
+def test_two_fits_of_one_cell_that_differ(folder: Path) -> None:
+    write(folder / "more.json", {"alpha": 0.1, "cells": [cell("lms", 100, 5, 0, 0.1, kl=3.0)]})
+    with pytest.raises(ConfigurationError, match=r"more\.json and .*alpha-0\.1\.json are of the same measurement"):
+        read(folder)
+
+
+def test_json_of_no_kind_is_left_out_and_told(folder: Path) -> None:
+    for name, content in (("list.json", [1]), ("other.json", {"a": 1}), ("text.json", "x")):
+        write(folder / name, content)
+    assert [path.name for path in read(folder).unknown] == ["list.json", "other.json", "text.json"]
+
+
+def test_the_seed_is_no_part_of_the_name(folder: Path) -> None:
+    content = json.loads((folder / "ptb" / "mos-1.json").read_text(encoding="utf-8"))
+    assert content["seed"] == 1
+    assert {saved.key for saved in read(folder).of("report") if saved.content["name"] == "mos"} == {
+        "demo/mos",
+        "ptb/mos",
+    }

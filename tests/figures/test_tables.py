@@ -1,0 +1,146 @@
+"""Tables: published numbers as printed, measured ones beside them, and empty cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from softmax_bottleneck.figures import REGISTRY, PublishedTable, Results, find
+from softmax_bottleneck.figures.lms_table_2 import initial_slopes
+from softmax_bottleneck.published import tables
+
+PUBLISHED = [name for name, entry in REGISTRY.items() if issubclass(entry, PublishedTable)]
+
+
+def shown(name: str, results: Results) -> dict[tuple[str, str], str]:
+    """Every cell of a table as it is laid out, by row and column."""
+    entry = find(name)
+    header, rows = entry.rows(entry.compute(results))  # type: ignore[attr-defined]
+    assert len(set(header)) == len(header)
+    assert len({row[0] for row in rows}) == len(rows)
+    return {(row[0], column): text for row in rows for column, text in zip(header[1:], row[1:], strict=True)}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_number_is_there_once(name: str, results: Results) -> None:
+    entry = find(name)
+    assert isinstance(entry, PublishedTable)
+    data = entry.compute(results)
+    found = data[(data["kind"] == "published") & (data["text"] != "")]
+    printed = [
+        value
+        for number in entry.number.split(" and ")
+        for table in tables(entry.paper, number)
+        for row in table.rows
+        for value in row.values
+        if value
+    ]
+    assert sorted(found["text"].str.replace(",", "")) == sorted(printed)
+    assert found["source"].str.contains("table|ET-ASGD").all()
+
+
+def test_measured_stands_beside_published(results: Results) -> None:
+    table = shown("mos-table-1", results)
+    row = "AWD-LSTM-MoS, not finetuned"
+    assert table[row, "test, published"] == "55.97"
+    assert table[row, "test, measured"] == "57.00 ± 1.00"
+    assert table[row, "valid, measured"] == "62.00 ± 1.00"
+    assert table["AWD-LSTM-MoS + dynamic evaluation †", "test, measured"] == "48.00"
+    assert table["AWD-LSTM-MoS + dynamic evaluation †", "valid, measured"] == ""
+    assert table["Merity et al. (2017): AWD-LSTM", "test, measured"] == ""
+
+
+def test_ranks_and_divergences(results: Results) -> None:
+    assert shown("mos-table-6", results)["MoS", "test, measured"] == "9,981"
+    assert shown("mos-table-6", results)["MoS", "test, published"] == "9,981"
+    kl = shown("mos-table-11", results)
+    assert (kl["MoS", "valid, measured"], kl["MoS", "test, measured"]) == ("5.250", "4.500 ± 0.000")
+    assert shown("mos-table-12", results)["MoS-7 (hid 910, emb 510)", "test, measured"] == "1.50"
+
+
+def test_training_time_is_over_softmaxs(results: Results) -> None:
+    table = shown("mos-table-13", results)
+    assert table["MoS-15, measured", "PTB/bs"] == "2.0"
+    assert table["MoS-15, measured", "PTB/best-1"] == "2.5"
+    assert table["MoS-15, published", "PTB/bs"] == "1.9"
+    assert not any(row.startswith("Softmax, measured") for row, _ in table)
+
+
+def test_numbers_are_in_the_csv_and_marked(results: Results) -> None:
+    data = find("mos-table-1").compute(results)
+    (mos,) = data[
+        (data["row"] == "AWD-LSTM-MoS, not finetuned") & (data["column"] == "test") & (data["kind"] == "measured")
+    ].itertuples()
+    assert (mos.value, mos.spread, mos.seeds, mos.source) == (57.0, 1.0, 3, "ptb/mos")
+    assert data[data["kind"] == "published"]["value"].max() == 25e6
+    assert set(data["kind"]) == {"published", "measured"}
+
+
+def test_what_is_missing_is_listed(results: Results) -> None:
+    for name, missing in (
+        ("mos-table-6", ["nothing measured of ptb/softmax, ptb/moc"]),
+        ("mos-table-7", ["nothing measured of ptb/mos-k3, ptb/mos-k5, ptb/mos-k10, ptb/mos-k15, ptb/mos-k20"]),
+        ("mos-table-13", []),
+        ("mos-table-14", []),
+        ("ptb-small", ["bottleneck demo --family ptb-small"]),
+        ("lms-table-2", []),
+    ):
+        entry = find(name)
+        assert entry.missing(entry.compute(results)) == missing
+
+
+def test_cases_of_table_14_are_those_where_mos_is_better(results: Results) -> None:
+    table = shown("mos-table-14", results)
+    assert table["1, published", "next token"] == "tons"
+    assert table["1, measured", "next token"] == "t"
+    assert table["1, measured", "MoS, top 5"] == "<script> 0.25"
+    assert table["1, measured", "MoC, top 5"] == "a|b 0.50"
+    assert len(table["1, measured", "context, its end"]) <= 61
+
+
+def test_slopes_before_any_training_are_those_of_the_draw(results: Results) -> None:
+    """By drawing them, a million times; extremes of 100,000, a hundred times."""
+    draws = np.logaddexp(0, math.log(math.e - 1) + np.random.default_rng(0).standard_normal((100, 100_000)))
+    expected = initial_slopes()
+    assert draws.mean() == pytest.approx(expected["mean"], abs=1e-3)
+    assert draws.std() == pytest.approx(expected["std"], abs=1e-3)
+    assert np.median(draws.min(1)) == pytest.approx(expected["min"], rel=0.05)
+    assert np.median(draws.max(1)) == pytest.approx(expected["max"], rel=0.02)
+    assert draws.max(1).min() < 5.16 < draws.max(1).max()  # the published largest slope is one of these
+    table = shown("lms-table-2", results)
+    assert table["expected before any training", "mean"] == "1.11"
+    assert table["LMS-PLIF, demo, seed 0, measured", "max"] == "3.50"
+
+
+def test_the_study_keeps_its_triggers_apart(results: Results) -> None:
+    assert shown("parthiban-nt-asgd", results)["Sigsoftmax, published", "perplexity, PTB"] == "57.75"
+    assert shown("parthiban-et-asgd", results)["Sigsoftmax, published", "perplexity, PTB"] == "57.05 ± .15"
+    measured = find("parthiban-et-asgd").compute(results)
+    assert not measured[measured["kind"] == "measured"]["text"].any()  # ptb/mos was trained by NT-ASGD
+
+
+def test_presets_say_all_that_is_known(results: Results) -> None:
+    table = shown("presets", results)
+    assert (
+        table["ptb-mos", "measured"] == "valid 62.00 ± 1.00, test 57.00 ± 1.00, rank 9,981, pairwise KL 4.500 ± 0.000"
+    )
+    assert table["kn5:ptb", "measured"] == "test 128.00"
+    assert table["ptb-mos-k1", "published"] == "no published number"
+    assert table["ptb-mos", "parameters"] == "21.50M"
+
+
+def test_a_family_is_the_demos_table(results: Results) -> None:
+    table = shown("demo", results)
+    assert table["mos", "test perplexity"] == "90.00"
+    assert table["mos", "row-centred rank"] == "20 to 39 (30)"
+
+
+def test_an_empty_folder_of_results_leaves_tables_as_published(results: Results) -> None:
+    nothing = Results(results.folder, ())
+    for name in PUBLISHED:
+        data: pd.DataFrame = find(name).compute(nothing)
+        assert (data["kind"] == "published").any()
+        assert not data[data["kind"] == "measured"]["text"].any()
