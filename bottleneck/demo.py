@@ -134,14 +134,15 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         file = file_name(preset, config.seed)
         progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
         done = fit(config, out / "runs" / file, device=device, progress=progress)
-        rows.append(_measure(preset.variant or preset.head, config.seed, done, study, device, progress))
+        rows.append(measure(preset.variant or preset.head, config.seed, done, study, device, progress))
         write_json(out / "reports" / f"{file}.json", rows[-1].to_dict())
     first = {row.name: row.report.spectrum for row in rows if not row.seed}
     mos_figure_1.save(first, out / "cdf.png", out / "cdf.pdf")
     return table([row.to_dict() for row in rows])
 
 
-def _measure(name: str, seed: int, done: FitResult, study: Study, device: str, progress: Progress) -> Row:
+def measure(name: str, seed: int, done: FitResult, study: Study, device: str, progress: Progress) -> Row:
+    """Return the rank, the divergence and, of seed 0 where the study asks for them, the adaptive scores of a run."""
     source = open_source(done.path, device=device, contexts=study.contexts)
     report = rank(source, progress=progress)
     divergence = kld(source, progress=progress).kld

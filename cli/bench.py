@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -85,6 +86,50 @@ def training(shrink: int, device: str, json_to: str | None) -> None:
         *_judgements(values["asked"]),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)
+
+
+@command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where all results go.")
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=0.4, show_default=True,
+              help="Of work in all, over all calls.")  # fmt: skip
+@click.option("--archive", type=click.Path(exists=True, path_type=Path), metavar="FILE",
+              help="Penn Treebank, where it is not in the cache yet.")  # fmt: skip
+@click.option("--family", default="ptb-fast", show_default=True, help="Of the presets that are trained.")
+@click.option("--only", metavar="STAGE,…", default="device,heads,spectrum,training,models", show_default=True)
+@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+              help="Divide what the benches time and the models' layers: a dry run.")  # fmt: skip
+@click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Rows of the ranks.  [default: all]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every training.")
+@device_option
+def gpu(
+    out: Path,
+    hours: float,
+    archive: Path | None,
+    family: str,
+    only: str,
+    shrink: int,
+    contexts: int | None,
+    settings: tuple[str, ...],
+    device: str,
+) -> None:
+    """Check a GPU, run all benches there, train the presets for the hours left and rank them.
+
+    The same command goes on where it was stopped.
+    """
+    from softmax_bottleneck.bench.gpu import Lent, bench_gpu
+    from softmax_bottleneck.machine import resolve_device
+
+    stages = tuple(name.strip() for name in only.split(",") if name.strip())
+    lent = Lent(
+        hours=hours,
+        device=resolve_device(device),
+        family=family,
+        only=stages,
+        shrink=shrink,
+        contexts=contexts,
+        settings=settings,
+    )
+    click.echo(bench_gpu(out, lent, archive=archive, progress=progress()) or f"{out}: done")
 
 
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
