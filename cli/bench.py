@@ -88,6 +88,29 @@ def training(shrink: int, device: str, json_to: str | None) -> None:
     emit(values, "\n".join(lines), json_to)
 
 
+@command.command(epilog=example("bottleneck bench corpora --text text.txt --steps 10"))
+@click.option("--text", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="A large text, a sentence a line.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=300, show_default=True, metavar="N")
+@json_option
+def corpora(text: Path, steps: int, json_to: str | None) -> None:
+    """Train small models on a cut of a text through the loaders of text8 and one-billion, and watch loss and memory."""
+    from softmax_bottleneck.bench import bench_corpora
+
+    check_outputs(json_to)
+    values = bench_corpora(text, steps=steps, progress=progress())
+    lines = []
+    for name, case in values["cases"].items():
+        tokens = case["tokens"]["train"]
+        lines.append(f"{name}: {tokens:,} tokens of {case['vocab']:,} types, {case['seconds']:.0f} s")
+        lines += [
+            f"{one['step']:>8} steps: loss {one['train_loss']:.3f}, valid {one['valid_loss']:.3f}, "
+            f"{one['memory_bytes'] / 2**20:,.0f} MiB"
+            for one in case["rounds"]
+        ]
+    emit(values, "\n".join(lines), json_to)
+
+
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where all results go.")
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=0.4, show_default=True,

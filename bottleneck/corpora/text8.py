@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -46,12 +47,24 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
             f"{where} is not {NAME}: SHA-256 {sha256_bytes(data)[:12]}… with {len(data):,} bytes, expected "
             f"{SHA256[:12]}… with {SIZE:,}; get an unchanged copy"
         )
+    write(folder, data, tokens=TOKENS, sha256=SHA256)
+
+
+def write(folder: Path, data: bytes, *, tokens: Mapping[str, int], sha256: str) -> None:
+    """Write characters as ids.
+
+    Args:
+        folder: where they go.
+        data: letters from a to z and spaces.
+        tokens: how many of them each split has, one after the other.
+        sha256: of what the ids were made from.
+    """
     number = np.full(256, -1, np.int64)
     number[np.frombuffer("".join(VOCABULARY.tokens).encode(), np.uint8)] = np.arange(len(VOCABULARY))
     characters = np.frombuffer(data, np.uint8)
-    ends = np.cumsum(list(TOKENS.values()))
-    pieces = dict(zip(TOKENS, np.split(characters, ends[:-1]), strict=True))
-    write_ids(folder, VOCABULARY, {split: [number[piece]] for split, piece in pieces.items()}, sha256=SHA256)
+    ends = np.cumsum(list(tokens.values()))
+    pieces = dict(zip(tokens, np.split(characters, ends[:-1]), strict=True))
+    write_ids(folder, VOCABULARY, {split: [number[piece]] for split, piece in pieces.items()}, sha256=sha256)
 
 
 def _read(source: Path) -> bytes:
