@@ -106,6 +106,23 @@ def test_the_check_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> Non
     assert softmax["device"] > 1e-5
 
 
+def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str]] = []
+    for name in ("heads", "spectrum", "training"):
+
+        def bench(*, device: str, name: str = name, **_: Any) -> dict[str, str]:
+            calls.append((name, device))
+            return {"bench": name}
+
+        monkeypatch.setattr(gpu, f"bench_{name}", bench)
+    benches = replace(LENT, device="cuda:1", only=("heads", "spectrum", "training"))
+    for _ in range(2):
+        assert not bench_gpu(tmp_path, benches)
+    assert calls == [("heads", "cuda:1"), ("spectrum", "cuda:1"), ("training", "cuda:1")]
+    reports = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "bench").iterdir()}
+    assert reports == {f"{name}.json": {"bench": name} for name, _ in calls}
+
+
 def test_unknown_stages_and_families(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no stage 'test'"):
         replace(LENT, only=("test",))
