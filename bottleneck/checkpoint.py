@@ -1,9 +1,10 @@
 """A run on disk: what is in its folder, and how it is read back with every byte checked.
 
 The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``,
-``trainer_state/`` and, last of all, ``COMPLETE`` with the SHA-256 of the others. Weights and states hold a checksum
-of their own (`tensor_file`), so that no change before the end is sealed as true. Wall-clock times stand apart
-in ``timing.jsonl``, which no hash covers: everything else is the same, byte for byte, for one seed.
+``trainer_state/`` and, last of all, ``COMPLETE`` with the SHA-256 of the others. ``checkpoints/`` may hold the weights
+of each validation, every one a finished run of its own without ``trainer_state/`` (`keep_checkpoint`). Weights and
+states hold a checksum of their own (`tensor_file`), so that no change before the end is sealed as true. Wall-clock
+times stand apart in ``timing.jsonl``, which no hash covers: everything else is the same, byte for byte, for one seed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .language_model import LanguageModel, ModelConfig
 FORMAT = "softmax-bottleneck run 1"
 CONFIG, VOCABULARY, MODEL, COMPLETE = "config.json", "vocabulary.json", "model.safetensors", "COMPLETE"
 METRICS, TIMING, STATE = "metrics.jsonl", "timing.jsonl", "trainer_state"
+CHECKPOINTS = "checkpoints"
 _TIED = "head.weight"
 _MODEL, _STATE = "model", "state"
 """Keys of the metadata of a run's two kinds of tensor file."""
@@ -208,20 +210,49 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
         raise RunError(f"weights are kept in float32 or bfloat16, not {dtype}")
     if out.exists():
         raise RunError(f"{out} is there already; give another folder")
-    part = out.with_name(f".{out.name}.part")  # half a copy would pass for a run that is not finished
+    there = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
+    contents = {name: (loaded.path / name).read_bytes() for name in there}
+    tensors = {name: tensor.to(dtype) for name, tensor in model_tensors(loaded.model).items()}
+    _write_run(out, {**contents, MODEL: tensor_file.pack(tensors, key=_MODEL)})
+    return out
+
+
+def keep_checkpoint(run: Path, model: LanguageModel, *, step: int, metrics: bytes) -> Path:
+    """Write a model as it is after some step as a finished run of its own, ``RUN/checkpoints/step-…``.
+
+    It takes the run's ``config.json`` and ``vocabulary.json``, so that every command reads it like the run. One that is
+    there already stays: a run that is continued comes to the same weights again.
+
+    Args:
+        run: the run's folder.
+        model: with the weights to keep.
+        step: updates made so far.
+        metrics: its ``metrics.jsonl``, the rows up to this validation.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    out = run / CHECKPOINTS / f"step-{step:09d}"
+    if not out.exists():
+        contents = {name: (run / name).read_bytes() for name in (CONFIG, VOCABULARY)}
+        _write_run(out, {**contents, METRICS: metrics, MODEL: tensor_file.pack(model_tensors(model), key=_MODEL)})
+    return out
+
+
+def _write_run(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a finished run all at once: half of one would pass for a run that is not finished."""
+    part = out.with_name(f".{out.name}.part")
     with explain_output_errors(part):
         if part.exists():
             shutil.rmtree(part)
         make_folder(part)
-        there = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
-        contents = {name: (loaded.path / name).read_bytes() for name in there}
-        tensors = {name: tensor.to(dtype) for name, tensor in model_tensors(loaded.model).items()}
-        contents[MODEL] = tensor_file.pack(tensors, key=_MODEL)
         for name, data in contents.items():
             write_bytes(part / name, data)
         write_complete(part, contents)
         part.rename(out)
-    return out
 
 
 def write_complete(path: Path, contents: Mapping[str, bytes] | None = None) -> None:

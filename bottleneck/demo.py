@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -113,31 +112,44 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         file, name = file_name(preset, config.seed), preset.variant or preset.head
         progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
         done = fit(config, out / "runs" / file, device=device, progress=progress)
-        source = open_source(done.path, device=device, contexts=study.contexts)
-        report = rank(source, progress=progress)
+        row = measure(name, config.seed, done, study, device=device, progress=progress)
+        row.save(out / "reports" / file)
+        rows.append(row.values)
         if not config.seed:
-            spectra[name] = report.spectrum
-        adaptive = study.adaptive and not config.seed
-        scores = {"kld": kld(source, progress=progress).kld}
-        scores |= _adaptive_scores(done, device, progress) if adaptive else {}
-        rows.append(describe(name, config.seed, done, report, scores))
-        write_json(out / "reports" / f"{file}.json", rows[-1])
-        save_spectrum(out / "reports" / f"{file}.npz", report.spectrum, report.source)
+            spectra[name] = row.report.spectrum
     mos_figure_1.save(spectra, out / "cdf.png", out / "cdf.pdf")
     return table(rows)
 
 
-def describe(name: str, seed: int, done: FitResult, report: RankReport, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a trained and measured output layer, ready for JSON.
+class Row(NamedTuple):
+    """One trained and measured output layer."""
+
+    values: dict[str, Any]
+    """What is kept of it, ready for JSON: the rank report, and what training and the other measurements add to it."""
+    report: RankReport
+
+    def save(self, stem: Path) -> None:
+        """Write the values as ``stem.json`` and the spectrum as ``stem.npz``."""
+        write_json(stem.with_name(f"{stem.name}.json"), self.values)
+        save_spectrum(stem.with_name(f"{stem.name}.npz"), self.report.spectrum, self.report.source)
+
+
+def measure(
+    name: str, seed: int, done: FitResult, study: Study, *, device: str = "cpu", progress: Progress = SILENT
+) -> Row:
+    """Return the rank, the divergence and, of seed 0 where the study asks for them, the adaptive scores of a run.
 
     Args:
         name: of the preset in its family.
         seed: of the run.
         done: what `fit` returned.
-        report: its rank.
-        scores: the divergence, and the adaptive perplexities where they were wanted.
+        study: how many contexts, and whether adaptive scores are wanted.
+        device: where the model is evaluated.
+        progress: where to report.
     """
-    return {
+    source = open_source(done.path, device=device, contexts=study.contexts)
+    report = rank(source, progress=progress)
+    values = {
         "name": name,
         "seed": seed,
         "parameters": done.parameters,
@@ -145,13 +157,15 @@ def describe(name: str, seed: int, done: FitResult, report: RankReport, scores: 
         "averaged_steps": done.averaged_steps,
         "valid_perplexity": done.valid_perplexity,
         "test_perplexity": done.test.perplexity,
+        **(_adaptive_scores(done, device, progress) if study.adaptive and seed == 0 else {}),
         "train_seconds": done.seconds,
         "machine": dict(done.machine),
         "history": _history(done.path),
         **_function(load(done.path).model.head),
-        **scores,
+        "kld": kld(source, progress=progress).kld,
         "report": report.to_dict(),
     }
+    return Row(values, report)
 
 
 def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:

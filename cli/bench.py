@@ -88,6 +88,73 @@ def training(shrink: int, device: str, json_to: Path | None) -> None:
     emit(values, "\n".join(lines), json_to)
 
 
+@command.command(epilog=example("bottleneck bench corpora --text text.txt --steps 10"))
+@click.option("--text", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="A large text, a sentence a line.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=300, show_default=True, metavar="N")
+@json_option
+def corpora(text: Path, steps: int, json_to: Path | None) -> None:
+    """Train small models on a cut of a text through the loaders of text8 and one-billion, and watch loss and memory."""
+    from softmax_bottleneck.bench import bench_corpora
+
+    check_outputs(json_to)
+    values = bench_corpora(text, steps=steps, progress=progress())
+    lines = []
+    for name, case in values["cases"].items():
+        tokens = case["tokens"]["train"]
+        lines.append(f"{name}: {tokens:,} tokens of {case['vocab']:,} types, {case['seconds']:.0f} s")
+        lines += [
+            f"{one['step']:>8} steps: loss {one['train_loss']:.3f}, valid {one['valid_loss']:.3f}, "
+            f"{one['memory_bytes'] / 2**20:,.0f} MiB"
+            for one in case["rounds"]
+        ]
+    emit(values, "\n".join(lines), json_to)
+
+
+@command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where all results go.")
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=0.4, show_default=True,
+              help="Of work in all, over all calls.")  # fmt: skip
+@click.option("--archive", type=click.Path(exists=True, path_type=Path), metavar="FILE",
+              help="Penn Treebank, where it is not in the cache yet.")  # fmt: skip
+@click.option("--family", default="ptb-fast", show_default=True, help="Of the presets that are trained.")
+@click.option("--only", metavar="STAGE,…", default="device,heads,spectrum,training,models", show_default=True)
+@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+              help="Divide what the benches time and the models' layers: a dry run.")  # fmt: skip
+@click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Rows of the ranks.  [default: all]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every training.")
+@device_option
+def gpu(
+    out: Path,
+    hours: float,
+    archive: Path | None,
+    family: str,
+    only: str,
+    shrink: int,
+    contexts: int | None,
+    settings: tuple[str, ...],
+    device: str,
+) -> None:
+    """Check a GPU, run all benches there, train the presets for the hours left and rank them.
+
+    The same command goes on where it was stopped.
+    """
+    from softmax_bottleneck.bench.gpu import Lent, bench_gpu
+    from softmax_bottleneck.machine import resolve_device
+
+    stages = tuple(name.strip() for name in only.split(",") if name.strip())
+    lent = Lent(
+        hours=hours,
+        device=resolve_device(device),
+        family=family,
+        only=stages,
+        shrink=shrink,
+        contexts=contexts,
+        settings=settings,
+    )
+    click.echo(bench_gpu(out, lent, archive=archive, progress=progress()) or f"{out}: done")
+
+
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
 @click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Of the model.")
 @click.option("--contexts", type=click.IntRange(min=1), default=4096, show_default=True, metavar="N")

@@ -175,8 +175,8 @@ def _serve(pipe: Connection, make: Callable[[], Work], device: str) -> None:
 def _resident_memory() -> Callable[[], int]:
     """Return what tells the largest resident size from now on above the present one."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew from here
-    before = _status("VmRSS")
-    return lambda: max(0, _status("VmHWM") - before)
+    before = status("VmRSS")
+    return lambda: max(0, status("VmHWM") - before)
 
 
 def _device_memory(device: str) -> Callable[[], int]:
@@ -187,6 +187,7 @@ def _device_memory(device: str) -> Callable[[], int]:
     return lambda: torch.cuda.max_memory_allocated(device) - before
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
+    """Return a size that Linux reports of this process, in bytes: ``VmHWM``, ``RssAnon``."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.partition(f"{field}:")[2].split()[0])

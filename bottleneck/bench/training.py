@@ -109,26 +109,44 @@ def _work(case: Case) -> Callable[[], dict[str, float]]:
 
 
 def _step(case: Case) -> Callable[[], Tensor]:
+    from ..training.presets import find
+
+    config, types = shrunk(find(case.preset).config, case.shrink), max(2, TYPES // case.shrink)
+    return training_step(config, types=types, length=LENGTH, columns=case.columns, device=case.device, plain=case.plain)
+
+
+def training_step(
+    config: RunConfig, *, types: int, length: int, columns: int, device: str = "cpu", plain: bool = False
+) -> Callable[[], Tensor]:
+    """Return one step of a run on random text: loss, backward, clipping and update; it returns the loss.
+
+    Args:
+        config: of the run; its batch and stretches are those given here.
+        types: M.
+        length: L, tokens of a stretch.
+        columns: B, of the batch.
+        device: where.
+        plain: whether the loss is `plain_loss`, in float32.
+    """
     import torch
 
     from ..language_model import LanguageModel
     from ..training import optimizer as optimizers
     from ..training.objective import Objective, accumulate
-    from ..training.presets import find
 
     torch.manual_seed(0)
-    config = _shrunk(find(case.preset).config, case.shrink)
-    settings, types = config.training.optimizer, max(2, TYPES // case.shrink)
-    with torch.device(case.device):
+    settings = config.training.optimizer
+    with torch.device(device):
         model = LanguageModel(config.model, vocab_size=types)
-        ids = torch.randint(types, (LENGTH + 1, case.columns))
+        ids = torch.randint(types, (length + 1, columns))
     inputs, targets = ids[:-1], ids[1:]
-    objective, state = Objective(model), model.backbone.initial_state(case.columns)
+    objective = Objective(model, mixed=config.training.precision == "bfloat16")
+    state = model.backbone.initial_state(columns)
     optimizer = optimizers.build(settings, model.parameters(), model.head.parameter_settings())
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        if case.plain:
+        if plain:
             loss = plain_loss(model, inputs, targets)
             loss.backward()
         else:
@@ -140,7 +158,7 @@ def _step(case: Case) -> Callable[[], Tensor]:
     return step
 
 
-def _shrunk(config: RunConfig, by: int) -> RunConfig:
+def shrunk(config: RunConfig, by: int) -> RunConfig:
     """Return a configuration with its layers divided by ``by``."""
     from ..training.config import parse
 

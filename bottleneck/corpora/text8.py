@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,20 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
     found = find(pins, origin, progress=progress)
     if FILE not in found:
         raise CorpusError(f"there is no {NAME} in {origin}: give the file {NAME} or its zip archive")
+    write(folder, found[FILE], tokens=TOKENS, sha256=FILE.sha256)
+
+
+def write(folder: Path, data: bytes, *, tokens: Mapping[str, int], sha256: str) -> None:
+    """Write characters as ids.
+
+    Args:
+        folder: where they go.
+        data: letters from a to z and spaces.
+        tokens: how many of them each split has, one after the other.
+        sha256: of what the ids were made from.
+    """
     number = np.full(256, -1, np.int64)
     number[np.frombuffer("".join(VOCABULARY.tokens).encode(), np.uint8)] = np.arange(len(VOCABULARY))
-    pieces = np.split(np.frombuffer(found[FILE], np.uint8), np.cumsum(list(TOKENS.values()))[:-1])
-    splits = {split: [number[piece]] for split, piece in zip(TOKENS, pieces, strict=True)}
-    write_ids(folder, VOCABULARY, splits, sha256=FILE.sha256)
+    pieces = np.split(np.frombuffer(data, np.uint8), np.cumsum(list(tokens.values()))[:-1])
+    splits = {split: [number[piece]] for split, piece in zip(tokens, pieces, strict=True)}
+    write_ids(folder, VOCABULARY, splits, sha256=sha256)

@@ -71,6 +71,9 @@ class TrainingConfig(_Section):
     """Steps between saved states, beside one at every epoch's end."""
     validations: int = Field(default=1, ge=1)
     """Validations an epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by them."""
+    keep_checkpoints: bool = False
+    """Keep the weights of every validation, each as a run of its own, so that a rank is seen over training
+    (`checkpoint.keep_checkpoint`)."""
     stop_interval: int | None = Field(default=None, ge=0)
     """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never. Where
     weights are averaged, only the averages' losses count."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoint import METRICS, MODEL, TIMING, save_model, state_files
+from ..checkpoint import METRICS, MODEL, TIMING, keep_checkpoint, save_model, state_files
 from ..corpora import Corpus
 from ..errors import TrainingError
 from ..files import write_bytes
@@ -237,22 +237,26 @@ class Loop:
         }
 
     def _validate(self, trained: dict[str, float | bool | int]) -> dict[str, float | bool | int]:
-        """Return a row; the weights are kept when they are the best."""
+        """Return a row; the weights are kept when they are the best, or all are to be."""
         state = self.state
+        averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
         with self.average.swapped_in():
             valid_loss = mean_nll(self.model, self.corpus.split("valid"))
             self._refuse_exploded("validation loss", valid_loss)
             best = state.best_loss is None or valid_loss < state.best_loss
+            row = {
+                **trained,
+                "valid_loss": valid_loss,
+                "valid_perplexity": perplexity_of(valid_loss),
+                "best": best,
+                **averaged,
+            }
             if best:
                 save_model(self.folder / MODEL, self.model)
-        averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
-        return {
-            **trained,
-            "valid_loss": valid_loss,
-            "valid_perplexity": perplexity_of(valid_loss),
-            "best": best,
-            **averaged,
-        }
+            if self.settings.keep_checkpoints:
+                rows = metrics_bytes([*state.metrics, row])
+                keep_checkpoint(self.folder, self.model, step=state.step, metrics=rows)
+        return row
 
     def _save(self) -> None:
         many = self.processes.count > 1
@@ -273,9 +277,14 @@ class Loop:
 
 def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> bytes:
     """Write ``metrics.jsonl``, a row a validation; return what was written."""
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    data = metrics_bytes(rows)
     write_bytes(folder / METRICS, data)
     return data
+
+
+def metrics_bytes(rows: list[dict[str, float | bool | int]]) -> bytes:
+    """Return ``metrics.jsonl``: a line of JSON a row."""
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _counts(data: Tensor, vocab_size: int) -> Tensor:

@@ -21,7 +21,7 @@ from softmax_bottleneck.training.presets import find
 @pytest.mark.parametrize("preset", ["ptb-softmax", "ptb-mos"])
 def test_without_dropout_the_plain_loss_is_the_objectives(preset: str) -> None:
     torch.manual_seed(0)
-    config = training._shrunk(find(preset).config, 50)
+    config = training.shrunk(find(preset).config, 50)
     model = LanguageModel(config.model, vocab_size=40).double().eval()
     ids = torch.randint(40, (9, 3))
     _, ours, _ = Objective(model)(ids[:-1], ids[1:], model.backbone.initial_state(3))

@@ -77,6 +77,7 @@ def world(tmp_path: Path, trained: Path, folder_corpus: Path, monkeypatch: pytes
     with zipfile.ZipFile(place / "ptb.zip", "w") as archive:
         for file in files:
             archive.writestr(file.name, texts[file.split])
+    (place / "text.txt").write_text(_text(7, 4000), encoding="utf-8")
     return place
 
 

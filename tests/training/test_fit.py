@@ -391,3 +391,17 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, configure: Configure, mo
     monkeypatch.setattr(Path, "mkdir", read_only)
     with pytest.raises(OutputError, match=r"run: the place is not writable: name another one"):
         fit(configure(), tmp_path / "run")
+
+
+def test_every_validation_can_be_kept(tmp_path: Path, configure: Configure) -> None:
+    config = configure(epochs=2, validations=2, keep_checkpoints=True)
+    done = fit(config, tmp_path / "run", device="cpu")
+    *rows, _ = _rows(done.path)
+    kept = sorted((done.path / checkpoint.CHECKPOINTS).iterdir())
+    assert [folder.name for folder in kept] == [f"step-{row['step']:09d}" for row in rows]
+    valid = corpora.load(config.corpus).split("valid")
+    for folder, row in zip(kept, rows, strict=True):
+        assert evaluate(checkpoint.load(folder).model, valid).loss == row["valid_loss"]
+        assert _rows(folder)[-1] == row
+    best = [folder for folder, row in zip(kept, rows, strict=True) if row["best"]][-1]
+    assert (best / "model.safetensors").read_bytes() == (done.path / "model.safetensors").read_bytes()

@@ -85,6 +85,8 @@ def test_what_there_is() -> None:
     assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-small"} == small
     for family in ("ptb-small-awd", "ptb-small-nt-asgd"):
         assert {preset.head for preset in PRESETS.values() if preset.family == family} == every
+    fast = {"softmax", "moc", "mos", "sigsoftmax", "lms-plif"}
+    assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-fast"} == fast
     for family in ("ptb", "wt2"):
         assert {f"{family}-{head}" for head in every} | {f"{family}-softmax-mos-settings"} <= set(PRESETS)
     assert {name for name in PRESETS if "mos-k" in name} == {f"ptb-mos-k{k}" for k in (1, 3, 5, 10, 15, 20)}

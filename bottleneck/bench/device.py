@@ -1,0 +1,103 @@
+"""Whether a device computes what the CPU computes: every head's loss and gradient, every method's singular values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .. import heads
+from .._version import __version__
+from ..machine import machine
+from ..spectrum import REGISTRY, singular_values
+from .in_turn import Goal, judged
+
+CONTEXTS, SIZE, VOCAB = 300, 48, 1000
+"""N, d and M of the heads."""
+SHAPE = 600, 150
+"""T and M of the matrix, whose singular values are 10⁻⁶ to 1."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "moc": {"components": 3},
+    "mos": {"components": 3},
+    "lms-plif": {"knots": 1000},
+    "mos-plif": {"components": 3, "knots": 1000},
+    "doc": {"components": (2, 1), "layer_sizes": (SIZE // 2, SIZE // 2)},
+    "mixtape": {"components": 4},
+}
+SLACK = 10.0
+"""How many times the CPU's float32 error the device's may be: sums are made in another order."""
+EXACT = 1e-12
+"""σ / σ_1 that methods without a resolution of their own may be wrong by in float64."""
+
+
+def check_device(device: str) -> dict[str, Any]:
+    """Compare a device with float64 on the CPU.
+
+    Args:
+        device: a CUDA device, or ``"cpu"`` for a check of the check.
+
+    Returns:
+        ``machine``; ``heads``: for each the largest relative error of the loss or of a gradient in float32, on the
+        device and on the CPU; ``spectra``: for each method the largest error of a singular value, over σ_1;
+        ``asked``: whether the device's errors are within `SLACK` of the CPU's, and those of spectra within the method's
+        resolution.
+    """
+    errors = {name: _head_errors(name, device) for name in heads.REGISTRY}
+    spectra = dict(_spectrum_errors(device))
+    eps = float(torch.finfo(torch.float32).eps)
+    goals: list[Goal] = [
+        (f"{name}: error / CPU's", one["device"] / max(one["cpu"], eps), "<=", SLACK) for name, one in errors.items()
+    ]
+    goals += [
+        (f"{method}: error / σ_1", error, "<=", max(REGISTRY[method].resolution, EXACT))
+        for method, error in spectra.items()
+    ]
+    return {
+        "machine": machine(device),
+        "device": device,
+        "heads": errors,
+        "spectra": spectra,
+        "asked": judged(goals),
+        "version": __version__,
+    }
+
+
+def _head_errors(name: str, device: str) -> dict[str, float]:
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        head = heads.build(name, hidden_size=SIZE, vocab_size=VOCAB, **SETTINGS.get(name, {}))
+    hidden = torch.randn(CONTEXTS, SIZE, generator=generator)
+    targets = torch.randint(VOCAB, (CONTEXTS,), generator=generator)
+    weights = {key: value.clone() for key, value in head.state_dict().items()}
+
+    def loss_and_gradients(where: str, dtype: torch.dtype) -> list[Tensor]:
+        head.load_state_dict(weights)
+        own = head.to(where, dtype).eval()
+        inputs = nn.Parameter(hidden.to(where, dtype))
+        loss = own.nll(inputs, targets.to(where))
+        wanted = [inputs, *(parameter for parameter in own.parameters() if parameter.requires_grad)]
+        return [piece.detach().double().cpu() for piece in (loss, *torch.autograd.grad(loss, wanted))]
+
+    truth = loss_and_gradients("cpu", torch.float64)
+    found = {"cpu": loss_and_gradients("cpu", torch.float32), "device": loss_and_gradients(device, torch.float32)}
+    return {where: _largest_error(pieces, truth) for where, pieces in found.items()}
+
+
+def _largest_error(pieces: Iterable[Tensor], truth: Iterable[Tensor]) -> float:
+    """Return the largest relative error of a tensor, by its norm."""
+    return max(float((one - true).norm() / true.norm()) for one, true in zip(pieces, truth, strict=True) if true.any())
+
+
+def _spectrum_errors(device: str) -> Iterator[tuple[str, float]]:
+    generator = np.random.default_rng(0)
+    T, M = SHAPE
+    left, right = (np.linalg.qr(generator.standard_normal((size, M)))[0] for size in (T, M))
+    values = np.logspace(0, -6, M)
+    matrix = (left * values) @ right.T
+    for method in ("gram", "tsqr", "dense"):
+        found = singular_values(matrix, method=method, device=device).values
+        yield method, float(np.abs(found - values).max())

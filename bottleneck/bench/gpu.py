@@ -1,0 +1,183 @@
+"""``bottleneck bench gpu``: all that a GPU lent for half an hour can tell, resumable from call to call.
+
+    bottleneck bench gpu --hours 0.4 --archive ptb.zip --out gpu
+
+In order: `check_device`; the benches of heads, spectra and training steps; then the models of a family of presets, each
+for its share of the hours that are left, and their ranks. What is there already is not made again, and a training goes
+on from its last saved state. Hours count work alone, over all calls.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import corpora, demo
+from ..demo_table import read, table
+from ..errors import ConfigurationError
+from ..figures import mos_figure_1
+from ..files import make_folder, write_json
+from ..machine import machine
+from ..progress import SILENT, Progress
+from ..spectrum import load_spectrum, save_spectrum
+from ..training import PRESETS, Preset, RunConfig, fit, override
+from .device import check_device
+from .heads import bench_heads
+from .spectrum import bench_spectrum
+from .training import bench_training, shrunk, training_step
+
+STAGES = ("device", "heads", "spectrum", "training", "models")
+FOR_RANKS = 0.15
+"""Share of the hours after the benches that is kept for ranks, divergences and test perplexities."""
+TIMED_STEPS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lent:
+    """What is to be done, and with how much of what machine."""
+
+    hours: float
+    device: str
+    family: str = "ptb-fast"
+    """Of the presets that are trained."""
+    only: Collection[str] = STAGES
+    shrink: int = 1
+    """Divides what the benches time, and the models' layers: a dry run; the figures that count are for 1."""
+    contexts: int | None = None
+    """Rows of the test split that ranks and divergences are of; ``None`` for all."""
+    settings: tuple[str, ...] = ()
+    """``key=value`` for every training, as ``bottleneck train --set`` takes them."""
+
+    def __post_init__(self) -> None:
+        """Refuse unknown stages."""
+        if unknown := sorted(set(self.only) - set(STAGES)):
+            raise ConfigurationError(f"there is no stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")
+
+
+def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
+    """Do what is not done yet and return the models' table.
+
+    Writes ``bench/STAGE.json``, ``plan.json``, ``runs/NAME``, ``reports/NAME.json`` (as the demo's, which `demo_table`
+    reads), ``spectra/NAME.npz``, ``cdf.png``, ``cdf.csv`` and ``seconds.json`` under ``out``.
+
+    Args:
+        out: a folder, made when it is not there.
+        lent: hours, device, presets and stages.
+        archive: of Penn Treebank, where it is not in the cache yet.
+        progress: where to report.
+
+    Raises:
+        ConfigurationError: an unknown stage or family, or a setting that is wrong.
+        BottleneckError: what the benches, `fit` and `rank` raise.
+    """
+    stages: dict[str, Callable[[], dict[str, Any]]] = {
+        "device": lambda: check_device(lent.device),
+        "heads": lambda: bench_heads(device=lent.device, shrink=lent.shrink, progress=progress),
+        "spectrum": lambda: bench_spectrum(shape=_shape(lent.shrink), device=lent.device, progress=progress),
+        "training": lambda: bench_training(device=lent.device, shrink=lent.shrink, progress=progress),
+    }
+    make_folder(out / "bench")
+    for stage, work in stages.items():
+        report = out / "bench" / f"{stage}.json"
+        if stage in lent.only and not report.exists():
+            progress.line(f"{stage}: measuring")
+            with _counted(out, stage):
+                write_json(report, work())
+    if "models" not in lent.only:
+        return ""
+    if archive is not None:
+        corpora.get("ptb", sources=[archive])
+    return _models(out, lent, progress)
+
+
+def _models(out: Path, lent: Lent, progress: Progress) -> str:
+    """Train and measure every preset of the family for the same number of epochs."""
+    presets = [preset for preset in PRESETS.values() if preset.family == lent.family]
+    if not presets:
+        raise ConfigurationError(f"there is no family of presets {lent.family!r}; 'bottleneck presets' lists them")
+    configs = {preset.variant or preset.head: _config(preset, lent) for preset in presets}
+    epochs = _plan(out, lent, configs, progress)
+    spectra = {}
+    for name, config in configs.items():
+        report, spectrum = out / "reports" / f"{name}.json", out / "spectra" / f"{name}.npz"
+        if not (report.exists() and spectrum.exists()):
+            with _counted(out, name):
+                done = fit(
+                    override(config, [f"training.epochs={epochs}"]),
+                    out / "runs" / name,
+                    device=lent.device,
+                    progress=progress,
+                )
+                study = demo.Study(family=lent.family, contexts=lent.contexts)
+                row = demo.measure(name, config.seed, done, study, device=lent.device, progress=progress)
+                make_folder(spectrum.parent)
+                save_spectrum(spectrum, row.report.spectrum, row.report.source)
+                make_folder(report.parent)
+                write_json(report, row.values)
+        spectra[name] = load_spectrum(spectrum)[0]
+    mos_figure_1.save(spectra, out / "cdf.png")
+    return table(read(out / "reports"))
+
+
+def _config(preset: Preset, lent: Lent) -> RunConfig:
+    config = preset.config if lent.shrink == 1 else shrunk(preset.config, lent.shrink)
+    return override(config, lent.settings)
+
+
+def _plan(out: Path, lent: Lent, configs: dict[str, RunConfig], progress: Progress) -> int:
+    """Return the epochs that fit: decided once, by the time of a few steps of each model, and kept in ``plan.json``."""
+    file = out / "plan.json"
+    if file.exists():
+        return int(json.loads(file.read_text(encoding="utf-8"))["epochs"])
+    with _counted(out, "plan"):
+        seconds = {}
+        for name, config in configs.items():
+            seconds[name] = _epoch_seconds(config, lent.device)
+            progress.line(f"{name}: {seconds[name]:.1f} s an epoch")
+    left = (3600 * lent.hours - sum(_seconds(out).values())) * (1 - FOR_RANKS)
+    epochs = max(1, int(left / sum(seconds.values())))
+    write_json(file, {"epochs": epochs, "hours": lent.hours, "epoch_seconds": seconds, "machine": machine(lent.device)})
+    return epochs
+
+
+def _epoch_seconds(config: RunConfig, device: str) -> float:
+    """Return the seconds of an epoch, by the median of a few steps after one that loads and compiles."""
+    corpus, settings = corpora.load(config.corpus), config.training
+    columns, length = settings.batch_size, settings.bptt
+    step = training_step(config, types=len(corpus.vocabulary), length=length, columns=columns, device=device)
+    times = []
+    for _ in range(1 + TIMED_STEPS):
+        started = time.perf_counter()
+        float(step())  # waits for the device
+        times.append(time.perf_counter() - started)
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+    return sorted(times[1:])[TIMED_STEPS // 2] * len(corpus.split("train")) / (columns * length)
+
+
+def _shape(shrink: int) -> tuple[int, int]:
+    return max(2, 20_000 // shrink), max(2, 5_000 // shrink)
+
+
+def _seconds(out: Path) -> dict[str, float]:
+    """Return the seconds of work so far, by stage and model, over all calls."""
+    file = out / "seconds.json"
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+
+
+@contextmanager
+def _counted(out: Path, what: str) -> Iterator[None]:
+    """Add the seconds of the block to ``seconds.json``, also when it is stopped."""
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds = _seconds(out)
+        write_json(out / "seconds.json", {**seconds, what: seconds.get(what, 0.0) + time.monotonic() - started})

@@ -1,0 +1,130 @@
+"""The benches of a lent GPU, rehearsed on the CPU with tiny models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from softmax_bottleneck.bench import gpu
+from softmax_bottleneck.bench.device import check_device
+from softmax_bottleneck.bench.gpu import Lent, bench_gpu
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads import Softmax
+from softmax_bottleneck.logprobs import rank
+from softmax_bottleneck.training import PRESETS
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus of thirty words, on which the presets of ``ptb-fast`` train."""
+    generator = np.random.default_rng(0)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for split, lines in (("train", 300), ("valid", 20), ("test", 20)):
+        rows = [" ".join(f"w{word}" for word in generator.integers(30, size=8)) for _ in range(lines)]
+        (folder / f"{split}.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    for name in ("ptb-fast-softmax", "ptb-fast-mos"):
+        values = PRESETS[name].values | {"corpus": str(folder)}
+        monkeypatch.setitem(PRESETS, name, replace(PRESETS[name], family="rehearsal", values=values))
+    return folder
+
+
+LENT = Lent(hours=1e-9, device="cpu", family="rehearsal", only=("device", "models"), shrink=50)
+
+
+def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "gpu"
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu.demo, "measure", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            bench_gpu(out, LENT)
+    weights = (out / "runs" / "softmax" / "model.safetensors").read_bytes()
+    plan = (out / "plan.json").read_bytes()
+    made = bench_gpu(out, LENT)
+    assert (out / "runs" / "softmax" / "model.safetensors").read_bytes() == weights
+    assert (out / "plan.json").read_bytes() == plan
+    assert json.loads(plan)["epochs"] == 1
+    assert "softmax" in made
+    assert "mos" in made
+    for name in ("softmax", "mos"):
+        report = json.loads((out / "reports" / f"{name}.json").read_text(encoding="utf-8"))
+        assert report["report"]["rank"]["value"] == rank(out / "runs" / name).rank.value
+    assert (out / "cdf.csv").read_text(encoding="utf-8").startswith("label,")
+    seconds = json.loads((out / "seconds.json").read_text(encoding="utf-8"))
+    assert set(seconds) == {"device", "plan", "softmax", "mos"}
+    assert min(seconds.values()) > 0
+    again = {path: path.stat().st_mtime_ns for path in out.rglob("*.json")}
+    assert bench_gpu(out, LENT) == made
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json")} == again
+
+
+def test_the_hours_left_decide_the_epochs(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """600 s are left of 700; 85 % of them are for training, where an epoch of both takes 30 s."""
+    seconds = iter([10.0, 20.0])
+    monkeypatch.setattr(gpu, "_epoch_seconds", lambda *_: next(seconds))
+    (tmp_path / "seconds.json").write_text('{"heads": 100.0}', encoding="utf-8")
+    configs = {name: PRESETS[f"ptb-fast-{name}"].config for name in ("softmax", "mos")}
+    assert gpu._plan(tmp_path, replace(LENT, hours=700 / 3600), configs, gpu.SILENT) == 16  # plan.json takes no second
+
+
+def test_an_epochs_seconds_are_those_of_its_steps(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "training_step", lambda *_, **sizes: lambda: torch.zeros(()))
+    ticks = iter(range(100))
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: float(next(ticks)))
+    config = PRESETS["ptb-fast-softmax"].config
+    tokens = config.training.batch_size * config.training.bptt
+    assert gpu._epoch_seconds(config, "cpu") == pytest.approx(300 * 9 / tokens)
+
+
+def test_the_check_passes_on_the_cpu() -> None:
+    found = check_device("cpu")
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert all(goal["met"] for goal in found["asked"])
+    assert all(one["device"] == one["cpu"] > 0 for one in found["heads"].values())
+
+
+def test_the_check_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 the loss is right and a ten-thousandth of the gradient is missing."""
+    right = Softmax.nll
+
+    def wrong(self: Softmax, hidden: torch.Tensor, targets: torch.Tensor, **more: Any) -> torch.Tensor:
+        loss = right(self, hidden, targets, **more)
+        return loss if loss.dtype == torch.float64 else loss.detach() * 1e-4 + loss * (1 - 1e-4)
+
+    monkeypatch.setattr(Softmax, "nll", wrong)
+    softmax = check_device("cpu")["heads"]["softmax"]
+    assert softmax["device"] > 1e-5
+
+
+def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str]] = []
+    for name in ("heads", "spectrum", "training"):
+
+        def bench(*, device: str, name: str = name, **_: Any) -> dict[str, str]:
+            calls.append((name, device))
+            return {"bench": name}
+
+        monkeypatch.setattr(gpu, f"bench_{name}", bench)
+    benches = replace(LENT, device="cuda:1", only=("heads", "spectrum", "training"))
+    for _ in range(2):
+        assert not bench_gpu(tmp_path, benches)
+    assert calls == [("heads", "cuda:1"), ("spectrum", "cuda:1"), ("training", "cuda:1")]
+    reports = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "bench").iterdir()}
+    assert reports == {f"{name}.json": {"bench": name} for name, _ in calls}
+
+
+def test_unknown_stages_and_families(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no stage 'test'"):
+        replace(LENT, only=("test",))
+    with pytest.raises(ConfigurationError, match="no family of presets 'no'"):
+        bench_gpu(tmp_path, replace(LENT, family="no", only=("models",)))
