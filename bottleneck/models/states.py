@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigurationError, SourceError
 from ..files import sha256_bytes
-from ..heads import Head, Softmax
+from ..heads import REGISTRY, Head, Softmax
 from .on_text import Cost, ModelOnText
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -51,8 +51,15 @@ class GivenStates(ModelOnText):
                     f"each hidden state, not {tuple(ids.shape)} of them from {int(ids.min())} to {int(ids.max())}"
                 )
             self.targets = ids.cpu().numpy()
-        name = type(head).__name__
-        self.description = {"path": name, "kind": "head", "head": name, "corpus": None, "split": None}
+        names = {cls: name for name, cls in REGISTRY.items()}
+        name = names.get(type(self._head), type(head).__name__)
+        self.description = {
+            "path": f"{type(head).__name__}, hidden states",
+            "kind": "head",
+            "head": name,
+            "corpus": None,
+            "split": None,
+        }
 
     @property
     def head(self) -> Head:
