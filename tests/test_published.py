@@ -7,7 +7,8 @@ import re
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.evaluation import Dynamic, published_dynamic, published_window
+from softmax_bottleneck.evaluation import Cache, Dynamic, published_dynamic
+from softmax_bottleneck.evaluation.cache import WINDOWS
 from softmax_bottleneck.published import PAPERS, Table, expectation, rows_of, tables
 from softmax_bottleneck.training import PRESETS
 
@@ -99,9 +100,8 @@ def test_settings_of_dynamic_evaluation_and_the_cache() -> None:
     """The defaults are typed out in the classes, where an editor shows them."""
     assert published_dynamic("mos", "ptb") == Dynamic()
     assert published_dynamic("mos", "wikitext-2") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)
-    krause = Dynamic(learning_rate=5e-5, decay=0.002, epsilon=2e-5, scaling="mean")
-    assert published_dynamic("softmax", "ptb", scaling="mean") == krause
-    assert (published_window("ptb"), published_window("wikitext-2"), published_window("other")) == (500, 3785, 500)
+    assert published_dynamic("softmax", "ptb") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
+    assert (WINDOWS["ptb"], WINDOWS["wikitext-2"], Cache.window) == (500, 3785, 500)
 
 
 def test_what_is_not_there() -> None:

@@ -16,7 +16,7 @@ from softmax_bottleneck.bench.device import check_device
 from softmax_bottleneck.bench.gpu import Lent, bench_gpu
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Softmax
-from softmax_bottleneck.logprobs import rank
+from softmax_bottleneck.measure import rank
 from softmax_bottleneck.training import PRESETS
 
 
@@ -30,8 +30,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         rows = [" ".join(f"w{word}" for word in generator.integers(30, size=8)) for _ in range(lines)]
         (folder / f"{split}.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
     for name in ("ptb-fast-softmax", "ptb-fast-mos"):
-        values = PRESETS[name].values | {"corpus": str(folder)}
-        monkeypatch.setitem(PRESETS, name, replace(PRESETS[name], family="rehearsal", values=values))
+        monkeypatch.setitem(PRESETS, name, replace(PRESETS[name], family="rehearsal", corpus=str(folder)))
     return folder
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from softmax_bottleneck.bench import bench_corpora, large_corpora
-from softmax_bottleneck.bench.process import Run
+from softmax_bottleneck.bench.in_turn import Measured, Work
 from softmax_bottleneck.corpora import load
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.files import CACHE_VARIABLE
@@ -29,21 +30,11 @@ def text(tmp_path: Path) -> Path:
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each training is done in this process; the help's example does it in one of its own."""
 
-    class Here:
-        def __init__(self, _: str, case: str) -> None:
-            self.work = large_corpora._work(large_corpora.Case(**json.loads(case)))
-
-        def __enter__(self) -> Here:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def run(self) -> Run:
-            return Run(1.0, self.work())
+    def here(cases: Mapping[str, Callable[[], Work]], **_: object) -> dict[str, Measured]:
+        return {name: Measured([1.0], 0, [make()()]) for name, make in cases.items()}
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(large_corpora, "worker", Here)
+    monkeypatch.setattr(large_corpora, "in_turn", here)
 
 
 def test_losses_fall(text: Path) -> None:

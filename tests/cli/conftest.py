@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Pa
     for head in HEADS:
         done = fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
         if head in ("softmax", "mos"):
-            row = demo.measure(head, 0, done, demo.Study(), "cpu")
+            row = demo.measure(head, 0, done, demo.Study())
             make_folder(folder / "demo" / "reports")
             row.save(folder / "demo" / "reports" / head)
     return folder
