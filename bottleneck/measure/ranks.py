@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, Unpack, cast
 
@@ -66,8 +67,7 @@ def rank(
         (2, 1)
     """
     started, state = time.monotonic(), precision_state()
-    if inf not in INF:
-        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
+    asked = _asked(eps)
     hidden_size = options.pop("estimate_hidden_size", False)
     how = Computing(
         method=method,
@@ -77,33 +77,26 @@ def rank(
         progress=progress,
         processes=options.pop("processes", ALONE),
     )
-    asked = _asked(eps)
     opened = open_source(source, **cast(Opening, options))
-    kept = FiniteColumns(opened, progress=progress) if inf == "drop-columns" else opened
+    matrix = _without_inf(opened, inf, progress)
     if asked is not None:  # before the numbers are read to see how precise they are
-        check_resolution(method, shape=kept.shape, eps=asked.value)
-    measured = _measured(kept, asked, rule, how)
+        check_resolution(method, shape=matrix.shape, eps=asked.value)
+    measured = _measured(matrix, asked, rule, how)
     findings = [
-        *_unjudged(kept, asked),
-        *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in kept.variants().items()),
+        *_unjudged(matrix, asked),
+        *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
         *([head_analysis(opened)] if how.processes.count == 1 and has_analysis(opened) else []),
         *([hidden_size_finding(measured.spectrum, eps=measured.eps)] if hidden_size else []),
     ]
-    return RankReport(
-        source=kept.description,
-        spectrum=measured.spectrum,
-        eps=measured.eps,
-        rule=rule,
-        why=measured.why,
-        precision_found=state,
-        rank=measured.judgement.raw,
-        rank_centered=measured.judgement.centered,
-        bound=asdict(kept.bound),
-        embedding_size=kept.embedding_size,
-        findings=tuple(findings),
-        seconds=round(time.monotonic() - started, 3),
-        peak_memory_bytes=peak_memory_bytes(),
-    )
+    seconds = round(time.monotonic() - started, 3)
+    return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
+
+
+def _without_inf(source: Source, inf: str, progress: Progress) -> Source:
+    """Return a source without the columns that hold −∞, where they are to be dropped."""
+    if inf not in INF:
+        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
+    return FiniteColumns(source, progress=progress) if inf == "drop-columns" else source
 
 
 class _Measured(NamedTuple):
@@ -121,6 +114,23 @@ def _measured(source: Source, asked: Precision | None, rule: str, how: Computing
     eps = recorded if asked is None else replace(asked, size=recorded.size)
     spectrum, why = compute_spectrum(source, eps.value, how)
     return _Measured(spectrum, why, eps, judge(spectrum, eps, rule=rule, recorded=recorded, caution=source.caution))
+
+
+def _report(source: Source, measured: _Measured, *, findings: Iterable[Finding], **known: Any) -> RankReport:
+    """Return the report of a measured source; ``known`` are the report's other fields."""
+    return RankReport(
+        source=source.description,
+        spectrum=measured.spectrum,
+        eps=measured.eps,
+        why=measured.why,
+        rank=measured.judgement.raw,
+        rank_centered=measured.judgement.centered,
+        bound=asdict(source.bound),
+        embedding_size=source.embedding_size,
+        findings=tuple(findings),
+        peak_memory_bytes=peak_memory_bytes(),
+        **known,
+    )
 
 
 def _asked(eps: str | float | None) -> Precision | None:

@@ -40,7 +40,7 @@ LENT = Lent(hours=1e-9, device="cpu", family="rehearsal", only=("device", "model
 def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "gpu"
 
-    def stopped(*_: Any) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
