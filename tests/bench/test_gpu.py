@@ -58,7 +58,7 @@ def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch:
     for name in ("softmax", "mos"):
         report = json.loads((out / "reports" / f"{name}.json").read_text(encoding="utf-8"))
         assert report["report"]["rank"]["value"] == rank(out / "runs" / name).rank.value
-    assert (out / "cdf.csv").read_text(encoding="utf-8").startswith("label,")
+    assert (out / "cdf.csv").read_text(encoding="utf-8").startswith("model,")
     seconds = json.loads((out / "seconds.json").read_text(encoding="utf-8"))
     assert set(seconds) == {"device", "plan", "softmax", "mos"}
     assert min(seconds.values()) > 0
