@@ -1,6 +1,6 @@
-"""What other packages add to this one, found through entry points.
+"""Extensions that other packages register through entry points.
 
-A package's ``pyproject.toml`` names what it adds, such as a head::
+A package's ``pyproject.toml`` names its extensions, such as a head::
 
     [project.entry-points."softmax_bottleneck.heads"]
     my-head = "my_package:MyHead"
@@ -17,18 +17,18 @@ from typing import Any
 from .errors import ConfigurationError
 
 GROUP = "softmax_bottleneck."
-"""Begins every group's name."""
+"""Prefix of the name of every group."""
 
 
 def find(group: str, name: str) -> Any:
-    """Return what an installed package registers under a name, or ``None``.
+    """Return the object that an installed package registers under a name, or ``None``.
 
     Args:
         group: ``"heads"``, ``"spectrum"``, ….
-        name: of the entry point.
+        name: name of the entry point.
 
     Raises:
-        ConfigurationError: when it does not load, or two packages claim the name.
+        ConfigurationError: when it does not load, or several packages register the name.
     """
     found = {point.value: point for point in entry_points(group=GROUP + group, name=name)}
     if len(found) > 1:
@@ -44,12 +44,12 @@ def find_class(group: str, name: str, base: type, public: str) -> Any:
 
     Args:
         group: ``"heads"``, ``"spectrum"``, ….
-        name: of the entry point.
-        base: what it must be a subclass of.
-        public: the name users know ``base`` by.
+        name: name of the entry point.
+        base: class that it must be a subclass of.
+        public: public name of ``base``, for the error.
 
     Raises:
-        ConfigurationError: when it does not load, is no such class, or two packages claim the name.
+        ConfigurationError: when it does not load, is no subclass of ``base``, or several packages register the name.
     """
     found = find(group, name)
     if found is None or (isinstance(found, type) and issubclass(found, base)):

@@ -1,4 +1,4 @@
-"""What every measurement returns: plain values for JSON, one row for a table, lines for people."""
+"""The base class of all results: plain values for JSON, one row of a table, or lines for people."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Result(ABC):
 
     @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
-        """Return label and text, for people."""
+        """Return the result as pairs of label and text, for people."""
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row, with the nested keys joined by dots; see `frame` for several results."""
+        """Return a table of one row, with nested keys joined by dots; see `frame` for several results."""
         import pandas as pd
 
         return pd.json_normalize(self.to_dict())
@@ -42,7 +42,7 @@ class Result(ABC):
 
 
 def frame(results: Iterable[Result]) -> pd.DataFrame:
-    """Return several results as one table, a row each, in their order."""
+    """Return several results as one table, with one row for each."""
     import pandas as pd
 
     return pd.concat([result.to_frame() for result in results], ignore_index=True)

@@ -38,21 +38,21 @@ COMMANDS = {
 """Command name → module of this package that holds it as ``command``."""
 
 CONTINUED = ("demo", "train", "dump", "rank", "spectrum", "synthetic")
-"""Commands that go on where they were stopped."""
+"""Commands that continue after an interruption."""
 
 OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 
 
 class Terminated(BaseException):
-    """SIGTERM came: unwind as for Ctrl-C, so that what is being written stays whole."""
+    """SIGTERM was received: unwind as for Ctrl-C, so that files being written stay whole."""
 
 
 class LazyGroup(click.RichGroup):
     """A group whose commands are imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of the work, those of other packages last."""
+        """Return the commands in their usual order of use; commands of other packages come last."""
         return [*COMMANDS, *plugins.names("commands")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -64,7 +64,7 @@ class LazyGroup(click.RichGroup):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; turn what can go wrong into one sentence and an exit code."""
+        """Run a command; report an error as one sentence and an exit code."""
         try:
             return super().invoke(ctx)
         except BottleneckError as error:
@@ -72,7 +72,7 @@ class LazyGroup(click.RichGroup):
         except MemoryError:
             _fail(OUT_OF_MEMORY)
         except RuntimeError as error:
-            # torch has an error of its own for a GPU, and none for the CPU.
+            # torch raises a subclass for a GPU that is out of memory, but a plain RuntimeError for the CPU.
             if "out of memory" not in str(error) and "can't allocate memory" not in str(error):
                 raise
             _fail(OUT_OF_MEMORY)

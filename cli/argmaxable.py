@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Seconds for each token's linear program; what it stops is reported as unknown.",
+    help="Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one for each processor]")
+@click.option("--workers", type=click.IntRange(min=1), help="Number of processes.  [default: one for each processor]")
 @json_option
 def command(source: Source, limit: float, workers: int | None, json_to: Path | None) -> None:
-    """Find the tokens that no context vector makes the likeliest: those in the convex hull of the others.
+    """Find the tokens that no context vector makes the most likely: their embeddings lie in the others' convex hull.
 
-    SOURCE is a run folder or a Hugging Face model with a single softmax, or with --kind matrix a .npy or .safetensors
-    file that holds the output embeddings, one row a token.
+    SOURCE is a run folder or a Hugging Face model with a single softmax. With --kind matrix, it is a .npy or
+    .safetensors file that holds the output embeddings, one row per token.
     """
     from softmax_bottleneck.measure import argmaxable
     from softmax_bottleneck.theory.argmaxable import cores

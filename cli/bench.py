@@ -1,4 +1,4 @@
-"""``bottleneck bench``: our algorithms beside the usual ones."""
+"""``bottleneck bench``: this package's algorithms beside NumPy's and torch's."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from .options import check_outputs, device_option, emit, example, json_option, p
 
 @click.group("bench", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
 def command() -> None:
-    """Measure this machine: our algorithms beside the usual ones, each in a process of its own."""
+    """Time this package's algorithms beside NumPy's and torch's on this machine, each in its own process."""
 
 
 @command.command(epilog=example("bottleneck bench spectrum --shape 2000x500"))
-@click.option("--shape", default="20000x5000", show_default=True, metavar="TxM", help="Of the full-rank matrix.")
-@click.option("--store", is_flag=True, help="Also rank a matrix of Penn Treebank's size from a store (3.3 GB of disk).")
+@click.option("--shape", default="20000x5000", show_default=True, metavar="TxM", help="Shape of the matrix.")
+@click.option("--store", is_flag=True, help="Also rank a stored matrix of Penn Treebank's size (3.3 GB on disk).")
 @device_option
 @json_option
 def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None:
-    """Time the spectrum methods against NumPy and torch on one random matrix: minutes and 6 GB at the default shape."""
+    """Time the spectrum methods beside NumPy and torch on one random matrix.
+
+    The default shape takes minutes and 6 GB of memory.
+    """
     found = re.fullmatch(r"(\d+)x(\d+)", shape)
     if not found or min(int(found[1]) // 2, int(found[2])) < 1:
         raise click.BadParameter(f"{shape!r} is no shape; write it as 20000x5000", param_hint="--shape")
@@ -45,11 +48,11 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 @command.command(epilog=example("bottleneck bench heads --only mos --shrink 100"))
 @click.option("--only", metavar="NAME,…", default="", help="Heads to time.  [default: all]")
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide contexts and vocabulary, for a quick look; the goals are for 1.")  # fmt: skip
+              help="Divide contexts and vocabulary by N for a quick look; the goals hold for 1.")  # fmt: skip
 @device_option
 @json_option
 def heads(only: str, shrink: int, device: str, json_to: Path | None) -> None:
-    """Time every output layer's training step against its plain formulation: minutes at full size."""
+    """Time the training step of every output layer beside its plain formulation; full size takes minutes."""
     from softmax_bottleneck.bench import bench_heads
     from softmax_bottleneck.machine import resolve_device
 
@@ -69,11 +72,14 @@ def heads(only: str, shrink: int, device: str, json_to: Path | None) -> None:
 
 @command.command(epilog=example("bottleneck bench training --shrink 50"))
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide layers, vocabulary and batch, for a quick look; the goals are for 1.")  # fmt: skip
+              help="Divide layers, vocabulary and batch by N for a quick look; the goals hold for 1.")  # fmt: skip
 @device_option
 @json_option
 def training(shrink: int, device: str, json_to: Path | None) -> None:
-    """Time the training step of the papers' Softmax and MoS models against plain torch: minutes at full size."""
+    """Time the training step of the Softmax and mixture-of-softmaxes (MoS) models of Yang et al. (2018) beside torch.
+
+    Full size takes minutes.
+    """
     from softmax_bottleneck.bench import bench_training
     from softmax_bottleneck.machine import resolve_device
 
@@ -90,11 +96,12 @@ def training(shrink: int, device: str, json_to: Path | None) -> None:
 
 @command.command(epilog=example("bottleneck bench corpora --text text.txt --steps 10"))
 @click.option("--text", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="A large text, a sentence a line.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=300, show_default=True, metavar="N")
+              help="Large text with one sentence per line.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=300, show_default=True, metavar="N",
+              help="Training steps of each model.")  # fmt: skip
 @json_option
 def corpora(text: Path, steps: int, json_to: Path | None) -> None:
-    """Train small models on a cut of a text through the loaders of text8 and one-billion, and watch loss and memory."""
+    """Train small models on the start of a text with the loaders of text8 and one-billion; report loss and memory."""
     from softmax_bottleneck.bench import bench_corpora
 
     check_outputs(json_to)
@@ -112,17 +119,18 @@ def corpora(text: Path, steps: int, json_to: Path | None) -> None:
 
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where all results go.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=0.4, show_default=True,
-              help="Of work in all, over all calls.")  # fmt: skip
+              help="Total hours of work, over all calls.")  # fmt: skip
 @click.option("--archive", type=click.Path(exists=True, path_type=Path), metavar="FILE",
-              help="Penn Treebank, where it is not in the cache yet.")  # fmt: skip
-@click.option("--family", default="ptb-fast", show_default=True, help="Of the presets that are trained.")
-@click.option("--only", metavar="STAGE,…", default="device,heads,spectrum,training,models", show_default=True)
+              help="Archive of Penn Treebank, if it is not in the cache yet.")  # fmt: skip
+@click.option("--family", default="ptb-fast", show_default=True, help="Family of the presets to train.")
+@click.option("--only", metavar="STAGE,…", default="device,heads,spectrum,training,models", show_default=True,
+              help="Stages to run.")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide what the benches time and the models' layers: a dry run.")  # fmt: skip
-@click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Rows of the ranks.  [default: all]")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every training.")
+              help="Divide the sizes of the benchmarks and of the models' layers by N, for a dry run.")  # fmt: skip
+@click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Contexts to rank.  [default: all]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
 @device_option
 def gpu(
     out: Path,
@@ -135,9 +143,9 @@ def gpu(
     settings: tuple[str, ...],
     device: str,
 ) -> None:
-    """Check a GPU, run all benches there, train the presets for the hours left and rank them.
+    """Check a GPU, run all benchmarks on it, then train presets in the hours left and measure their ranks.
 
-    The same command goes on where it was stopped.
+    The same command continues after an interruption.
     """
     from softmax_bottleneck.bench.gpu import Lent, bench_gpu
     from softmax_bottleneck.machine import resolve_device
@@ -156,11 +164,12 @@ def gpu(
 
 
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
-@click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Of the model.")
-@click.option("--contexts", type=click.IntRange(min=1), default=4096, show_default=True, metavar="N")
+@click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Model size.")
+@click.option("--contexts", type=click.IntRange(min=1), default=4096, show_default=True, metavar="N",
+              help="Number of contexts.")  # fmt: skip
 @json_option
 def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
-    """Time the rank of a random model's outputs against the model's own forward pass: minutes for GPT-2's size."""
+    """Time the rank measurement of a random model beside the model's forward pass; the size of GPT-2 takes minutes."""
     from softmax_bottleneck.bench import bench_hugging_face
 
     check_outputs(json_to)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(sources: list[Source], examples: int, json_to: Path | None) -> None:
-    """Show where one model beats another: the largest margins of negative log-likelihood (MoS paper, table 14).
+    """Show the contexts where one model beats another by most, in negative log-likelihood (Yang et al. 2018, table 14).
 
-    Both are shown with their five likeliest tokens. The two must predict the same tokens: runs on one corpus, Hugging
-    Face models with one tokenizer, or stores dumped from them.
+    Each context is shown with the five most likely tokens of both models. The models must predict the same tokens: runs
+    on one corpus, Hugging Face models with one tokenizer, or stores dumped from them.
     """
     from softmax_bottleneck.measure import compare
 

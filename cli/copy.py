@@ -1,4 +1,4 @@
-"""``bottleneck copy``: a run without the state of its training."""
+"""``bottleneck copy``: a run without its training state."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .options import example, keep_inputs
     type=click.Choice(["bfloat16", "float32"]),
     default="bfloat16",
     show_default=True,
-    help="Of the weights on disk; bfloat16 rounds them.",
+    help="Type of the weights on disk; bfloat16 rounds them.",
 )
 def command(run: Path, out: Path, dtype: str) -> None:
-    """Copy a finished run's weights, vocabulary and settings, small enough to move; every command takes the copy."""
+    """Copy a finished run without its training state; every command takes the smaller copy."""
     import torch
 
     from softmax_bottleneck.checkpoint import copy_weights

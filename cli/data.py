@@ -17,7 +17,7 @@ def command() -> None:
 @command.command("list", epilog=example("bottleneck data list"))
 @json_option
 def list_corpora(json_to: Path | None) -> None:
-    """Show the known corpora and whether they are on this machine."""
+    """List the known corpora and say which are on this machine."""
     from softmax_bottleneck import corpora
 
     infos = corpora.catalogue()
@@ -55,11 +55,11 @@ def list_corpora(json_to: Path | None) -> None:
     "sources",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Import from a folder, archive or text file instead of the network; may be given several times.",
+    help="Import from a folder, archive or text file instead of downloading; may be given several times.",
 )
-@click.option("--url", "urls", multiple=True, help="Fetch from this address instead of the pinned one.")
+@click.option("--url", "urls", multiple=True, help="Download from this address instead of the default one.")
 def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
-    """Bring a corpus into the cache; what arrives is checked against pinned sizes and checksums."""
+    """Download or import a corpus into the cache; its files are checked against known sizes and checksums."""
     from softmax_bottleneck import corpora
 
     report = progress()

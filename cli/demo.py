@@ -10,27 +10,37 @@ from .options import device_option, example, progress
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, metavar="DIR")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("demo"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder of all results.",
+)
 @click.option(
     "--family",
     default="demo",
     show_default=True,
     metavar="PRESETS",
-    help="The family of presets: demo, or ptb-small, -awd or -nt-asgd (which need the corpus ptb and hours).",
+    help="Family of presets to train: demo, or ptb-small, ptb-small-awd or ptb-small-nt-asgd, which need ptb and "
+    "hours.",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of every preset.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
 @click.option(
     "--initial",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Start each run from the one of its name and seed in DIR, the runs/ of another demo.",
+    help="Start each run from the run of the same name and seed in DIR, the folder runs/ of another demo.",
 )
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
 @click.option(
-    "--adaptive", is_flag=True, help="Score seed 0 by dynamic evaluation, slow as training, and with a cache."
+    "--adaptive", is_flag=True, help="Also evaluate seed 0 by dynamic evaluation, as slow as training, and a cache."
 )
-@click.option("--reports", type=click.Path(path_type=Path), metavar="DIR", help="Only print the table of kept reports.")
+@click.option(
+    "--reports", type=click.Path(path_type=Path), metavar="DIR", help="Only print the table of reports in DIR."
+)
 @device_option
 def command(
     out: Path,
@@ -43,9 +53,10 @@ def command(
     reports: Path | None,
     device: str,
 ) -> None:
-    """Train each output layer on real text and measure its rank: the papers on a laptop, no download.
+    """Train each output layer on real text and measure its rank, on a laptop and without a download.
 
-    Writes runs/, reports/ and the singular-value CDF under DIR; a second call continues or only measures.
+    Runs, reports and a figure of the singular values go to DIR. The same command continues an interrupted demo;
+    finished runs are only measured again.
     """
     if reports is not None:
         from softmax_bottleneck.demo_table import read, table

@@ -12,7 +12,7 @@ from .options import example
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def command(path: Path | None) -> None:
-    """Show the environment, devices and threads; with PATH, check a run, store or prepared corpus by its bytes."""
+    """Show versions, devices and threads; with PATH, also verify every byte of a run, store or prepared corpus."""
     from softmax_bottleneck.doctor import check, environment
 
     for label, value in environment():

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @click.command("dump", epilog=example("bottleneck dump demo/runs/mos --out demo/mos.zarr"))
 @with_source()
-@click.option("--out", required=True, type=Folder(), metavar="STORE.zarr", help="The store to write.")
+@click.option("--out", required=True, type=Folder(), metavar="STORE.zarr", help="Store to write.")
 def command(source: Source, out: Path) -> None:
-    """Write the matrix of log-probabilities to a Zarr store, block by block; a killed dump continues."""
+    """Write the matrix of log-probabilities to a Zarr store; the same command continues an interrupted dump."""
     from softmax_bottleneck.measure import dump
 
     dump(source, out, progress=progress())

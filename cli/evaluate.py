@@ -16,26 +16,25 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 
 @click.command("eval", epilog=example("bottleneck eval demo/runs/mos --split valid"))
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--data", metavar="CORPUS", help="Another corpus than the run's own.")
-@click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True)
-@click.option("--dynamic", is_flag=True, help="Dynamic evaluation: go on learning from the text on the way.")
+@click.option("--data", metavar="CORPUS", help="Corpus to evaluate on.  [default: the corpus of the run]")
+@click.option("--split", type=click.Choice(["train", "valid", "test"]), default="test", show_default=True,
+              help="Split of the corpus.")  # fmt: skip
+@click.option("--dynamic", is_flag=True, help="Use dynamic evaluation: train on the text while it is scored.")
 @click.option(
-    "--cache", is_flag=True, help="Mix in a continuous cache; θ and its weight are chosen on the validation split."
+    "--cache", is_flag=True, help="Mix in a continuous cache; its θ and weight are chosen on the validation split."
 )
-@click.option("--learning-rate", type=POSITIVE, help="η of dynamic evaluation.  [default: 0.002]")
+@click.option("--learning-rate", type=POSITIVE, help="Learning rate η of dynamic evaluation.  [default: 0.002]")
 @click.option(
     "--decay",
     type=click.FloatRange(min=0),
-    help="λ of dynamic evaluation.  [default: 0.02; mos on ptb 0.075]",
+    help="Decay rate λ of dynamic evaluation.  [default: 0.02; 0.075 for mos on ptb]",
 )
 @click.option(
     "--epsilon",
     type=POSITIVE,
-    help="ε of dynamic evaluation.  [default: 0.001; mos on wikitext-2 0.002]",
+    help="Constant ε of dynamic evaluation.  [default: 0.001; 0.002 for mos on wikitext-2]",
 )
-@click.option(
-    "--window", type=click.IntRange(min=1), help="Contexts the cache holds.  [default: 500; on wikitext-2 3785]"
-)
+@click.option("--window", type=click.IntRange(min=1), help="Contexts in the cache.  [default: 500; 3785 on wikitext-2]")
 @device_option
 @json_option
 def command(
@@ -51,12 +50,12 @@ def command(
     device: str,
     json_to: Path | None,
 ) -> None:
-    """Compute the exact perplexity of a run: every token but the first, in one sequence.
+    """Compute the exact perplexity of a run over every token but the first, as one sequence.
 
-    Or of an n-gram model, counted on the spot: kn5:ptb is the Kneser-Ney model of order 5 of that corpus.
+    RUN may also be an n-gram model: kn5:ptb is the Kneser-Ney model of order 5, counted on the corpus ptb.
 
-    The defaults of --dynamic and --cache are the settings of published numbers: for MoS the MoS paper's, for all other
-    heads those that Krause et al. gave AWD-LSTM, and for the cache those of AWD-LSTM's code.
+    The defaults of --dynamic and --cache are published settings: for mos those of Yang et al. (2018), for all other
+    heads those of Krause et al. (2018) for AWD-LSTM, and for the cache those of AWD-LSTM's code.
     """
     rates: dict[str, Any] = {"learning_rate": learning_rate, "decay": decay, "epsilon": epsilon}
     given = {name: value for name, value in rates.items() if value is not None}

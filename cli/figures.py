@@ -11,38 +11,41 @@ from .options import example
 
 @click.command("figures", epilog=example("bottleneck figures spectra demo --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option("--all", "every", is_flag=True, help="Every figure and table there is.")
+@click.option("--all", "every", is_flag=True, help="Write every figure and table.")
 @click.option(
     "--results",
     "folder",
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Saved results, in folders named after families of presets.",
+    help="Folder of saved results, with one subfolder for each family of presets.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where NAME.png and the others go.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the figures and tables.")
 @click.option(
     "--format",
     "formats",
     multiple=True,
     type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),
-    help="Formats to write; give it once for each.  [default: all]",
+    help="Format to write; may be given several times.  [default: all]",
 )
 @click.option(
     "--style",
     type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),
     default="screen",
     show_default=True,
-    help="Type and width of a venue.",
+    help="Fonts and width of a venue.",
 )
 @click.option(
     "--readme",
     type=click.Path(path_type=Path),
     metavar="FILE.md",
-    help="Make the tables in a Markdown file anew, each after <!-- table NAME -->.",
+    help="Update the tables of a Markdown file, each after its comment <!-- table NAME -->.",
 )
 @click.option(
-    "--gallery", type=click.Path(path_type=Path), metavar="FILE.md", help="Write a page that shows all of them."
+    "--gallery",
+    type=click.Path(path_type=Path),
+    metavar="FILE.md",
+    help="Write a page that shows all figures and tables.",
 )
 def command(
     names: tuple[str, ...],
@@ -54,10 +57,10 @@ def command(
     readme: Path | None,
     gallery: Path | None,
 ) -> None:
-    """Draw figures and write tables of the papers from saved results, published numbers beside measured ones.
+    """Draw the papers' figures and tables from saved results, with published numbers beside measured ones.
 
-    Nothing is trained or measured. What has no result yet stays empty and is listed at the end. An unknown NAME is
-    answered with the known ones.
+    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The error for an
+    unknown NAME lists the known names.
     """
     if bool(names or every) != (out is not None):
         raise click.UsageError("give figures, by NAME or with --all, and --out, the folder they go to")

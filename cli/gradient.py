@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
-    help="Number of contexts whose Jacobian is computed, for a head that is not log-linear.",
+    help="Number of contexts whose Jacobian is computed when the head is not log-linear.",
 )
 @json_option
 def command(source: Source, sample: int, json_to: Path | None) -> None:
-    """Measure how much of the loss's gradient in the logits gets through the output layer to the hidden states.
+    """Measure how much of the loss gradient at the logits the output layer passes on to the hidden states.
 
-    G = P − onehot(target) is projected onto the columns of W, less their means (Godey and Artzi 2026), or for a head
-    that is not log-linear onto those of the Jacobian of log P at the hidden state of each of a sample of contexts.
-    SOURCE is a run folder or a Hugging Face model.
+    The gradient G = P − onehot(target) is projected onto the centred columns of W (Godey and Artzi 2026). For a head
+    that is not log-linear, it is projected onto the centred columns of the Jacobian of log P at a context's hidden
+    state, for a sample of contexts. SOURCE is a run folder or a Hugging Face model.
     """
     from softmax_bottleneck.measure import gradient
 

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     metavar="all|N",
     default="all",
     show_default=True,
-    help="All pairs of contexts, exactly, or N pairs drawn at random, with a standard error.",
+    help="Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random pairs.")
 @json_option
 def command(source: Source, pairs: str, seed: int, json_to: Path | None) -> None:
-    """Compute the expected pairwise KL divergence of the rows, in nats (MoS paper, table 11).
+    """Compute the expected pairwise Kullback-Leibler (KL) divergence of the rows, in nats (Yang et al. 2018, table 11).
 
-    Exact over all T² ordered pairs of contexts in one pass, a context with itself included. Rows are normalized where
-    rounding explains that their probabilities do not sum to one, and refused elsewhere.
+    All T² ordered pairs of contexts are used in one pass, including each context with itself. A row whose probabilities
+    do not sum to one is normalized if rounding explains the difference, and refused otherwise.
     """
     if pairs != "all" and not pairs.isdecimal():
         raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number", param_hint="--pairs")

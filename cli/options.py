@@ -49,12 +49,12 @@ class Counts(click.ParamType[tuple[int, int]]):
 
 
 class Method(click.ParamType[str]):
-    """``auto``, or a method of the registry, which is loaded for any other name alone."""
+    """``auto``, or the name of a spectrum method; only a name loads the registry."""
 
     name = "method"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse an unknown name with the known ones."""
+        """Refuse an unknown name and list the known ones."""
         if value != "auto":
             from softmax_bottleneck.errors import ConfigurationError
             from softmax_bottleneck.spectrum.registry import find
@@ -73,7 +73,7 @@ class Written(click.Path):
         super().__init__(path_type=Path)
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
-        """Refuse a path that cannot be written, is read, or is another result's."""
+        """Refuse a path that cannot be written, is an input, or is another output."""
         check_outputs(path, *others, sources=sources, data=data)
 
 
@@ -81,7 +81,7 @@ class Folder(Written):
     """A folder or store that a command writes."""
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
-        """Refuse a folder that is read."""
+        """Refuse a folder that is an input."""
         keep_inputs(path, sources, data)
 
 
@@ -89,7 +89,7 @@ class Figure(Written):
     """A figure, with a CSV file beside it."""
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
-        """Refuse another format, too."""
+        """Refuse an unknown image format too."""
         from softmax_bottleneck.plotting.style import check_format
 
         check_format(path)
@@ -97,7 +97,7 @@ class Figure(Written):
 
 
 def check_written(given: Mapping[str, Any], *, sources: Iterable[str | Path], data: str | None = None) -> None:
-    """Check all that a command is about to write, before it begins."""
+    """Check all outputs of a command before it begins."""
     context = click.get_current_context()
     assert context is not None
     written = [
@@ -110,29 +110,29 @@ def check_written(given: Mapping[str, Any], *, sources: Iterable[str | Path], da
 
 
 def device_option(command: Command) -> Command:
-    """Where models run."""
+    """Add ``--device``."""
     return click.option(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
         show_default=True,
-        help="Where to compute; auto takes a GPU where there is one.",
+        help="Device to compute on; auto takes a GPU if there is one.",
     )(command)
 
 
 def json_option(command: Command) -> Command:
-    """Where the result goes as JSON."""
+    """Add ``--json``."""
     return click.option(
         "--json",
         "json_to",
         type=Written(),
         metavar="FILE|-",
-        help="Write the result as JSON to FILE, or - for standard output.",
+        help="Write the result as JSON to FILE; - means standard output.",
     )(command)
 
 
 def emit(values: Any, text: str, json_to: Path | None) -> None:
-    """Print a result for people, or as one JSON object where that is asked for."""
+    """Print a result as text or as one JSON object, and write the JSON file if one is named."""
     if json_to == Path("-"):
         click.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -149,7 +149,7 @@ def show(result: Result, json_to: Path | None) -> None:
 
 
 def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:
-    """Refuse, before any work is done, files that cannot be written, that are read, or that two results go to."""
+    """Refuse output files that cannot be written, that are inputs, or that two results share."""
     from softmax_bottleneck.errors import OutputError
     from softmax_bottleneck.files import followed, is_special
 
@@ -170,11 +170,11 @@ def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (),
 
 
 def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = None) -> None:
-    """Refuse an output that is a SOURCE, lies in one that is a folder, or is a text that a model is evaluated on."""
+    """Refuse an output that is a SOURCE, lies inside one, or is a text that a model is evaluated on."""
     from softmax_bottleneck.corpora import SPLITS
     from softmax_bottleneck.errors import OutputError
 
-    # What follows the colon is a tensor's name.
+    # The part after the colon is the name of a tensor.
     places = [Path(re.sub(r"(\.safetensors):[^/]+$", r"\1", str(source))) for source in sources]
     texts = [Path(name) for name in (data, *map(_corpus_of, places)) if name is not None]
     read = [*places, *(file for place in places if place.is_dir() for file in place.iterdir())]
@@ -186,7 +186,7 @@ def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = 
 
 
 def _corpus_of(place: Path) -> str | None:
-    """Return the corpus of a run."""
+    """Return the name of a run's corpus."""
     from softmax_bottleneck.checkpoint import is_run, read_config
 
     corpus = read_config(place).get("corpus") if is_run(place) else None
@@ -194,12 +194,12 @@ def _corpus_of(place: Path) -> str | None:
 
 
 def progress() -> Progress:
-    """Report on standard error."""
+    """Return a progress report on standard error."""
     from softmax_bottleneck.progress import StreamProgress
 
     return StreamProgress(sys.stderr)
 
 
 def example(line: str) -> str:
-    """Return the end of a help text: an example that works as printed, after ``bottleneck demo``."""
+    """Return the last line of a help text: an example that works as printed once ``bottleneck demo`` has run."""
     return f"Example: {line}"

@@ -1,4 +1,4 @@
-"""``bottleneck presets``: what ``--preset`` takes."""
+"""``bottleneck presets``: the configurations that ``--preset`` names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import emit, example, json_option
 @click.command("presets", epilog=example("bottleneck presets"))
 @json_option
 def command(json_to: Path | None) -> None:
-    """List the named configurations: parameters, expected cost, expected result and its source."""
+    """List the named configurations with their parameters, expected cost, expected result and its source."""
     from softmax_bottleneck.corpora import catalogue
     from softmax_bottleneck.training.presets import PRESETS
 

@@ -25,50 +25,52 @@ INDETERMINATE = 3
     type=Method(),
     default="auto",
     show_default=True,
-    help="factored, gram, tsqr, dense or sketch; auto takes the first of them that suits the matrix and fits.",
+    help="Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that "
+    "suits the matrix and fits in memory.",
 )
 @click.option(
     "--rule",
     type=click.Choice(["press", "numpy", "gap"]),
     default="press",
     show_default=True,
-    help="Which singular values count: those above Press's or NumPy's tolerance, or those before the largest gap.",
+    help="Rule that decides which singular values count: those above the tolerance of Press et al. or of NumPy, or "
+    "those before the largest gap.",
 )
 @click.option(
     "--eps",
     metavar="float64|float32|bfloat16|float16|NUMBER",
-    help="Roundoff of the numbers.  [default: as recorded, or what the numbers show]",
+    help="Relative roundoff of the matrix entries.  [default: recorded with the source, or inferred from the entries]",
 )
 @click.option(
     "--inf",
     type=click.Choice(["refuse", "drop-columns"]),
     default="refuse",
     show_default=True,
-    help="What to do with tokens of probability 0: refuse the matrix, or leave their columns out.",
+    help="What to do when tokens have probability 0: refuse the matrix, or leave out their columns.",
 )
 @click.option(
     "--max-memory",
     type=Memory(),
-    help="Memory the decomposition may take, such as 8GiB.  [default: 8GiB, or what the GPU has free]",
+    help="Memory limit of the decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
 )
 @click.option(
     "--width",
     type=click.IntRange(min=1),
     default=1024,
     show_default=True,
-    help="Number of directions that the method sketch looks at.",
+    help="Number of dimensions of the sketch, for the method sketch.",
 )
 @click.option(
     "--extended",
     type=Counts(),
     metavar="HISTORIES,FUTURES",
-    help="Measure the extended logit matrix of so many histories and futures, drawn from the text, instead.",
+    help="Measure instead the extended logit matrix of this many histories and futures, drawn from the text.",
 )
-@click.option("--estimate-hidden-size", is_flag=True, help="Look for the hidden size in the row-centred spectrum.")
-@click.option("--dry-run", is_flag=True, help="Estimate time and memory, and say which method would run.")
+@click.option("--estimate-hidden-size", is_flag=True, help="Estimate the hidden size from the row-centred spectrum.")
+@click.option("--dry-run", is_flag=True, help="Only estimate time and memory, and say which method would run.")
 @click.option("--save-spectrum", type=Written(), metavar="FILE.npz", help="Write the singular values to FILE.npz.")
 @json_option
-@click.option("--strict", is_flag=True, help="Exit with 3 when a rank is indeterminate.")
+@click.option("--strict", is_flag=True, help="Exit with status 3 when a rank is indeterminate.")
 def command(
     source: Source,
     processes: Processes,

@@ -34,15 +34,15 @@ _TEXT = (
     click.option(
         "--data",
         metavar="CORPUS|FILE.txt",
-        help="Text the model reads: a corpus, or for a Hugging Face model also a .txt file.  "
-        "[default: a run's own corpus; python-docs for a Hugging Face model]",
+        help="Text that the model reads: a corpus, or a .txt file for a Hugging Face model.  "
+        "[default: the corpus of the run; python-docs for a Hugging Face model]",
     ),
     click.option(
         "--split",
         type=click.Choice(["train", "valid", "test"]),
         default="test",
         show_default=True,
-        help="Part of the corpus.",
+        help="Split of the corpus.",
     ),
     click.option("--contexts", type=_LEAST_ONE, metavar="N", help="Measure only the first N contexts.  [default: all]"),
 )
@@ -51,58 +51,58 @@ _KIND = click.option(
     type=click.Choice(["log-probs", "logits", "matrix"]),
     default="log-probs",
     show_default=True,
-    help="What a matrix holds. Logits are normalized row by row; a matrix is taken as it is.",
+    help="What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is.",
 )
 _DTYPE = click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "bfloat16", "float16", "auto"]),
     default="float32",
     show_default=True,
-    help="Type the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
-    "body of a Hugging Face model; its output layer stays in float32.",
+    help="Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only "
+    "to the body of a Hugging Face model; its output layer stays in float32.",
 )
 _HUGGING_FACE = (
     click.option("--revision", metavar="NAME", help="Branch, tag or commit of a model on the Hugging Face hub."),
     click.option(
         "--context-length",
         type=_LEAST_ONE,
-        help="Tokens in a window.  [default: the model's limit, at most 1,024]",
+        help="Tokens in each window of the text.  [default: the model's limit, at most 1,024]",
     ),
     click.option(
         "--stride",
         type=_LEAST_ONE,
-        help="Tokens between the starts of two windows.  [default: half a window]",
+        help="Tokens between the starts of two successive windows.  [default: half a window]",
     ),
     click.option(
         "--bos",
         type=click.Choice(["auto", "on", "off"]),
         default="auto",
         show_default=True,
-        help="Begin every window with the tokenizer's beginning-of-sequence token; auto does as the tokenizer does.",
+        help="Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does.",
     ),
     click.option(
         "--batch-size",
         type=_LEAST_ONE,
-        help="Windows the model reads at once.  [default: about 4,096 tokens]",
+        help="Windows in one forward pass.  [default: as many as hold about 4,096 tokens]",
     ),
     click.option(
         "--vocab",
         type=click.Choice(["both", "model", "tokenizer"]),
         default="both",
         show_default=True,
-        help="Which tokens are columns when the output layer is padded beyond the tokenizer's.",
+        help="Which columns to measure when the output layer has more rows than the tokenizer has tokens.",
     ),
     click.option("--precise", is_flag=True, help="Compute the output layer of a Hugging Face model in float64."),
     click.option(
         "--hf-dataset",
         "dataset",
         metavar="NAME[:CONFIG]",
-        help="Read the text from a data set of the Hugging Face hub.",
+        help="Read the text from a dataset of the Hugging Face hub.",
     ),
     click.option(
         "--allow-pickle",
         is_flag=True,
-        help="Read numbers from pickled weights; code in them is never run.",
+        help="Accept pickled weights; only their numbers are read, and no code in them runs.",
     ),
 )
 
@@ -112,17 +112,17 @@ OPENING = ("data", "split", "contexts", "kind", "dtype", "device")
 
 
 def with_source(*, count: int = 1, kind: bool = True, parallel: bool = False) -> Callable[[Command], Command]:
-    """Return the decorator that adds the argument SOURCE and its options, and hands the command what they open.
+    """Return a decorator that adds the argument SOURCE and its options, and passes the opened source to the command.
 
-    Files that the command would write are checked first, then all sources are opened, then the command runs. An option
-    that only some of several sources take applies to those.
+    The command's output files are checked first, then all sources are opened, then the command runs. An option that
+    only some of the sources take applies to those.
 
     Args:
-        count: how many sources the command takes; −1 for any number, of which those that end in ``.npz`` are saved
-            spectra and stay names. The command receives ``source`` for 1, else ``sources``.
-        kind: whether matrices are among them.
-        parallel: whether the command shares its work with the processes of torchrun; it receives ``processes`` and the
-            ``device``.
+        count: number of sources that the command takes, −1 for any number. With −1, names that end in ``.npz`` are
+            saved spectra and are passed on as paths. The command receives ``source`` for 1, otherwise ``sources``.
+        kind: whether the command accepts matrices, and so has ``--kind``.
+        parallel: whether the command shares its work among the processes of torchrun; it then also receives
+            ``processes`` and ``device``.
     """
 
     def decorate(command: Command) -> Command:
@@ -153,7 +153,7 @@ def with_source(*, count: int = 1, kind: bool = True, parallel: bool = False) ->
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of `Opening` out of what a command was given, those left at their defaults left out."""
+    """Remove the options of `Opening` from ``given`` and return those that are not at their defaults."""
     from softmax_bottleneck.models.huggingface.options import HuggingFaceOptions
     from softmax_bottleneck.sources.opening import DEFAULTS
 
@@ -165,7 +165,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open(names: Sequence[str], options: Mapping[str, Any], *, spectra: bool) -> list[Source | Path]:
-    """Open sources, each with the options that it takes; one option that none of them takes is refused."""
+    """Open each source with the options that it takes; refuse an option that no source takes."""
     from softmax_bottleneck.sources import find, open_source
 
     wanted = [name for name in names if not (spectra and name.endswith(".npz"))]

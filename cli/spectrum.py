@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     required=True,
     type=Figure(),
     metavar="FIGURE.(png|pdf|svg)",
-    help="The figure to write; the numbers go to a CSV file of the same name.",
+    help="Figure to write; its numbers go to a CSV file of the same name.",
 )
 @click.option(
     "--max-memory",
     type=Memory(),
-    help="Memory each decomposition may take, such as 8GiB.  [default: 8GiB, or what the GPU has free]",
+    help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
 )
 def command(sources: list[Source | Path], out: Path, max_memory: int | None) -> None:
-    """Draw normalized singular-value CDFs (MoS paper, figure 1), with the numbers as a CSV file beside it.
+    """Draw the cumulative distribution of normalized singular values (Yang et al. 2018, figure 1), and write a CSV.
 
-    SOURCE is what 'bottleneck rank' takes, or a spectrum it saved (.npz).
+    SOURCE is anything that 'bottleneck rank' takes, or a spectrum that it saved (.npz).
     """
     from softmax_bottleneck.figures import mos_figure_1
     from softmax_bottleneck.measure import rank

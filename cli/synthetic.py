@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers with commas between them."""
+    """Whole numbers separated by commas."""
 
     name = "numbers"
 
@@ -35,25 +35,29 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     "synthetic", epilog=example("bottleneck synthetic --alpha 0.1 --vocab 20 --dim 2 --models softmax --contexts 50")
 )
 @click.option("--preset", "preset_name", metavar="paper-fig2|paper-fig3|paper-fig6|paper-fig7|paper-fig8",
-              help="The grid of a figure of the LMS paper; the options below replace parts of it.")  # fmt: skip
+              help="Grid of a figure of Ganea et al. (2019); the options below replace parts of it.")  # fmt: skip
 @click.option("--alpha", type=float, help="Dirichlet concentration.  [default: 0.1, or the preset's]")
 @click.option("--vocab", type=Numbers(), metavar="M,…", help="Vocabulary sizes.  [default: 100]")
 @click.option("--dim", type=Numbers(), metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
-@click.option("--contexts", type=int, metavar="N", help="Distributions.  [default: 500]")
-@click.option("--models", metavar="NAME,…", help="Of softmax, mos, lms, lms-plif, sigsoftmax.  [default: the first 3]")
-@click.option("--seeds", type=int, metavar="N", help="Runs of each cell.  [default: 2]")
+@click.option("--contexts", type=int, metavar="N", help="Number of distributions.  [default: 500]")
+@click.option("--models", metavar="NAME,…", help="Any of softmax, mos, lms, lms-plif, sigsoftmax.  [default: first 3]")
+@click.option("--seeds", type=int, metavar="N", help="Number of fits of each cell.  [default: 2]")
 @click.option(
-    "--cycles", type=int, default=5, show_default=True, help="Of a fit at most, each twice as long: 40 epochs, 80, …"
-)
-@click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), show_default=True, metavar="DIR")
-@click.option("--max-memory", type=Memory(), default="2GiB", show_default=True, help="For P* of a cell, else redrawn.")
-@click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Cells at a time.  [default: what fits]")
-@click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
-@click.option(
-    "--slurm", "settings", multiple=True, metavar="KEY=VALUE", help="For submitit: slurm_partition=gpu, timeout_min=60."
-)
-@click.option("--dry-run", is_flag=True, help="Only list the cells, and which are there already.")
-@click.option("--profile", "profiled", is_flag=True, help="Only time a pass of each model, at the smallest sizes.")
+    "--cycles", type=int, default=5, show_default=True,
+    help="Largest number of cycles of a fit; each is twice as long as the last: 40 epochs, 80, …"
+)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), show_default=True, metavar="DIR",
+              help="Folder of cells and figures.")  # fmt: skip
+@click.option("--max-memory", type=Memory(), default="2GiB", show_default=True,
+              help="Memory for the distributions P* of a cell; larger ones are drawn anew in every pass.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(min=1), metavar="N",
+              help="Number of cells fitted at a time.  [default: as many as fit in memory]")  # fmt: skip
+@click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True,
+              help="Fit the cells on this machine, or submit them to Slurm.")  # fmt: skip
+@click.option("--slurm", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Parameter for submitit, such as slurm_partition=gpu or timeout_min=60.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only list the cells, and say which are finished.")
+@click.option("--profile", "profiled", is_flag=True, help="Only time one pass of each model, at the smallest sizes.")
 @device_option
 @json_option
 def command(
@@ -75,10 +79,10 @@ def command(
     device: str,
     json_to: Path | None,
 ) -> None:
-    """Fit output layers to random distributions and measure what they match and miss (LMS paper, §5.1).
+    """Fit output layers to random distributions; measure matched modes and KL divergence (Ganea et al. 2019, §5.1).
 
-    Finished cells are kept in DIR/cells, so an interrupted grid goes on and a larger one reuses them. Draws
-    DIR/mode-matching.png and DIR/kl.png.
+    Finished cells are kept in DIR/cells, so an interrupted grid continues and a larger grid reuses them. The figures
+    are DIR/mode-matching.png and DIR/kl.png.
     """
     from softmax_bottleneck import synthetic
     from softmax_bottleneck.figures import lms_synthetic

@@ -13,17 +13,19 @@ from .options import device_option, example, progress
 @click.command(
     "train", epilog=example("bottleneck train --preset demo-softmax --set training.epochs=1 --out demo/runs/short")
 )
-@click.option("--preset", metavar="NAME", help="A configuration from 'bottleneck presets'.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A configuration as a JSON file.")
+@click.option("--preset", metavar="NAME", help="Use a configuration that 'bottleneck presets' lists.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Use the configuration in a JSON file.")
 @click.option(
     "--finetune",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Go on from a finished run's weights, averaging them, until validation no longer improves.",
+    help="Start from a finished run, and average weights until the validation loss no longer improves.",
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting, as training.epochs=3.")
-@click.option("--resume", is_flag=True, help="Fail unless there is an unfinished or finished run to continue.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting; example: training.epochs=3."
+)
+@click.option("--resume", is_flag=True, help="Fail unless there is a run to continue.")
 @device_option
 def command(
     preset: str | None,
@@ -36,10 +38,9 @@ def command(
 ) -> None:
     """Train a language model into a run folder.
 
-    Without a preset, a file or a run to start from, --set changes the default configuration, a small LSTM on
-    python-docs. An interrupted run continues where its last saved state left it when the same command is given
-    again; two at a time are refused. Under torchrun several processes train one model, each on its share of the
-    batch.
+    Without --preset, --config and --finetune, --set changes the default configuration, a small LSTM (long short-term
+    memory) on python-docs. The same command continues an interrupted run from its last saved state; a second process in
+    the same folder is refused. Under torchrun, several processes train one model, each on its share of the batch.
     """
     given = sum(option is not None for option in (preset, config_file, finetune))
     if given > 1 or not (given or resume or settings):

@@ -1,4 +1,4 @@
-"""Ways of scoring a text beside a run's plain perplexity: learning on the way, and by any source's rows."""
+"""Scores of a text beside a run's plain perplexity: dynamic evaluation, a cache, and the rows of any source."""
 
 from .cache import Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate, published_dynamic

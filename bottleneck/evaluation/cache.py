@@ -1,4 +1,4 @@
-"""The continuous cache: words that followed similar contexts become likelier."""
+"""The continuous cache, which raises the probability of words that followed similar contexts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ BLOCK = 256
 
 THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-"""What `tune_cache` tries: the range of Grave et al. 2017, §5, and wider."""
+"""Values that `tune_cache` tries: the range of Grave et al. 2017, §5, and beyond."""
 
 _CODE = tables("merity", "code")[0]
 WINDOWS = {corpus: int(_CODE.cell("window", corpus)) for corpus in _CODE.columns}
-"""Contexts in the cache by corpus, in AWD-LSTM's code, where it is not 500."""
+"""Contexts in the cache by corpus in AWD-LSTM's code, if not 500."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class Cache:
     """Settings of the continuous cache; the defaults are those of AWD-LSTM's code for Penn Treebank."""
 
     window: int = 500
-    """Number of the last hidden states that are kept."""
+    """Number of hidden states that are kept."""
     theta: float = 1.0
-    """θ, how much more the similar contexts count."""
+    """θ, which weights similar contexts more strongly."""
     weight: float = 0.1
     """λ, the cache's share of the probability."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that give no distribution."""
+        """Refuse settings that do not define a distribution."""
         if not (self.window >= 1 and self.theta >= 0 and math.isfinite(self.theta) and 0 <= self.weight < 1):
             raise ConfigurationError(
                 "a cache needs a window of at least 1, a theta of at least 0 and a weight in [0, 1), not "
@@ -63,9 +63,9 @@ def cache_evaluate(
     and is the model's alone.
 
     Args:
-        model: put into eval mode while it is scored, and back afterwards.
+        model: model to score, in evaluation mode; its former mode is restored.
         ids: int64, (N,), N ≥ 2.
-        settings: of the cache.
+        settings: settings of the cache.
         progress: where to report.
 
     Raises:
@@ -89,7 +89,7 @@ def tune_cache(
     Args:
         model: as for `cache_evaluate`.
         ids: int64, (N,), N ≥ 2.
-        window: of the cache.
+        window: number of contexts in the cache.
         progress: where to report.
     """
     losses = np.zeros((len(THETAS), len(WEIGHTS)))

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: the model goes on learning from the text it is scored on."""
+"""Dynamic evaluation: the model is trained on the text while it is scored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..training.evaluate import Evaluation, check_scorable
 from .statistics import GradientStatistics, differentiable
 
 MOST_NATS = 700
-"""A token's mean loss beyond which there is no perplexity in float64."""
+"""Largest mean loss whose perplexity is finite in float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +26,16 @@ class Dynamic:
     """Settings of dynamic evaluation; the defaults are the MoS paper's for Penn Treebank (table 9)."""
 
     learning_rate: float = 0.002
-    """η."""
+    """Learning rate η."""
     decay: float = 0.075
-    """λ, the pull back to the trained weights."""
+    """Decay rate λ toward the trained weights."""
     epsilon: float = 0.001
-    """ε."""
+    """Constant ε in the denominator of the update."""
     bptt: int = 5
     """Tokens between two updates."""
 
     def __post_init__(self) -> None:
-        """Refuse settings with which nothing could be learned or divided."""
+        """Refuse settings out of range."""
         if not (self.learning_rate > 0 and self.epsilon > 0 and 0 <= self.decay < math.inf and self.bptt >= 1):
             raise ConfigurationError(
                 "dynamic evaluation needs a learning rate and an epsilon above 0, a decay that is not negative and a "
@@ -56,9 +56,9 @@ MOS = {corpus: _published(_MOS, corpus) for corpus in _MOS.columns}
 
 
 def published_dynamic(head: str, corpus: str) -> Dynamic:
-    """Return the settings that published numbers of a head on a corpus were made with, both by name.
+    """Return the settings of published numbers for a head on a corpus, both by name.
 
-    They are MoS's own, and AWD-LSTM's for all other heads.
+    For MoS they are those of the MoS paper, for all other heads those of AWD-LSTM.
 
     Example:
         >>> published_dynamic("mos", "ptb").decay, published_dynamic("softmax", "ptb").decay
@@ -82,14 +82,14 @@ def dynamic_evaluate(
     with g the gradient of the tokens just scored, R the root of the sum over the training text's batches of the squared
     gradients, and D = R / Σ mean(R), the sum running over the weight matrices and vectors, as in the MoS authors' code.
     (Krause et al. 2018 print the root of the mean, and D = R / mean(R): with N batches and P matrices and vectors, η
-    and ε are √N times theirs here, and λ is P times.) A token is scored before anything is learned from it. Nothing is
-    dropped, weight drop included.
+    and ε are √N times theirs here, and λ is P times.) A token is scored before the update that uses it. No dropout is
+    applied, including weight drop.
 
     Args:
-        model: scored and put back as it was.
+        model: model to score; its weights and mode are restored.
         ids: int64, (N,), N ≥ 2.
-        statistics: of the training text.
-        settings: rates; by default the MoS paper's.
+        statistics: gradient statistics of the training text.
+        settings: settings of the update; by default the MoS paper's.
         progress: where to report.
 
     Raises:

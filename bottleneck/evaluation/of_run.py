@@ -1,4 +1,4 @@
-"""A run's scores by dynamic evaluation and with a cache, with all that they take from its own corpus."""
+"""Score a run by dynamic evaluation and with a cache, using its own corpus."""
 
 from __future__ import annotations
 

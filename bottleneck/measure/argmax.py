@@ -22,17 +22,17 @@ from ..theory import ArgmaxReport, unargmaxable
 
 @dataclass(frozen=True, eq=False)
 class ArgmaxableTokens(Result):
-    """The tokens of a source's output layer that are the argmax of some context vector, and those of none."""
+    """Which tokens of a source's output layer are the argmax for some context vector, and which for none."""
 
     source: Mapping[str, Any]
     """What was measured."""
     report: ArgmaxReport
-    """With a context vector or a certificate for each token."""
+    """The report, with a context vector or a certificate for each token."""
     seconds: float
     """Wall-clock time."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON, without context vectors and weights."""
+        """Return plain values, ready for JSON; context vectors and weights are left out."""
         return {
             "source": dict(self.source),
             **self.report.to_dict(),
@@ -41,7 +41,7 @@ class ArgmaxableTokens(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return label and text, for people."""
+        """Return the result as pairs of label and text, for people."""
         return self.report.rows()
 
 
@@ -56,15 +56,15 @@ def argmaxable(
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
 
     Args:
-        source: what `rank` takes: a model whose head is one softmax, log-linear or behind an increasing function of
-            each logit; or with ``kind="matrix"`` W itself, (M, d).
-        limit: seconds for each token's linear program; what it stops is unknown.
-        workers: processes; see `theory.unargmaxable`.
+        source: a model as for `rank`, whose head is a single softmax, log-linear or with an increasing function
+            applied to each logit; or W itself, (M, d), with ``kind="matrix"``.
+        limit: seconds for each token's linear program; a token that exceeds it is reported as unknown.
+        workers: number of processes; see `theory.unargmaxable`.
         progress: where to report.
         options: how the source is opened, see `Opening`.
 
     Raises:
-        SourceError: for a mixture, whose argmax is not decided by one set of logits, or what is only log-probabilities.
+        SourceError: for a mixture, whose argmax no single set of logits decides, or a matrix of log-probabilities.
         MatrixError: for numbers that are not finite.
     """
     started = time.monotonic()
@@ -75,7 +75,7 @@ def argmaxable(
 
 
 def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
-    """Return W, (M, d), and b, (M,), of the logits that an increasing function may follow; see `argmaxable`."""
+    """Return the output embeddings W, (M, d), and the output bias b, (M,), of a source; see `argmaxable`."""
     what = source.description["path"]
     if isinstance(source, ModelSource):
         head = source.head
@@ -88,6 +88,6 @@ def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
     if isinstance(source, MatrixSource) and source.description["kind"] == "matrix":
         return torch.cat([torch.from_numpy(block.log_probs.copy()) for block in source.blocks()]), None
     raise SourceError(
-        f"{what} is no output layer: give a run, a Hugging Face model, or W itself as a .npy or .safetensors file with "
+        f"{what} is no output layer: give a run, a Hugging Face model, or a .npy or .safetensors file of W with "
         "--kind matrix"
     )

@@ -17,11 +17,11 @@ from ..sources import Opening, Source, open_source
 from ..sources.opening import shows
 
 PREDICTIONS = 5
-"""Of each model, as in the MoS paper's table 14."""
+"""Number of likeliest tokens shown for each model, as in table 14 of the MoS paper."""
 CONTEXT_TOKENS = 30
-"""Of the text shown before the token in question."""
+"""Number of tokens shown before the target."""
 SENTENCE_TOKENS = 60
-"""Of its sentence, to either side: few are longer, and text without lines has no end."""
+"""Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Example:
-    """A context where one model is much surer of the token that came."""
+    """A context where one model gives the next token a much higher probability than the other."""
 
     row: int
     """Number of the context."""
     context: str
-    """The text before the token, its end."""
+    """The last tokens before the target."""
     target: str
-    """The token that came."""
+    """The token that follows the context."""
     reference: str
-    """The sentence it came in; empty where the text is not known."""
+    """The sentence that holds the target; empty where the text is unknown."""
     nll: tuple[float, float]
     """Negative log-likelihoods of the first and the second model, in nats."""
     top: tuple[tuple[Prediction, ...], tuple[Prediction, ...]]
@@ -51,20 +51,20 @@ class Example:
 
     @property
     def margin(self) -> float:
-        """By how many nats the first model is better."""
+        """Nats by which the first model is better."""
         return self.nll[1] - self.nll[0]
 
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """Two models on one text."""
+    """A comparison of two models on one text."""
 
     sources: tuple[dict[str, Any], dict[str, Any]]
     contexts: int
     nll: tuple[float, float]
     """Mean negative log-likelihood of each, in nats."""
     first_better: tuple[Example, ...]
-    """Where the first model beats the second by most, largest margin first."""
+    """The contexts where the first model beats the second by most, largest margin first."""
     second_better: tuple[Example, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,14 +97,14 @@ def compare(
     """Find where each of two models beats the other by the largest margin, in one pass (MoS paper, table 14).
 
     Args:
-        first: what `rank` takes, with known targets.
-        second: another, on the same text, token by token.
-        examples: how many contexts each way.
+        first: a source as for `rank`, with known targets.
+        second: another source with the same targets.
+        examples: number of contexts to keep for each model.
         progress: where to report.
         options: how both are opened, see `Opening`.
 
     Raises:
-        SourceError: when targets are unknown, or the two are not on the same tokens.
+        SourceError: when targets are unknown or differ between the two.
         ConfigurationError: for less than one example.
     """
     if examples < 1:
@@ -125,7 +125,7 @@ def compare(
                 better.sort(key=lambda row: (-row.margin, row.number))
                 del better[examples:]
             bar.advance(len(places))
-    # Only now are tokens turned into text.
+    # Only the rows that are kept are turned into text.
     found = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in kept]
     return Comparison(
         (dict(sources[0].description), dict(sources[1].description)),
@@ -149,16 +149,16 @@ def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
     for source in (first, second):
         if source.targets is None:
             raise SourceError(
-                f"{source.description['path']} does not say which tokens came: compare runs, Hugging Face models, or "
-                "stores that were dumped from them"
+                f"{source.description['path']} does not say which tokens came after its contexts: compare runs, "
+                "Hugging Face models, or stores that were dumped from them"
             )
     assert first.targets is not None
     assert second.targets is not None
     if first.shape != second.shape or not np.array_equal(first.targets, second.targets):
         raise SourceError(
             f"{first.description['path']} and {second.description['path']} do not predict the same tokens: compare "
-            "models with one vocabulary on the same --data, --split and --contexts, with --bos off where only one of "
-            "them begins its windows with a token of its own"
+            "models with one vocabulary on the same --data, --split and --contexts, and use --bos off if only one of "
+            "them begins its windows with a special token"
         )
     return first.targets
 

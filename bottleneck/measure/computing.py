@@ -1,4 +1,4 @@
-"""How a spectrum is computed, and the computation: from the rows of a source to its singular values."""
+"""Compute the singular values of a source, and the settings of that computation."""
 
 from __future__ import annotations
 
@@ -24,42 +24,41 @@ from ..spectrum.registry import check_factors, takes_factors
 from ..spectrum.saved import SavedState
 
 LONG = 10**12
-"""T · M², or with thin factors the model's operations, above which a computation takes minutes and its state is kept
-on disk."""
+"""Number of operations above which a computation takes minutes and its state is kept on disk: T · M², or with thin
+factors those of the model."""
 
 
 class RankOptions(Opening, total=False):
-    """What `rank` takes beside its named arguments: how the source is opened, and the rarer settings."""
+    """The options of `rank` beside its named arguments: how the source is opened, and rarely used settings."""
 
     width: int
-    """Dimensions that a sketch looks at."""
+    """Number of dimensions of the sketch, for the method ``"sketch"``."""
     processes: Processes
-    """This process and its partners under PyTorch's launcher (`launched`): contexts are sharded over them, and all
-    return the report."""
+    """The processes started by torchrun (see `launched`): contexts are sharded over them, and all return the report."""
     estimate_hidden_size: bool
-    """Whether to look for the hidden size in the row-centred spectrum."""
+    """Whether to estimate the hidden size from the row-centred spectrum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Computing:
-    """How a spectrum is computed."""
+    """Settings of the computation of a spectrum."""
 
     method: str = "auto"
-    """A name of the registry of methods, or ``"auto"``."""
+    """Name of a spectrum method, or ``"auto"``."""
     max_memory: int | str | None = None
     """Bytes for the decomposition, or a size such as ``"1GiB"``; by default 8 GiB, or what an accelerator has free."""
     width: int = DEFAULT_WIDTH
-    """Of a sketch."""
+    """Number of dimensions of a sketch."""
     device: str = "auto"
-    """Where the matrix is decomposed."""
+    """Device that decomposes the matrix."""
     progress: Progress = SILENT
     """Where to report."""
     processes: Processes = ALONE
-    """Among which the rows are shared."""
+    """Processes that share the rows."""
 
 
 class Computed(NamedTuple):
-    """A spectrum and the reason for its method."""
+    """A spectrum and the reason why its method was chosen."""
 
     spectrum: Spectrum
     why: str
@@ -70,12 +69,12 @@ def compute_spectrum(source: Source, eps: float, how: Computing) -> Computed:
 
     Args:
         source: the matrix.
-        eps: roundoff of its numbers: the method must resolve its tolerance.
-        how: the settings.
+        eps: relative roundoff of its entries; the method must resolve the tolerance that follows from it.
+        how: settings of the computation.
 
     Raises:
-        MatrixError: for numbers that cannot be measured, or a method that resolves too little or does not fit.
-        ConfigurationError: for an unknown method, or one that needs factors where there are none.
+        MatrixError: for numbers that cannot be measured, or a method that is too imprecise or does not fit in memory.
+        ConfigurationError: for an unknown method, or one that needs thin factors that the source does not have.
     """
     check_resolution(how.method, shape=source.shape, eps=eps)
     factors = source.factors() if takes_factors(how.method) else None
@@ -105,7 +104,7 @@ def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod
     counts = {done: number for number, done in enumerate(accumulate(map(len, own), initial=0))}
 
     def blocks(done: int) -> Iterator[NDArray[Any]]:
-        """Yield this process's blocks, but for the first ``done`` rows of them."""
+        """Yield the blocks of this process after its first ``done`` rows."""
         rest = own[counts[done] :]
         return factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest))
 
@@ -124,22 +123,22 @@ def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod
 
 
 def _refuse_masked(source: Source, factors: FactorRows) -> None:
-    """Refuse a token that the output bias masks."""
+    """Refuse a source whose output bias masks a token."""
     masked = np.isneginf(factors.right).any(1)
     if masked.any():
         raise MatrixError(
             f"the output bias of {source.description['path']} is -inf for token {int(masked.argmax())}: only finite "
-            "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out (one masked by a large "
-            "negative number, too)"
+            "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out, and tokens masked by a large "
+            "negative number too"
         )
 
 
 def _saved_state(
     source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing
 ) -> SavedState | None:
-    """Return where the state of a long computation is kept."""
+    """Return the file that keeps the state of a long computation, or ``None`` for a short one."""
     operations = source.work().operations if factors is not None else source.shape[0] * source.shape[1] ** 2
-    # A sketch's second pass begins for all processes together: one of them alone cannot go back to it.
+    # All processes begin the second pass of a sketch together, so one process alone cannot resume it.
     if operations <= LONG or (chosen.passes > 1 and how.processes.count > 1):
         return None
     about = {

@@ -1,4 +1,4 @@
-"""What a measurement will take, before it is made."""
+"""Estimate the time and memory of a measurement before it runs."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import size
 
 SIDE = 768
-"""Of the products whose rate is taken: GPT-2's d, far beyond any cache's first levels."""
+"""Size of the matrices whose product is timed: d of GPT-2, too large for the first levels of a cache."""
 SECONDS_TO_CALIBRATE = 0.2
 
 
 @dataclass(frozen=True)
 class CostEstimate(Result):
-    """What a rank measurement is expected to take: the right order of magnitude, not more."""
+    """Expected time and memory of a rank measurement, correct to an order of magnitude."""
 
     contexts: int
     vocab: int
     method: str
-    """That would compute the spectrum."""
+    """Method that would compute the spectrum."""
     why: str
-    """Why this one."""
+    """Why this method would be chosen."""
     model_seconds: float
-    """Making the rows."""
+    """Seconds to compute the rows."""
     spectrum_seconds: float
-    """Decomposing the matrix."""
+    """Seconds to decompose the matrix."""
     memory_bytes: int
-    """Model, hidden states, decomposition and one block."""
+    """Bytes of the model, its hidden states, the decomposition and one block."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -62,18 +62,18 @@ def estimate_cost(
     width: int = DEFAULT_WIDTH,
     device: str = "auto",
 ) -> CostEstimate:
-    """Estimate what `rank` will take, from the operations and this machine's rate of matrix products.
+    """Estimate the time and memory of `rank` from its operations and this machine's rate of matrix products.
 
-    Weights are not loaded and no row of a model is made. A matrix that does not say how its numbers were made is read
-    for that, unless ``eps`` is given.
+    No weights are loaded and no row of a model is computed. A matrix without a recorded precision is read once to infer
+    it, unless ``eps`` is given.
 
     Args:
-        source: what `open_source` returns.
+        source: an opened source, see `open_source`.
         method: as for `rank`.
         eps: as for `rank`.
         max_memory: as for `rank`.
-        width: of a sketch.
-        device: where it would run.
+        width: number of dimensions of a sketch.
+        device: device that would decompose the matrix.
 
     Raises:
         BottleneckError: when no method fits.
@@ -100,7 +100,7 @@ def estimate_cost(
 
 
 def _rate(dtype: torch.dtype, device: str) -> float:
-    """Return operations a second of a matrix product."""
+    """Return the operations per second of a matrix product."""
     one = torch.ones(SIDE, SIDE, dtype=dtype, device=device)
     started, done = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < SECONDS_TO_CALIBRATE or not done:

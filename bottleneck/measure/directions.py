@@ -1,4 +1,4 @@
-"""How the rows of a matrix use its columns: the spectrum of output embeddings or of hidden states."""
+"""The spectrum of output embeddings or hidden states: how many of their d dimensions they use."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ..result import Result
 from ..spectrum import EPS, RankEstimate, entropy_rank, numerical_rank, stable_rank, tolerance
 
 ROWS = 8192
-"""Rows of one update: more than d, few enough to hold in float64 beside the model."""
+"""Rows of one update: more than d, and few enough to fit in memory in float64 beside the model."""
 SHARES = (0.9, 0.99, 0.999)
-"""Of the energy Σσ²."""
+"""Shares of the energy Σσ² that are reported."""
 
 
 @dataclass(frozen=True, eq=False)
 class Directions(Result):
-    """How a set of n vectors fills its d dimensions."""
+    """Singular values and ranks of a set of n vectors of d dimensions."""
 
     shape: tuple[int, int]
     """(n, d)."""
     values: NDArray[np.float64]
-    """(min(n, d),), singular values, descending."""
+    """(min(n, d),), the singular values, descending."""
     centered: NDArray[np.float64]
-    """The same with the mean vector subtracted."""
+    """The singular values after the mean vector is subtracted."""
     rank: RankEstimate
     rank_centered: RankEstimate
     mean_cosine: float
-    """Mean cosine of two different vectors: anisotropy (Ethayarajh 2019, §3.2)."""
+    """Mean cosine of pairs of different vectors, a measure of anisotropy (Ethayarajh 2019, §3.2)."""
 
     def energy(self, share: float) -> int:
-        """Return how many directions hold this share of Σσ²."""
+        """Return the number of leading directions that hold this share of Σσ²."""
         return int(np.searchsorted(np.cumsum(self.values**2), share * float((self.values**2).sum())) + 1)
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Directions(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return label and text, for people."""
+        """Return the result as pairs of label and text, for people."""
         energy = ", ".join(f"{100 * share:g} % in {self.energy(share):,}" for share in SHARES)
         return [
             ("vectors", f"{self.shape[0]:,} of {self.shape[1]:,} dimensions"),
@@ -77,10 +77,10 @@ class Directions(Result):
 
 
 def directions(blocks: Iterable[Any]) -> Directions:
-    r"""Return the singular values of vectors given in blocks of rows, as they are and about their mean.
+    r"""Return the singular values of vectors given in blocks of rows, raw and with their mean subtracted.
 
     They are the square roots of the eigenvalues of :math:`X^⊤X` and :math:`X^⊤X - n \bar x \bar x^⊤` in float64, which
-    resolves what is above 10⁻⁷ of the largest: ranks are judged by the roundoff of float32, which is coarser.
+    resolves values above 10⁻⁷ of the largest; ranks use the roundoff of float32, which is coarser.
 
     Args:
         blocks: (n, d) arrays or tensors of real numbers; tensors stay on their device.
@@ -112,7 +112,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
         values,
         centered,
         numerical_rank(values, shape=shape, eps="float32"),
-        # Cancellation leaves the roundoff of the raw squares behind: nothing below theirs is told apart.
+        # Subtracting the mean keeps the roundoff of the raw squares, so values below it cannot be resolved.
         numerical_rank(
             centered, shape=shape, eps="float32", floor=tolerance(values[0], shape, EPS["float32"], "press")
         ),
@@ -122,12 +122,12 @@ def directions(blocks: Iterable[Any]) -> Directions:
 
 @dataclass(frozen=True, eq=False)
 class HeadStatistics(Result):
-    """The geometry of an output layer, without its T × M matrix."""
+    """Statistics of an output layer that do not need its T × M matrix."""
 
     weight: Directions
-    """Of the output embeddings W, (M, d); about their mean is what row-centring log P leaves of them."""
+    """Statistics of the output embeddings W, (M, d); row-centring log P subtracts their mean."""
     hidden: Directions | None
-    """Of the hidden states H, (T, d), where they were given."""
+    """Statistics of the hidden states H, (T, d), if they were given."""
     bias_norm: float | None
     """‖b‖ of the output bias."""
 
@@ -141,7 +141,7 @@ class HeadStatistics(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return label and text, for people."""
+        """Return the result as pairs of label and text, for people."""
         found = [("W", self.weight), *([("H", self.hidden)] if self.hidden else [])]
         rows = [(f"{name}: {label}", text) for name, each in found for label, text in each.rows()]
         return rows + ([] if self.bias_norm is None else [("norm of the bias", f"{self.bias_norm:.4g}")])
@@ -150,7 +150,7 @@ class HeadStatistics(Result):
 def head_statistics(weight: Any, bias: Any = None, hidden: Any = None) -> HeadStatistics:
     """Return ranks, entropy and stable rank, energy of the top directions and mean cosine of an output layer.
 
-    It takes 2 M d² operations for W and 2 T d² for H: milliseconds on a GPU, so that it can run while a model trains.
+    W takes 2 M d² operations and H takes 2 T d²: milliseconds on a GPU, so this can run while a model trains.
 
     Args:
         weight: W, (M, d), an array or a tensor on any device.

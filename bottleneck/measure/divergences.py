@@ -23,14 +23,14 @@ def kld(
     """Measure the expected pairwise KL divergence of a source's rows, in nats (MoS paper, appendix C.1).
 
     Args:
-        source: what `rank` takes.
-        pairs: ``"all"`` T² ordered pairs, exactly and in one pass, or a number of at least 2 to draw.
-        seed: of the draw.
+        source: as for `rank`.
+        pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
+        seed: seed of the draw.
         progress: where to report.
         options: how the source is opened, see `Opening`.
 
     Raises:
-        BottleneckError: a source that cannot be read, or rows that are not finite or not log-probabilities.
+        BottleneckError: for a source that cannot be read, or rows that are not finite or not log-probabilities.
     """
     started = time.monotonic()
     opened = open_source(source, **options)

@@ -1,4 +1,4 @@
-"""The matrix of log-probabilities, written to a store."""
+"""Write the matrix of log-probabilities to a store."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..sources.store_files import write_store
 def dump(source: Any, path: str | Path, *, progress: Progress = SILENT, **options: Unpack[Opening]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 
-    Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes; chunks of a
-    finished one that are no longer as they were written are written anew.
+    Memory holds one block. An interrupted dump continues at the chunk it had reached and ends with the same bytes.
+    Damaged chunks of a finished dump are written again.
 
     Args:
-        source: what `rank` takes.
+        source: as for `rank`.
         path: the store, a folder that ends in ``.zarr``.
         progress: where to report.
         options: how the source is opened, see `Opening`.
@@ -28,7 +28,7 @@ def dump(source: Any, path: str | Path, *, progress: Progress = SILENT, **option
         The store's path.
 
     Raises:
-        StoreError: when ``path`` holds something else, or a store of another model, text or size.
-        OutputError: when it cannot be written.
+        StoreError: when ``path`` holds other files, or a store of another model, text or size.
+        OutputError: when the store cannot be written.
     """
     return write_store(open_source(source, **options), path, progress=progress)

@@ -1,4 +1,4 @@
-"""How low the rank of an extended logit matrix is: its power law, and what a low rank costs in nats."""
+"""The low-rank structure of an extended logit matrix: its power law, and the divergence of low-rank approximations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..theory import PowerLaw, power_law
 from .report import Finding
 
 GROUPS = 10
-"""Of futures, each left out once."""
+"""Number of groups of futures for the jackknife, each left out once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,15 +27,15 @@ class ExtendedStructure:
     values: NDArray[np.float64]
     """(histories,), descending."""
     law: PowerLaw
-    """Fitted to them; its interval is that of the line."""
+    """Power law fitted to the values; its interval is that of the regression line."""
     low: float | None
-    """Lower end of the exponent's 95 % confidence interval over futures: a jackknife that leaves out a tenth at a time.
-    ``None`` for a single future."""
+    """Lower end of the exponent's 95 % confidence interval over futures, from a jackknife that leaves out a tenth at a
+    time. ``None`` for a single future."""
     high: float | None
     ranks: tuple[int, ...]
     kl: tuple[float, ...]
-    """For each rank r the mean over histories and futures of KL(P ‖ Q_r) in nats, Q_r the softmax of the best rank-r
-    approximation."""
+    """For each rank r, the mean over histories and futures of KL(P ‖ Q_r) in nats, where Q_r is the softmax of the best
+    rank-r approximation."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -51,17 +51,17 @@ def extended_structure(
     last: int | None = None,
     progress: Progress = SILENT,
 ) -> ExtendedStructure:
-    r"""Measure the power law of σ_i and the average KL of the best rank-r approximation against r.
+    r"""Measure the power law of σ_i and the average KL divergence of the best rank-r approximation for each r.
 
-    Two passes over the futures: the Gram matrix of the histories, :math:`G = L L^⊤`, in float64, whose eigenvalues are
-    σ²; then :math:`L_r = V_r V_r^⊤ L` (Eckart and Young), future by future. One future's block and a few matrices of
-    histories × histories are held.
+    The first pass over the futures computes the Gram matrix of the histories, :math:`G = L L^⊤`, in float64, whose
+    eigenvalues are σ². The second computes :math:`L_r = V_r V_r^⊤ L` (Eckart and Young), one future at a time. Memory
+    holds one future's block and a few matrices of histories × histories.
 
     Args:
-        source: from `extended_logits`.
-        ranks: r; by default powers of two up to half of the histories.
+        source: an extended logit matrix, see `extended_logits`.
+        ranks: values of r; by default powers of two up to half of the number of histories.
         first: first index of the power law, from 1.
-        last: last one; by default half of the histories.
+        last: last index; by default half of the number of histories.
         progress: where to report.
 
     Raises:
@@ -106,7 +106,7 @@ def _exponent(gram: NDArray[np.float64], law: PowerLaw) -> float:
 
 
 def _divergences(block: NDArray[np.float64], V: NDArray[np.float64], ranks: Sequence[int]) -> NDArray[np.float64]:
-    """Return for each rank the mean KL over histories, of one future's logits (M, histories)."""
+    """Return the mean KL divergence over histories for each rank, given one future's logits (M, histories)."""
     log_p = block - np.logaddexp.reduce(block, 0)
     p = np.exp(log_p)
     coordinates = block @ V[:, : max(ranks)]
@@ -119,7 +119,7 @@ def _divergences(block: NDArray[np.float64], V: NDArray[np.float64], ranks: Sequ
 
 
 def power_law_finding(values: NDArray[np.float64]) -> Finding:
-    """Return what a rank report says of an extended logit matrix's singular values."""
+    """Return the power law of an extended logit matrix's singular values as a finding."""
     positive = values[values > 0]
     if len(positive) < 6:
         return Finding("power_law", {}, (("power law", "too few singular values for a line"),))

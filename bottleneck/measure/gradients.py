@@ -1,4 +1,4 @@
-"""How much of the logits' gradient gets through the output layer to the hidden states."""
+"""The share of the logits' gradient that the output layer passes on to the hidden states."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from ..sources import ModelSource, Opening, open_source
 from ..sources.opening import shows
 
 DEFAULT_SAMPLE = 64
-"""Contexts whose Jacobian is made for an output layer that is not log-linear."""
+"""Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
 JACOBIAN_BYTES = 64 << 20
-"""One block of directions of a Jacobian."""
+"""Size of one block of directions of a Jacobian."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """The contexts whose target comes about equally often."""
+    """The contexts whose targets are about equally frequent."""
 
     least: int
-    """Smallest number of times that a target of this band comes among the targets."""
+    """Smallest frequency of a target in this band."""
     most: int
-    """Largest; bands are decades."""
+    """Largest frequency; bands are decades."""
     contexts: int
     kept: float
-    """Share of the norm, as in `GradientReport`, over these contexts."""
+    """Share of the gradient's norm over these contexts, as in `GradientReport`."""
     lost: float
 
 
@@ -52,12 +52,12 @@ class GradientReport(Result):
     vocab: int
     """M."""
     method: str
-    """``"weight"``: onto the columns of W; ``"jacobian"``: onto those of ∂ log P / ∂h at each context's hidden state h,
-    the input of the output layer. Both have the columns' means taken out."""
+    """``"weight"`` if G is projected onto the centred columns of W, ``"jacobian"`` if it is projected onto the centred
+    columns of ∂ log P / ∂h at each context's hidden state h, the input of the output layer."""
     directions: int
-    """Dimensions of the space projected onto: the rank of the centred W, or the largest of the Jacobians'."""
+    """Dimension of the subspace: the rank of the centred W, or the largest rank of the centred Jacobians."""
     sampled: int | None
-    """How many contexts the shares are made from, when not from all."""
+    """Number of contexts that were used, or ``None`` for all."""
     norm: float
     """‖G‖_F over the contexts used."""
     kept: float
@@ -67,7 +67,7 @@ class GradientReport(Result):
     kept_energy: float
     """‖ΠG‖²_F / ‖G‖²_F."""
     bands: tuple[Band, ...]
-    """By how often the target comes, rarest first."""
+    """Contexts grouped by the frequency of their target, rarest first."""
 
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What was measured: path, kind, head, corpus, split."""
@@ -80,7 +80,7 @@ class GradientReport(Result):
         return {"source": dict(values.pop("source")), **values, "version": __version__}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the report as label and text, for people."""
+        """Return the result as pairs of label and text, for people."""
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
@@ -103,28 +103,28 @@ class GradientReport(Result):
 def gradient(
     source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress = SILENT, **options: Unpack[Opening]
 ) -> GradientReport:
-    r"""Measure the share of the loss's gradient in the logits that backpropagation takes on to the hidden states.
+    r"""Measure the share of the loss gradient at the logits that backpropagation passes on to the hidden states.
 
-    The loss −log P(y) has the gradient G = P − onehot(y) in the logits, (T, M), and G W in the hidden states. The rows
-    of G sum to zero, so that G W = G C with C = (I − 11ᵀ/M) W, whose columns have mean zero: what is orthogonal to
-    them is lost. With Q an orthonormal basis of them,
+    The loss −log P(y) has the gradient G = P − onehot(y) at the logits, (T, M), and G W at the hidden states. The rows
+    of G sum to zero, so G W = G C with C = (I − 11ᵀ/M) W, whose columns have mean zero. The part of G orthogonal to
+    these columns is lost. With Q an orthonormal basis of the columns of C,
 
     .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad Q = C R^{-1}, \quad R^⊤R = C^⊤C
 
-    R is the Cholesky factor; where C has not full rank in float64, the eigenvectors of CᵀC stand in for it. G is made
-    block by block. An output layer without such a W has its Jacobian J = ∂ log P / ∂h instead, taken at the hidden
-    state h that each context gives the output layer, and Q spans the columns of (I − 11ᵀ/M) J. Of a softmax that is
-    the same space: J = (I − 1pᵀ) W differs from W by multiples of 1. Where hidden states are smaller than d, they see
-    only a part of W's columns, so J is taken for a log-linear output layer, too.
+    R is the Cholesky factor; if C does not have full rank in float64, the eigenvectors of CᵀC replace it. G is computed
+    block by block. If the output layer is not log-linear, Q spans the columns of (I − 11ᵀ/M) J instead, where
+    J = ∂ log P / ∂h is the Jacobian at each context's hidden state h. For a softmax this is the same space, because
+    J = (I − 1pᵀ) W differs from W by multiples of 1. If hidden states are smaller than d, they reach only a part of
+    W's column space, so J is also used for a log-linear output layer.
 
     Args:
-        source: what `rank` takes: a model with the targets of its contexts.
-        sample: how many contexts, evenly spaced, where a Jacobian is taken.
+        source: a model as for `rank`, with known targets.
+        sample: number of evenly spaced contexts at which the Jacobian is computed.
         progress: where to report.
         options: how the source is opened, see `Opening`.
 
     Raises:
-        SourceError: for a matrix: it has no output layer.
+        SourceError: for a matrix, which has no output layer.
         ConfigurationError: for a sample below 1.
 
     References:
@@ -167,7 +167,7 @@ def gradient(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Squares of each context's gradient."""
+    """Squared norms of each context's gradient."""
 
     whole: NDArray[np.float64]
     """‖g‖²."""
@@ -233,8 +233,8 @@ def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:
 def orthonormal_basis(weight: Tensor) -> Tensor:
     """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, d): (M, r), in W's type.
 
-    From one Cholesky factor of CᵀC in float64, or its eigenvectors where C is not clearly of full rank; r is the
-    rank of C in W's type then.
+    It comes from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank, it comes from the eigenvectors
+    of CᵀC, and r is the rank of C in W's type.
     """
     with full_precision():
         weight = weight.detach()
@@ -256,7 +256,8 @@ def orthonormal_basis(weight: Tensor) -> Tensor:
 def jacobian(log_prob: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     """Return ∂ log P / ∂h at one hidden state (1, hidden_size): (M, hidden_size).
 
-    Forward, a direction of h at a time in batches; backward, a token at a time, where a function has no forward rule.
+    Forward mode differentiates along batches of directions of h; if a function has no forward rule, backward mode
+    differentiates batches of tokens.
     """
     size, M = hidden.shape[1], log_prob(hidden).shape[1]
     at_once = max(1, JACOBIAN_BYTES // (hidden.element_size() * M))

@@ -1,4 +1,4 @@
-"""What the report says of a Hugging Face model's output layer."""
+"""The analysis of a Hugging Face model's output layer in a rank report."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .report import Finding
 
 
 def has_analysis(source: Source) -> bool:
-    """Return whether `head_analysis` has something to say of a source."""
+    """Return whether `head_analysis` applies to a source."""
     return isinstance(source, ModelSource) and isinstance(source.model, HuggingFaceOnText)
 
 
 def head_analysis(source: Source) -> Finding:
-    """Return what the report says of a Hugging Face model's output layer.
+    """Return an analysis of the output embeddings W and the hidden states H of a Hugging Face model.
 
-    W about its mean is what row-centring A leaves of it: :math:`A (I - 11^⊤/M) = H (W - 1\\bar w^⊤)^⊤`.
+    Row-centring A subtracts the mean from the rows of W: :math:`A (I - 11^⊤/M) = H (W - 1\\bar w^⊤)^⊤`.
     """
     assert isinstance(source, ModelSource)
     model = source.model

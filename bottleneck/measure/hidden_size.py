@@ -1,4 +1,4 @@
-"""The hidden size of a model that shows only its outputs."""
+"""Estimate the hidden size of a model from its outputs alone."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ..spectrum import Precision, Spectrum, judge, precision
 from .report import Finding
 
 NEIGHBOURS = 5
-"""Ratios shown on either side of the gap."""
+"""Number of ratios reported on either side of the gap."""
 
 
 @dataclass(frozen=True)
 class HiddenSizeEstimate:
-    """Where the row-centred spectrum falls off; ``int(estimate)`` is the size."""
+    """An estimate of the hidden size from the row-centred spectrum; ``int(estimate)`` is the size."""
 
     value: int
-    """d: as many singular values stand before the largest ratio of neighbours."""
+    """d, the number of singular values before the largest ratio of neighbours."""
     gap: float
-    """That ratio, σ_d / σ_{d+1}."""
+    """The largest ratio, σ_d / σ_{d+1}."""
     next_gap: float
-    """The next largest ratio anywhere else."""
+    """The second largest ratio of neighbours."""
     margin: float
-    """gap / next_gap: well above 1 for a gap that nothing rivals."""
+    """gap / next_gap, well above 1 for a clear gap."""
     sigma_d: float
     sigma_next: float
     roundoff: float
-    """What a singular value must exceed to be more than roundoff."""
+    """Tolerance below which a singular value is roundoff."""
     around: Mapping[int, float]
-    """σ_i / σ_{i+1} for the i next to d."""
+    """σ_i / σ_{i+1} for the indices i near d."""
 
     def __int__(self) -> int:
         """Return d."""
@@ -44,16 +44,16 @@ class HiddenSizeEstimate:
 def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> HiddenSizeEstimate:
     r"""Estimate d from the largest gap of the row-centred spectrum.
 
-    Row-centred log-probabilities, like row-centred logits, are :math:`H (W - 1\bar w^⊤)^⊤`: d singular values are
-    more than roundoff, whatever is known of the model. An output bias adds one, and a LayerNorm without offset before
-    the output layer takes one away. Values below roundoff are raised to it first: among them a ratio says nothing.
+    Row-centred log-probabilities, like row-centred logits, are :math:`H (W - 1\bar w^⊤)^⊤`, so d singular values exceed
+    roundoff. An output bias adds one, and a LayerNorm without offset before the output layer removes one. Values below
+    roundoff are raised to it first, because their ratios are noise.
 
     Args:
-        spectrum: of T contexts and M tokens, both more than d.
-        eps: roundoff of the outputs.
+        spectrum: the spectrum of T contexts and M tokens, both more than d.
+        eps: relative roundoff of the outputs.
 
     Raises:
-        MatrixError: when there are too few values, or nothing falls off: T or M is not more than d.
+        MatrixError: when there are too few values, or no value is roundoff because T or M is at most d.
 
     References:
         Carlini et al. 2024, *Stealing Part of a Production Language Model*, §4.1 (arXiv 2403.06634), who take the
@@ -92,7 +92,7 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
 
 
 def finding(spectrum: Spectrum, *, eps: Precision) -> Finding:
-    """Return what the report says of the hidden size, or why there is no saying: the rank stands without it."""
+    """Return the hidden size as a finding, or the reason why it is unknown."""
     key = "hidden_size_estimate"
     try:
         estimate = estimate_hidden_size(spectrum, eps=eps)
@@ -114,24 +114,25 @@ def logits_from_top_k(
     k: int,
     bias: float = 100.0,
 ) -> NDArray[np.float64]:
-    r"""Return logits, up to a constant a row, from an interface that shows only the k likeliest tokens.
+    r"""Return logits, up to a constant per row, from an interface that returns only the k likeliest tokens.
 
-    With a bias B on k − 1 tokens at once these and the context's likeliest token r come out on top, and
-    :math:`z_i - z_r = (\log P_B(i) - B) - \log P_B(r)`: all tokens asked for, in ⌈n / (k − 1)⌉ queries a context.
+    A bias B on k − 1 tokens puts these and the context's likeliest token r among the k likeliest, and
+    :math:`z_i - z_r = (\log P_B(i) - B) - \log P_B(r)`. All n tokens take ⌈n / (k − 1)⌉ queries per context.
 
     Args:
-        query: takes a context and biases by token, returns log-probabilities by token, at least the k largest.
-        contexts: what ``query`` takes.
-        tokens: the columns wanted: more than the hidden size will do.
-        k: how many log-probabilities an answer holds, at least 2.
-        bias: B, larger than any difference of two logits, small enough for the answers' precision.
+        query: function of a context and biases by token that returns log-probabilities by token, at least the k
+            largest.
+        contexts: contexts to pass to ``query``.
+        tokens: tokens of the columns, more than the hidden size.
+        k: number of log-probabilities in an answer, at least 2.
+        bias: B, larger than any difference of two logits, and small enough for the answers' precision.
 
     Returns:
-        Float64, (contexts, tokens); row-centred or normalized it is what log P would be.
+        Float64, (contexts, tokens); after row-centring or normalization, it equals that of log P.
 
     Raises:
         ConfigurationError: for k below 2 or no tokens.
-        MatrixError: when an answer lacks a token that was asked for: the bias is too small.
+        MatrixError: when an answer lacks a requested token because the bias is too small.
 
     References:
         Carlini et al. 2024, §5.1 (arXiv 2403.06634).

@@ -25,7 +25,7 @@ from .hidden_size import finding as hidden_size_finding
 from .report import Finding, RankReport
 
 INF = ("refuse", "drop-columns")
-"""What to do with −∞."""
+"""The ways to treat entries of −∞."""
 
 
 @shows(RankOptions)
@@ -46,17 +46,18 @@ def rank(
         source: a run folder, a Hugging Face model (its folder, its name or the loaded object), a store, a matrix file,
             a (T, M) array or tensor, an iterable of (n, M) blocks, a head with ``hidden=H``, or a function or torch
             module from token ids (B, L) to logits (B, L, M) with ``data=batches``.
-        method: ``"auto"`` takes thin factors where the head has them, else what fits; or ``"dense"``, ``"gram"``,
-            ``"tsqr"``, ``"sketch"``, ``"factored"``.
+        method: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"`` or ``"factored"``; ``"auto"`` takes ``"factored"`` if
+            the head has thin factors, otherwise a method that fits in memory.
         rule: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
-        eps: roundoff of the numbers, a type's name or a number; by default what is recorded, or what they show.
-        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or what an accelerator has free.
-        inf: ``"refuse"`` −∞, or ``"drop-columns"`` that hold it anywhere, which the report counts.
+        eps: relative roundoff of the entries, a type's name or a number; by default recorded or inferred from them.
+        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
+        inf: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the report counts
+            them.
         progress: where to report.
         options: how the source is opened (`Opening`), and the rest of `RankOptions`.
 
     Raises:
-        BottleneckError: a source that cannot be read, numbers that are not finite or not log-probabilities, or a
+        BottleneckError: for a source that cannot be read, numbers that are not finite or not log-probabilities, or a
             tolerance that the method cannot resolve.
 
     Example:
@@ -100,7 +101,7 @@ def _without_inf(source: Source, inf: str, progress: Progress) -> Source:
 
 
 class _Measured(NamedTuple):
-    """A source's spectrum, judged."""
+    """A source's spectrum and the ranks that follow from it."""
 
     spectrum: Spectrum
     why: str
@@ -134,7 +135,7 @@ def _report(source: Source, measured: _Measured, *, findings: Iterable[Finding],
 
 
 def _asked(eps: str | float | None) -> Precision | None:
-    """Return the roundoff that was asked for; `ConfigurationError` for one finer than float64's."""
+    """Return the given roundoff; `ConfigurationError` for one finer than float64's."""
     asked = None if eps is None else precision(eps)
     if asked is not None and asked.value < EPS["float64"]:
         raise ConfigurationError(
@@ -145,7 +146,7 @@ def _asked(eps: str | float | None) -> Precision | None:
 
 
 def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
-    """Return the finding of a rounding that the ranks are not judged by, because eps was given."""
+    """Return the rounding that was detected but not used, because eps was given, as a finding."""
     rounding = source.precision.rounding
     if asked is None or rounding is None:
         return []
@@ -155,7 +156,7 @@ def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
 
 
 def _of_variant(key: str, source: Source, measured: _Measured) -> Finding:
-    """Return the finding that a variant of a source's matrix makes."""
+    """Return the ranks of a variant of a source's matrix as a finding."""
     T, M = source.shape
     raw, centered = measured.judgement
     values = {

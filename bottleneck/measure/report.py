@@ -1,4 +1,4 @@
-"""The rank of a log-probability matrix with everything a reader needs to trust it."""
+"""The report of a rank measurement."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a report says beside the rank, of one kind of source or on request."""
+    """An additional result of a report, for one kind of source or on request."""
 
     key: str
-    """Under which it stands in `RankReport.to_dict`."""
+    """Key of the finding in `RankReport.to_dict`."""
     values: Mapping[str, Any]
     """Plain values, ready for JSON."""
     rows: tuple[tuple[str, str], ...]
@@ -29,33 +29,33 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class RankReport(Result):
-    """A spectrum judged: ranks, their margins, the bound, and where the numbers came from."""
+    """The ranks of a log-probability matrix, their margins, the bound, and the source that was measured."""
 
     source: Mapping[str, Any]
     """What was measured: path, kind, head, corpus, split."""
     spectrum: Spectrum
     eps: Precision
-    """The roundoff that the tolerances are made from."""
+    """The relative roundoff that the tolerances follow from."""
     rule: str
     """``"press"``, ``"numpy"`` or ``"gap"``."""
     rank: RankEstimate
-    """Of log P as it is."""
+    """Rank of log P."""
     rank_centered: RankEstimate
-    """Of the row-centred log P: the least rank of any logits with these probabilities (MoS paper, prop. 1)."""
+    """Rank of the row-centred log P: the least rank of any logits with these probabilities (MoS paper, prop. 1)."""
     bound: Mapping[str, Any]
-    """``raw``, ``centered`` (integers or ``None``) and ``why``."""
+    """Upper bounds ``raw`` and ``centered`` (integers or ``None``) and the reason ``why``."""
     embedding_size: int | None
-    """d of the output layer, where it is known."""
+    """Embedding size d of the output layer, if it is known."""
     seconds: float
     """Wall-clock time of the measurement."""
     peak_memory_bytes: int
     """Largest resident size of the process."""
     why: str = ""
-    """Why this method computed it."""
+    """Why this method was chosen."""
     precision_found: Mapping[str, Any] = field(default_factory=dict)
-    """What would have lowered the precision and was off during the measurement, as it was found before."""
+    """Torch settings that lower the precision, as they were before the measurement; they are off during it."""
     findings: tuple[Finding, ...] = ()
-    """What is said beside the rank."""
+    """Additional results."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, ready for JSON."""
@@ -156,6 +156,6 @@ def _verdict(rank: RankEstimate) -> str:
 
 
 def _power(epsilon: float) -> str:
-    """1e-3, as the report's keys spell it (Python writes 0.001)."""
+    """Return 0.001 as ``"1e-3"``, the form of the report's keys."""
     mantissa, exponent = f"{epsilon:.0e}".split("e")
     return f"{mantissa}e{int(exponent)}"

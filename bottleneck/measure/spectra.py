@@ -1,4 +1,4 @@
-"""The singular values of anything that can be measured."""
+"""The singular values of any source."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def singular_values(
 ) -> Spectrum:
     """Return the singular values of a source's matrix, raw and row-centred.
 
-    An array, a tensor or blocks of rows are taken as they are, without ``kind``. An iterator of blocks is read once
+    Without ``kind``, an array, a tensor or blocks of rows are measured as they are. An iterator of blocks is read once
     and not kept.
 
     Args:
-        source: what `rank` takes.
-        method: a spectrum method; ``"auto"`` takes what suits the matrix and fits, see ``Spectrum.method``.
-        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or what an accelerator has free.
+        source: as for `rank`.
+        method: name of a spectrum method; ``"auto"`` chooses one, which ``Spectrum.method`` names.
+        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
         progress: where to report.
         options: how the source is opened, see `Opening`.
 
     Raises:
-        BottleneckError: a source that cannot be read, or numbers that are not finite.
+        BottleneckError: for a source that cannot be read, or numbers that are not finite.
 
     Example:
         >>> import numpy as np

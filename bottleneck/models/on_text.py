@@ -1,4 +1,4 @@
-"""What can be measured as a language model: hidden states for the contexts of a text, and a head on top of them."""
+"""The base class of language models on a text: hidden states for its contexts, and a head on top of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .text import Text
 
 
 class Cost(NamedTuple):
-    """What it takes to make the hidden states of all contexts once, known before any is made."""
+    """The cost of computing the hidden states of all contexts once, known before any is computed."""
 
     operations: float
     """Floating-point operations."""
     memory_bytes: int
-    """Of the weights, the head's among them, and of the hidden states that are kept."""
+    """Bytes of the weights, including the head's, and of the hidden states that are kept."""
 
 
 class ModelOnText(ABC):
@@ -29,19 +29,19 @@ class ModelOnText(ABC):
     contexts: int
     """T."""
     dtype: str
-    """``"float32"`` or ``"float64"``, what the head computes in."""
+    """Type that the head computes in, ``"float32"`` or ``"float64"``."""
     targets: NDArray[np.int64] | None = None
-    """(T,), the token that came after each context, where it is known."""
+    """(T,), the token that follows each context, if it is known."""
     text: Text | None = None
-    """The text that the targets stand in, where it is known."""
+    """The text that holds the targets, if it is known."""
     description: Mapping[str, Any]
-    """``path``, ``kind``, ``head``, ``corpus`` and ``split``, and what else the report says of the source."""
+    """``path``, ``kind``, ``head``, ``corpus``, ``split`` and further entries of the report's ``source``."""
     columns: int | None = None
-    """How many tokens, from the first, are columns; ``None`` for all that the head has."""
+    """Number of tokens, from the first, that are columns; ``None`` for all tokens of the head."""
     least_rows: int = 1
-    """Of a block of log-probabilities; more where the product reads a large W."""
+    """Least number of rows of a block of log-probabilities; more if the product reads a large W."""
     own_tokens: int | None = None
-    """How many tokens are the tokenizer's, where the head may have rows for more: they are reported alone as well."""
+    """Number of tokens of the tokenizer, if the head may have rows for more; these tokens are also reported alone."""
 
     @property
     @abstractmethod
@@ -50,17 +50,17 @@ class ModelOnText(ABC):
 
     @property
     def skeleton(self) -> Head:
-        """The head, for its sizes alone: its weights need not be loaded."""
+        """The head for its sizes; its weights may not be loaded."""
         return self.head
 
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """Hashes of all that decides the numbers."""
+        """Hashes of everything that the numbers depend on."""
 
     @property
     def rank_bound(self) -> RankBound:
-        """What algebra says of the rank of log P."""
+        """The algebraic bound on the rank of log P."""
         return self.head.rank_bound
 
     @abstractmethod
@@ -70,4 +70,4 @@ class ModelOnText(ABC):
     @property
     @abstractmethod
     def cost(self) -> Cost:
-        """What it takes to make all hidden states once; nothing is loaded or run."""
+        """The cost of computing all hidden states once; nothing is loaded or run."""

@@ -21,7 +21,7 @@ from .text import Words
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TOKENS_AT_ONCE = 512
-"""Tokens the backbone reads at once, whoever asks for which contexts: so all get the same bits."""
+"""Tokens that the backbone reads at once; a fixed number, so that every request for a context gets the same bits."""
 
 
 @final
@@ -29,16 +29,16 @@ class RunOnText(ModelOnText):
     """Hidden states of every token of a split but the last, each with all tokens before it as context.
 
     Args:
-        run: a run folder, or one already loaded, which stays as it is.
-        data: a corpus other than the one it was trained on; its tokens must be in the run's vocabulary.
+        run: a run folder, or a loaded run, which is not changed.
+        data: a corpus other than the training corpus; its tokens must be in the run's vocabulary.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        contexts: only the first so many.
-        dtype: ``"float32"`` or ``"float64"``, what the model is evaluated in.
-        device: where.
+        contexts: number of contexts to use, from the first; by default all.
+        dtype: type of the evaluation, ``"float32"`` or ``"float64"``.
+        device: device of the evaluation.
 
     Raises:
         ConfigurationError: for another dtype.
-        SourceError: for a split without contexts, or with fewer than asked for.
+        SourceError: for a split without contexts, or with fewer than ``contexts``.
     """
 
     def __init__(
@@ -109,6 +109,6 @@ class RunOnText(ModelOnText):
 
     @property
     def cost(self) -> Cost:
-        """Two operations a parameter and context, and what the parameters take."""
+        """Two operations for each parameter and context, and the memory of the parameters."""
         numbers = sum(parameter.numel() for parameter in self._model.parameters())
         return Cost(2.0 * numbers * self.contexts, numbers * DTYPES[self.dtype].itemsize)

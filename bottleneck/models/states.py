@@ -1,4 +1,4 @@
-"""Hidden states that someone hands in, under a head."""
+"""A head on given hidden states."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ HALVES = (torch.bfloat16, torch.float16)
 
 @final
 class GivenStates(ModelOnText):
-    """A head on hidden states that are there already.
+    """A head on given hidden states.
 
     Args:
-        head: a `Head`, or an ``nn.Linear``: the logits of a softmax. One in bfloat16 or float16 is computed in
-            float32, from the same weights.
+        head: a `Head`, or an ``nn.Linear`` that gives the logits of a softmax. A head in bfloat16 or float16 is
+            computed in float32, from the same weights.
         hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
-        targets: (T,), the token that came after each context, where it is known.
+        targets: (T,), the token that follows each context, if it is known.
 
     Raises:
         ConfigurationError: without hidden states.
-        SourceError: for hidden states of another shape, not numbers, or not finite.
+        SourceError: for hidden states of another shape, or that are not finite real numbers.
     """
 
     def __init__(self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None) -> None:
@@ -74,19 +74,19 @@ class GivenStates(ModelOnText):
         return {"model": sha256_bytes(numbers)}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
-        """Yield the rows of what was given."""
+        """Yield the given hidden states."""
         return (self._states[rows.start : rows.stop].to(self._device) for rows in ranges)
 
     @property
     def cost(self) -> Cost:
-        """What the weights and the hidden states take; nothing is computed."""
+        """The memory of the weights and the hidden states, and no operations."""
         numbers = sum(parameter.numel() for parameter in self._head.parameters())
         item = 8 if self.dtype == "float64" else 4
         return Cost(0.0, numbers * item + self._states.numel() * self._states.element_size())
 
 
 def _in_full_precision(head: Head | nn.Linear) -> Head:
-    """Return the head in evaluation mode and in float32 or wider; the one given stays as it is."""
+    """Return the head in evaluation mode and in float32 or wider; the given head is not changed."""
     if isinstance(head, nn.Linear):
         dtype = torch.promote_types(head.weight.dtype, torch.float32)
         return Softmax.of(head.weight.detach().to(dtype), None if head.bias is None else head.bias.detach().to(dtype))
@@ -95,7 +95,7 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 
 
 def _tensor(hidden: Any, size: int) -> Tensor:
-    """Return hidden states as one tensor, (T, size), in the type they come in."""
+    """Return hidden states as one tensor, (T, size), in their own type."""
     blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
     try:
         tensors = [torch.as_tensor(block).detach() for block in blocks]

@@ -1,4 +1,4 @@
-"""The text that a matrix's rows predict, token by token: for people who read a comparison."""
+"""The text that the rows of a matrix predict, for people who read a comparison."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..corpora import EOS, Vocabulary
 
 
 class Text(ABC):
-    """Tokens in order; row r of a matrix predicts token number ``first + r``.
+    """A sequence of tokens; row r of a matrix predicts the token at index ``first + r``.
 
     Args:
-        ids: (N,), all tokens, those before the first prediction among them.
-        first: number of the first token that is predicted.
+        ids: (N,), all tokens, including those before the first prediction.
+        first: index of the first token that is predicted.
     """
 
     def __init__(self, ids: NDArray[np.int64], *, first: int) -> None:
@@ -40,7 +40,7 @@ class Text(ABC):
         """Return whether a token ends its line."""
 
     def before(self, row: int, length: int) -> str:
-        """Return the text of the ``length`` tokens before the one that a row predicts."""
+        """Return the text of the ``length`` tokens before the token that a row predicts."""
         end = self._first + row
         return self.join(self._ids[max(0, end - length) : end].tolist())
 

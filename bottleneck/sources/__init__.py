@@ -1,4 +1,4 @@
-"""What can be measured: matrices in blocks of rows, with their provenance, and how they are opened."""
+"""Sources: matrices in blocks of rows, with their provenance, and how they are opened."""
 
 from .base import UNKNOWN, Block, FactorRows, Source, Work
 from .extended import ExtendedSource, extended_logits

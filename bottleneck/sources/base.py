@@ -1,4 +1,4 @@
-"""What can be measured: a matrix of log-probabilities that comes in blocks of rows, with its provenance."""
+"""The base class of sources: a matrix of log-probabilities in blocks of rows, with its provenance."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..models.text import Text
 from ..spectrum import Precision
 
 BLOCK_BYTES = 16 << 20
-"""One block of rows: it stays in the last-level cache of most machines, and its overhead is nothing."""
+"""Size of one block of rows: it fits in the last-level cache of most machines, and its overhead is negligible."""
 
 
 class Block(NamedTuple):
     """Consecutive rows of A = log P."""
 
     start: int
-    """The first row's number."""
+    """Index of the first row."""
     log_probs: NDArray[Any]
     """(n, M), natural logarithms."""
 
@@ -39,14 +39,14 @@ class FactorRows(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What it takes to make all rows once, known before any is made."""
+    """The cost of computing all rows once, known before any is computed."""
 
     operations: float
     """Floating-point operations of the model, its output layer included."""
     memory_bytes: int
-    """Of the model and its hidden states."""
+    """Bytes of the model and its hidden states."""
     factor_columns: int | None
-    """Columns of the thin factors, when the matrix has them."""
+    """Number of columns of the thin factors, if the matrix has them."""
 
 
 class Source(ABC):
@@ -55,62 +55,61 @@ class Source(ABC):
     shape: tuple[int, int]
     """(T, M)."""
     description: Mapping[str, Any]
-    """``path``, ``kind``, and ``head``, ``corpus``, ``split`` where they are known."""
+    """``path`` and ``kind``, and ``head``, ``corpus`` and ``split`` if they are known."""
     bound: RankBound
     embedding_size: int | None
     dtype: str
-    """``"float32"`` or ``"float64"``, the type of the blocks."""
+    """Type of the blocks, ``"float32"`` or ``"float64"``."""
     targets: NDArray[np.int64] | None
-    """(T,), the token that came after each context, where it is known."""
+    """(T,), the token that follows each context, if it is known."""
     text: Text | None = None
-    """What the rows predict, where it is known."""
+    """The text that the rows predict, if it is known."""
     identity: Mapping[str, str]
-    """Hashes of all that decides the numbers: an interrupted dump continues only where they agree."""
+    """Hashes of everything that the entries depend on: an interrupted dump continues only if they agree."""
 
     @property
     @abstractmethod
     def precision(self) -> Precision:
-        """The roundoff of the least precise step that made the numbers."""
+        """The relative roundoff of the least precise step that computed the entries."""
 
     @property
     def exponent(self) -> int:
-        """Return e, when the matrix is measured times 2^−e because its squares would leave float64's range."""
+        """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
         return 0
 
     @property
     def caution(self) -> str:
-        """Return what in the numbers makes any rank doubtful, in a sentence, or nothing."""
+        """Return a sentence that says why any rank of this matrix is doubtful, or an empty string."""
         return ""
 
     @abstractmethod
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
-        """Yield the rows of ascending ranges, a block for each; by default all rows in `ranges`.
+        """Yield the rows of ascending ranges, one block for each range; by default all rows in `ranges`.
 
-        Numbers may be −∞, and nothing else that is not finite. Of what lies between the ranges as little as possible
-        is computed.
+        Entries are finite or −∞. Rows between the ranges are computed only where that cannot be avoided.
         """
 
     def ranges(self, rows: int | None = None) -> list[range]:
-        """Return all rows in ranges of ``rows``, by default `rows_at_once`, the last one shorter."""
+        """Return ranges of ``rows`` rows, by default `rows_at_once`, that cover all rows; the last may be shorter."""
         at_once, contexts = rows or self.rows_at_once(), self.shape[0]
         return [range(start, min(start + at_once, contexts)) for start in range(0, contexts, at_once)]
 
     def entries(self) -> Iterator[NDArray[Any]]:
-        """Yield blocks of the numbers that `precision` is of: the rows, or logits before they are normalized."""
+        """Yield blocks of the entries that `precision` describes: the rows, or logits before they are normalized."""
         return (block.log_probs for block in self.blocks())
 
     def factors(self) -> FactorRows | None:
-        """Return thin factors of the matrix when it has them."""
+        """Return the thin factors of the matrix, or ``None``."""
         return None
 
     def work(self) -> Work:
-        """Return what it takes to make all rows once; nothing of a model is run."""
+        """Return the cost of computing all rows once; no model is run."""
         return Work(0.0, 0, None)
 
     def variants(self) -> Mapping[str, Source]:
-        """Return matrices that are reported beside this one, by the report's key for them."""
+        """Return further matrices to report beside this one, by their key in the report."""
         return {}
 
     def rows_at_once(self) -> int:
-        """Return how many rows fill one block."""
+        """Return the number of rows in one block."""
         return min(self.shape[0], max(1, BLOCK_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1])))

@@ -1,4 +1,4 @@
-"""The extended logit matrix: what a model says after each history and each future (Golowich, Liu and Shetty 2026)."""
+"""The extended logit matrix: a model's logits after each history and each future (Golowich, Liu and Shetty 2026)."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from .opening import Opening
 
 Ids = NDArray[np.int64]
 AT_ONCE = 256
-"""Histories that a model reads at once."""
+"""Histories in one forward pass."""
 HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
-"""Tokens of those drawn from a text, where the model reads as many."""
+"""Tokens of a history and a future that are drawn from a text; fewer if the model reads less."""
 
 
 class _Model(ABC):
-    """What predicts the next token after histories and a future."""
+    """A model that predicts the next token after histories and a future."""
 
     vocab: int
     precision: Precision
     reads: int = 1 << 30
-    """Tokens that it reads at most."""
+    """Largest number of tokens that the model reads."""
 
     @abstractmethod
     def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
-        """Return log P or logits of the next token after a block of equally long histories and a future, (n, M)."""
+        """Return log P or logits, (n, M), of the next token after n histories of one length, each with the future."""
 
 
 @final
 class _Run(_Model):
-    """A run: the state after each block of histories is made once."""
+    """A run: the state after each block of histories is computed once."""
 
     def __init__(self, model: RunOnText) -> None:
         self._model, self._device = model._model, model._device
@@ -78,7 +78,7 @@ class _HuggingFace(_Model):
         ids = torch.from_numpy(_joined(histories, future))
         if ids.shape[1] > self.reads:
             raise SourceError(
-                f"a history and a future of {ids.shape[1]:,} tokens together are more than the {self.reads:,} that the "
+                f"a history and a future have {ids.shape[1]:,} tokens together, more than the {self.reads:,} that the "
                 "model reads: give shorter ones"
             )
         hidden = self._model._encode(ids, torch.ones_like(ids))[:, -1]
@@ -104,17 +104,17 @@ class _Function(_Model):
 
 @final
 class ExtendedSource(Source):
-    """The transpose of the extended logit matrix: rows (future, next token) in blocks of a future, columns histories.
+    """The transpose of the extended logit matrix: a row for each (future, next token), a column for each history.
 
-    Singular values are those of the paper's histories × (future, token); a tall matrix streams. Each entry is the
-    logit of the token less the mean over all tokens after that history and future.
+    Its singular values equal those of the paper's histories × (future, token) matrix, but its rows can be streamed.
+    Each entry is the logit of the token minus the mean over all tokens after that history and future.
 
     Args:
-        model: what predicts.
-        histories: ids, each at least one token.
-        futures: ids; one of length 0 stands for the history alone.
-        description: of the source.
-        bound: largest rank of one future's block, where it is known.
+        model: the model that predicts.
+        histories: token ids of each history, at least one.
+        futures: token ids of each future, which may be empty.
+        description: description of the source.
+        bound: largest rank of one future's block, if it is known.
         identity: hashes of the model.
     """
 
@@ -154,11 +154,11 @@ class ExtendedSource(Source):
 
     @property
     def precision(self) -> Precision:
-        """That of the output layer."""
+        """The precision of the output layer."""
         return self._model.precision
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
-        """Yield rows of ascending ranges; one future's are held at a time."""
+        """Yield rows of ascending ranges; memory holds the rows of one future."""
         for rows in self.ranges() if ranges is None else ranges:
             pieces = []
             for future in range(rows.start // self.vocab, (rows.stop - 1) // self.vocab + 1):
@@ -167,11 +167,11 @@ class ExtendedSource(Source):
             yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
 
     def rows_at_once(self) -> int:
-        """Return how many rows fill one block, of one future."""
+        """Return the number of rows in one block, which lies within one future."""
         return min(self.vocab, super().rows_at_once())
 
     def future(self, number: int) -> NDArray[Any]:
-        """Return one future's logits less their means, (M, histories)."""
+        """Return one future's logits minus their means, (M, histories)."""
         return self._future(number).copy()
 
     def _future(self, number: int) -> NDArray[Any]:
@@ -184,7 +184,7 @@ class ExtendedSource(Source):
             for places, logits in zip(self._blocks, columns, strict=True):
                 if not np.isfinite(logits).all():
                     raise MatrixError(
-                        f"the logits after future {number} are not all finite: a masked token has no place in them"
+                        f"the logits after future {number} are not all finite: use a model that masks no token"
                     )
                 whole[:, places] = (logits - logits.mean(1, keepdims=True, dtype=np.float64)).T
             self._last = number, whole
@@ -205,25 +205,25 @@ def extended_logits(
 
     .. math:: L_{h, (f, z)} = \log P(z | h, f) - \frac1M \sum_{z'} \log P(z' | h, f)
 
-    for histories h, futures f and next tokens z (Golowich, Liu and Shetty, ICLR 2026, arXiv 2510.24966). It is low
-    rank where what follows a history depends on few of its features, over whole continuations and not one token.
+    for histories h, futures f and next tokens z (Golowich, Liu and Shetty, ICLR 2026, arXiv 2510.24966). Its rank is
+    low if the distribution of whole continuations depends on few features of the history.
 
     Args:
-        model: a run's or Hugging Face model's path, an opened source of one, or a function from ids (B, L) to logits
+        model: path of a run or Hugging Face model, an opened source of one, or a function from ids (B, L) to logits
             (B, L, M) or (B, M).
-        histories: sequences of token ids, or how many to draw from the model's text.
-        futures: the same; may hold an empty sequence.
-        history_length: tokens of a drawn history; by default 32, or three quarters of what the model reads.
-        future_length: tokens of a drawn future; by default 8, or a quarter of it.
-        seed: of the draw.
+        histories: sequences of token ids, or the number to draw from the model's text.
+        futures: as ``histories``; a future may be empty.
+        history_length: tokens of a drawn history; by default 32, at most three quarters of what the model reads.
+        future_length: tokens of a drawn future; by default 8, at most a quarter of what the model reads.
+        seed: seed of the draw.
         options: how the model is opened, see `Opening`; ``vocab_size=M`` for a function.
 
     Returns:
-        A source: rows (future, next token), columns histories; see `ExtendedSource`.
+        A source with a row for each (future, next token) and a column for each history; see `ExtendedSource`.
 
     Raises:
-        SourceError: for what is no model.
-        ConfigurationError: for ids outside the vocabulary, an empty history, or too few of anything.
+        SourceError: when ``model`` is no model.
+        ConfigurationError: for ids outside the vocabulary, an empty history, or too few histories, futures or tokens.
 
     Example:
         >>> bigram = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 5))
@@ -231,7 +231,7 @@ def extended_logits(
         >>> matrix.shape, bool(np.ptp(matrix.future(1), axis=1).any())  # a bigram has forgotten the history
         ((10, 3), False)
     """
-    from .kinds import open_source  # whose registry imports this file's neighbours
+    from .kinds import open_source  # imported late: its registry imports this folder's modules
 
     known: Mapping[str, str] = {}
     vocab_size = options.get("vocab_size")
@@ -285,8 +285,8 @@ def _sequences(
     if isinstance(given, int):
         if given < 1 or length < 1 or len(text) < length:
             raise ConfigurationError(
-                f"{given} {what} of {length} tokens cannot be drawn from a text of {len(text):,}: give ids, or other "
-                "numbers"
+                f"{given} {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give ids, or "
+                "other numbers"
             )
         starts = generator.integers(0, len(text) - length + 1, given)
         return [text[start : start + length].astype(np.int64) for start in starts]

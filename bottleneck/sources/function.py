@@ -1,4 +1,4 @@
-"""Any function from token ids to logits, measured as the matrix of its answers."""
+"""Any function from token ids to logits, measured as the matrix of its outputs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .matrix import MatrixSource
 from .opening import Kind
 
 KEPT = 1 << 28
-"""Bytes of answers in float64 that are kept from one pass to the next."""
+"""Bytes of float64 outputs that are kept from one pass to the next."""
 
 
 @runtime_checkable
 class Adapter(Protocol):
-    """What a model of any framework offers to be measured.
+    """The interface that a model of any framework needs to be measured.
 
     Example:
         >>> class Bigram:
@@ -40,27 +40,27 @@ class Adapter(Protocol):
     """M."""
 
     def logits(self, ids: NDArray[np.int64]) -> Any:
-        """Map ids (B, L) to logits (B, L, M), or (B, M) of the last position, as NumPy or torch can read them."""
+        """Map ids (B, L) to logits (B, L, M), or (B, M) for the last position, that NumPy or torch can read."""
 
 
 def from_function(function: Any, *, data: Any = None, vocab_size: int | None = None) -> MatrixSource:
-    """Return the log-probabilities that a function's logits stand for, a row for each position it answers.
+    """Return the log-probabilities of a function's logits, with one row for each position of its output.
 
-    The function is called once for each batch and pass over the matrix, one of which looks at the numbers' precision;
-    answers of `KEPT` bytes together are kept. A torch module runs on its own device, in evaluation mode and without
-    gradients; afterwards every part of it is in the mode it was in.
+    Each pass over the matrix calls the function once per batch; one pass infers the precision. Outputs of at most
+    `KEPT` bytes are kept between passes. A torch module runs on its own device, in evaluation mode and without
+    gradients; afterwards every submodule is in its former mode.
 
     Args:
-        function: maps int64 ids (B, L) to logits or log-probabilities, (B, L, M) or (B, M); or an `Adapter`; or an
-            ``nn.Module`` that does, or whose output has such ``logits``.
-        data: batches of ids (B, L), which are kept: arrays, tensors, what a ``DataLoader`` yields: mappings with
-            ``input_ids``, or tuples that begin with ids.
-        vocab_size: M; by default the size of the first answer, and an adapter's own.
+        function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M) or (B, M); an `Adapter`; or
+            an ``nn.Module`` whose output is such logits or has them as ``logits``.
+        data: batches of ids (B, L), which are kept: arrays, tensors, mappings with ``input_ids``, or tuples that begin
+            with ids, such as a ``DataLoader`` yields.
+        vocab_size: M; by default that of the adapter, or of the function's first output.
 
     Raises:
         ConfigurationError: without data.
-        SourceError: for batches that are not ids (B, L), or padded.
-        MatrixError: for an answer of another shape.
+        SourceError: for batches that are not ids (B, L), or are padded.
+        MatrixError: for an output of another shape.
     """
     name = getattr(function, "__name__", type(function).__name__)
     answer = function
@@ -77,7 +77,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
 
 
 def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
-    """Return what a torch module makes of ids: its output, or the logits in it."""
+    """Return a torch module's output for ids, or the ``logits`` of that output."""
     weight = next(chain(module.parameters(), module.buffers()), torch.empty(0))
     with evaluating(module), full_precision():
         output = module(torch.from_numpy(ids).to(weight.device))
@@ -88,7 +88,7 @@ def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
 
 
 class _Answers:
-    """The answers to all batches as one matrix; all are kept where they are few, else the last one computed."""
+    """The outputs for all batches as one matrix; all are kept if they are small, otherwise the last one."""
 
     def __init__(
         self, function: Callable[[Any], Any], batches: list[NDArray[np.int64]], vocab_size: int | None
@@ -97,7 +97,7 @@ class _Answers:
             raise SourceError("data is empty: a function needs at least one batch of token ids")
         self._function, self._batches, self._vocab_size = function, batches, vocab_size
         self.native_dtypes: set[str] = set()
-        """The types that answers came in."""
+        """The types of the outputs."""
         first = self._ask(0)
         self._vocab_size = first.shape[-1]
         self._kept = {0: first}
@@ -143,7 +143,7 @@ def _ids(batch: Any, number: int) -> NDArray[np.int64]:
     if isinstance(batch, Mapping):
         mask = batch.get("attention_mask")
         if mask is not None and not bool(as_array(mask).all()):
-            raise SourceError(f"batch {number} of the data is padded: give batches of texts of one length")
+            raise SourceError(f"batch {number} of the data is padded: give batches of texts of equal length")
         batch = batch.get("input_ids")
     elif isinstance(batch, tuple | list) and len(batch) and getattr(batch[0], "ndim", 0) == 2:
         batch = batch[0]

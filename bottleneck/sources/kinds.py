@@ -1,4 +1,4 @@
-"""The registry of kinds of SOURCE, and how anything that can be measured becomes a `Source`."""
+"""The registry of the kinds of SOURCE, and `open_source`, which opens any of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: dict[str, Kind] = {
     "function": function.KIND,
     "blocks": matrix.BLOCKS,
 }
-"""In the order in which they are asked. Kinds of other packages, which come in through entry points, are asked last."""
+"""Kinds in the order in which they are tried. Kinds that other packages register as entry points are tried last."""
 
 
 def find(source: Any) -> Kind:
@@ -44,8 +44,8 @@ def find(source: Any) -> Kind:
         source: an object, or a path or name as a string.
 
     Raises:
-        SourceError: for what is no source.
-        RunError: for a folder that nearly is one.
+        SourceError: when ``source`` is of no kind.
+        RunError: for a folder that is not a run of this tool.
     """
     for kind in KINDS.values():
         if kind.matches(source):
@@ -59,7 +59,7 @@ def find(source: Any) -> Kind:
 
 @shows(Opening)
 def open_source(source: Any, **options: Unpack[Opening]) -> Source:
-    """Return what ``source`` names: a model, a store, a matrix, or a function.
+    """Open a model, a store, a matrix or a function as a `Source`.
 
     Args:
         source: a path, the name of a model on the Hugging Face hub, a loaded `Run` or model of transformers, a (T, M)
@@ -68,11 +68,11 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
         options: see `Opening`.
 
     Raises:
-        SourceError: when it is none of these, or ``contexts`` are more than there are.
-        RunError: a run that is unfinished, changed or another tool's.
-        StoreError: a store that is incomplete or damaged.
-        CorpusError: a corpus that is not there or does not fit the run's vocabulary.
-        ConfigurationError: an option that this kind of source does not take, or out of range.
+        SourceError: when ``source`` is none of these, or has fewer than ``contexts`` rows.
+        RunError: for a run that is unfinished, changed or from another tool.
+        StoreError: for a store that is incomplete or damaged.
+        CorpusError: for a corpus that is missing or does not fit the run's vocabulary.
+        ConfigurationError: for an option that is out of range or that this kind of source does not take.
     """
     check_names(options, "open_source")
     name = str(source) if isinstance(source, Path) else source
@@ -92,7 +92,7 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
 
 
 def _unknown(source: Any) -> Exception:
-    """Return the error for what is no source."""
+    """Return the error for a source of no kind."""
     if not isinstance(source, str):
         return SourceError(
             f"a {type(source).__name__} cannot be measured; give a path, a Run, a model, a (T, M) array or tensor, "

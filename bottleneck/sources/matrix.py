@@ -28,15 +28,15 @@ _TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
 
 @final
 class MatrixSource(Source):
-    """Rows of numbers: ``.npy``, ``.safetensors``, an array, a tensor, or blocks of rows.
+    """A matrix of numbers: a ``.npy`` or ``.safetensors`` file, an array, a tensor, or blocks of rows.
 
     Args:
-        matrix: (T, M), sliced by rows; a memory-mapped one is never read whole.
+        matrix: (T, M), sliced by rows; a memory-mapped matrix is never read as a whole.
         kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row) or
-            ``"matrix"`` (taken as it is).
-        path: what to call it.
-        made_in: the precision of its numbers, where it is known better than from the numbers.
-        inspection: of its numbers, where it is made already; else it takes a pass of its own.
+            ``"matrix"`` (measured as it is).
+        path: name of the matrix.
+        made_in: precision of the entries, if it is recorded; otherwise it is inferred from them.
+        inspection: inspection of the entries, if it is already done; otherwise it takes a pass over the matrix.
     """
 
     embedding_size: int | None = None
@@ -66,7 +66,7 @@ class MatrixSource(Source):
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
-        """The hash of all rows."""
+        """Hash of all rows."""
         digest = hashlib.sha256()
         for rows in self._raw(self.ranges()):
             digest.update(np.ascontiguousarray(rows).data.cast("B"))
@@ -74,7 +74,7 @@ class MatrixSource(Source):
 
     @cached_property
     def precision(self) -> Precision:
-        """Inferred from the numbers when it was not given."""
+        """The precision of the entries, inferred from them if it was not given."""
         if self._made_in is not None:
             return self._made_in
         found = self._inspection.precision()
@@ -92,16 +92,16 @@ class MatrixSource(Source):
 
     @property
     def exponent(self) -> int:
-        """Of a matrix taken as it is: what keeps its squares within float64's range."""
+        """The exponent that keeps the squares of a matrix of kind ``"matrix"`` within float64's range."""
         return self._inspection.exponent if self._kind == "matrix" else 0
 
     @property
     def caution(self) -> str:
-        """Where the energy sits, when it is in a few rows or columns."""
+        """A sentence that names the rows or columns that hold most of the energy, if these are few."""
         return "" if self._made_in is not None else self._inspection.caution(self.precision.value)
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
-        """Yield the rows, normalized or checked as their kind asks; tokens that are masked are −∞."""
+        """Yield the rows, normalized or checked according to their kind; masked tokens are −∞."""
         asked = self.ranges() if ranges is None else list(ranges)
         masked = None if self._made_in is not None else self._inspection.masked
         for rows, block in zip(asked, self._raw(asked), strict=True):
@@ -115,7 +115,7 @@ class MatrixSource(Source):
             yield Block(rows.start, block)
 
     def entries(self) -> Iterator[NDArray[Any]]:
-        """Yield logits as they were given, other rows as `blocks` does."""
+        """Yield logits before they are normalized; other rows as in `blocks`."""
         return self._raw(self.ranges()) if self._kind == "logits" else super().entries()
 
     def _raw(self, ranges: Iterable[range]) -> Iterator[NDArray[Any]]:
@@ -129,7 +129,7 @@ class MatrixSource(Source):
         allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if wrong.size and (block >= 0).all() and np.allclose(block.sum(1), 1, atol=1e-2):
-            raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give the logarithm of it")
+            raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
         if wrong.size:
             raise MatrixError(
                 f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "
@@ -142,7 +142,7 @@ def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log
     """Open a ``.npy`` or ``.safetensors`` file.
 
     Raises:
-        SourceError: missing, damaged, holding objects, or several tensors and none named.
+        SourceError: for a file that is missing or damaged, holds objects, or holds several tensors and none is named.
     """
     path = Path(name)
     if not path.is_file():
@@ -157,9 +157,9 @@ def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log
 
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
-    """Return the matrix of consecutive blocks of rows, held in memory: it is read more than once."""
+    """Return the matrix of consecutive blocks of rows; it is held in memory because it is read more than once."""
     pieces, inspection = [], Inspection(None, language=kind != "matrix")
-    passing = isinstance(blocks, Iterator)  # its maker may use their memory again
+    passing = isinstance(blocks, Iterator)  # a generator may reuse the memory of its blocks
     for rows in checked(inspection.noting(blocks)):
         pieces.append(np.array(rows) if passing else rows)
         inspection.watch(rows)
@@ -167,7 +167,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
 
 
 class _SafetensorsMatrix:
-    """Rows of one tensor of a file, read when they are asked for."""
+    """Rows of one tensor of a file, read on demand."""
 
     def __init__(self, path: Path, tensor: str) -> None:
         self._slice = safe_open(path, framework="pt").get_slice(tensor)

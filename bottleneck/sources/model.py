@@ -23,12 +23,12 @@ from .base import Block, FactorRows, Source, Work
 
 @final
 class ModelSource(Source):
-    """What a head makes of the hidden states of a text's contexts.
+    """The log-probabilities that a head computes from the hidden states of a text's contexts.
 
     Args:
-        model: a model on a text; nothing of it is loaded before it is needed.
-        columns: how many of the vocabulary's tokens, from the first, are columns; by default what the model says. Only
-            a softmax may have fewer than all.
+        model: a model on a text; its weights are loaded when they are needed.
+        columns: number of tokens, from the first of the vocabulary, that are columns; by default the model's. Only a
+            softmax may have fewer than all.
     """
 
     def __init__(self, model: ModelOnText, *, columns: int | None = None) -> None:
@@ -42,22 +42,22 @@ class ModelSource(Source):
 
     @property
     def precision(self) -> Precision:
-        """That of the head: whatever came before it is in the hidden states, and part of the matrix."""
+        """The precision of the head; roundoff of the hidden states is part of the matrix."""
         return precision(self.dtype)
 
     @cached_property
     def bound(self) -> RankBound:  # type: ignore[override]
-        """What algebra says of the rank of log P."""
+        """The algebraic bound on the rank of log P."""
         return self.model.rank_bound
 
     @property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
-        """That of the model and the text."""
+        """Hashes of the model and the text."""
         return self.model.identity
 
     @cached_property
     def head(self) -> Head:
-        """The head, of the tokens that are columns."""
+        """The head, restricted to the tokens that are columns."""
         head = self.model.head
         if self.shape[1] == head.vocab_size:
             return head
@@ -73,7 +73,7 @@ class ModelSource(Source):
             yield hidden.to(self.head.weight)
 
     def linear(self, hidden: Tensor) -> Factors | None:
-        """Return H, W and b with logits H Wᵀ + b, for a head whose logits are linear; else ``None``."""
+        """Return H, W and b of the logits H Wᵀ + b for a log-linear head, otherwise ``None``."""
         with full_precision():
             return self.head.scores(hidden).linear
 
@@ -108,25 +108,25 @@ class ModelSource(Source):
             yield rows.cpu().double().numpy()
 
     def work(self) -> Work:
-        """Return what the model and the product with W take; no weight is loaded."""
+        """Return the cost of the model and of the product with W; no weights are loaded."""
         cost = self.model.cost
         product = 2.0 * self.shape[0] * self.shape[1] * (self.embedding_size or 0)
         return Work(cost.operations + product, cost.memory_bytes, self._factor_columns)
 
     def variants(self) -> Mapping[str, Source]:
-        """Return the matrix of the tokenizer's tokens alone, renormalized, where the head has rows for more."""
+        """Return the renormalized matrix of the tokenizer's tokens, if the head has rows for more tokens."""
         tokens = self.model.own_tokens
         if tokens is None or tokens >= self.shape[1]:
             return {}
         return {"vocab_tokenizer": ModelSource(self.model, columns=tokens)}
 
     def rows_at_once(self) -> int:
-        """Return how many rows fill one block."""
+        """Return the number of rows in one block."""
         return min(self.shape[0], max(self.model.least_rows, super().rows_at_once()))
 
 
 def _factor_columns(head: Head) -> int | None:
-    """Return the columns of X and Y, when the head's logits are linear; the head may be without weights."""
+    """Return the number of columns of X and Y for a log-linear head, whose weights may be on the meta device."""
     hidden = torch.zeros(1, head.hidden_size, device=head.weight.device, dtype=head.weight.dtype)
     with full_precision():
         factors = head.scores(hidden).linear
@@ -135,7 +135,7 @@ def _factor_columns(head: Head) -> int | None:
 
 def log_partition(logits: Tensor) -> Tensor:
     """Return log Z of each row, (n, 1)."""
-    # From the fused kernel of a forward pass: z − (z − log Z) of one column, in half the passes of a logsumexp. It is
-    # the likeliest token of one context, as any other may be masked.
+    # The fused kernel of log_softmax gives log Z as z − (z − log Z) of one column, in half the passes of a logsumexp.
+    # The column is the likeliest token of one context, because any other may be masked.
     column = logits[:1].argmax(1)
     return logits[:, column] - torch.log_softmax(logits, 1)[:, column]

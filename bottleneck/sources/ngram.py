@@ -30,22 +30,20 @@ class NGramSource(Source):
     """The log-probabilities of an interpolated modified Kneser–Ney model for every token of a split but the first.
 
     Args:
-        name: ``kn5:CORPUS``: the order and the corpus whose training split is counted.
-        data: another corpus to evaluate it on; its tokens must be in the first one's vocabulary.
+        name: ``kn5:CORPUS``, where 5 is the order and the training split of CORPUS is counted.
+        data: another corpus to evaluate on; its tokens must be in the vocabulary of CORPUS.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        contexts: only the first so many.
+        contexts: number of contexts to use, from the first; by default all.
 
     Raises:
-        CorpusError: a corpus is not there, or has a token outside the vocabulary.
-        SourceError: the split has no context, or fewer than asked for.
+        CorpusError: when a corpus is missing or has a token outside the vocabulary.
+        SourceError: when the split has no context, or fewer than ``contexts``.
     """
 
     def __init__(self, name: str, *, data: str | None = None, split: str = "test", contexts: int | None = None) -> None:
         found = _NAME.fullmatch(name)
         if found is None:
-            raise SourceError(
-                f"{name!r} is no n-gram model; write it as kn5:ptb, the order and the corpus it is made of"
-            )
+            raise SourceError(f"{name!r} is no n-gram model; write it as kn5:ptb, which names the order and the corpus")
         corpus = corpora.load(found["corpus"])
         text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
         ids = text.split(split).astype(np.int64)
@@ -68,7 +66,7 @@ class NGramSource(Source):
 
     @property
     def precision(self) -> Precision:
-        """That of float64."""
+        """The precision of float64."""
         return precision("float64")
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:

@@ -15,33 +15,33 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Opening(TypedDict, total=False):
-    """What decides which rows a source has; each kind of source takes some of it."""
+    """The options that open a source; each kind of source takes some of them."""
 
     data: Any
-    """The text a model reads: a corpus's name, a ``.txt`` file, for a loaded model a text or token ids, for a function
-    or a torch module batches of ids (B, L). By default a run's own corpus, and the built-in one for others."""
+    """Text that the model reads: name of a corpus or a ``.txt`` file; for a loaded model a text or token ids; for a
+    function or a torch module batches of ids (B, L). By default the corpus of the run, or the built-in corpus."""
     split: str
-    """Part of the corpus: ``"train"``, ``"valid"`` or ``"test"`` (the default)."""
+    """Split of the corpus: ``"train"``, ``"valid"`` or ``"test"`` (the default)."""
     contexts: int | None
-    """Only the first so many rows."""
+    """Number of rows to use, from the first; by default all."""
     kind: str
     """What a matrix holds: ``"log-probs"`` (the default), ``"logits"``, which are normalized row by row, or
-    ``"matrix"``, taken as it is."""
+    ``"matrix"``, which is measured as it is."""
     dtype: str
-    """Type a model runs in, ``"float32"`` by default. Types narrower than float32, and ``"auto"`` for the type it was
-    saved in, apply only to the body of a Hugging Face model; its output layer stays in float32."""
+    """Type that the model runs in, ``"float32"`` by default. Types narrower than float32, and ``"auto"`` for the type
+    it was saved in, apply only to the body of a Hugging Face model; its output layer stays in float32."""
     device: str
-    """Where models run: ``"cpu"``, ``"cuda"``, or ``"auto"`` (the default) for CUDA where there is one."""
+    """Device to compute on: ``"cpu"``, ``"cuda"``, or ``"auto"`` (the default), which takes a GPU if there is one."""
     vocab_size: int | None
-    """M of a function from ids to logits."""
+    """Vocabulary size M of a function from ids to logits."""
     hugging_face: HuggingFaceOptions | None
-    """How a Hugging Face model is read."""
+    """Options for a Hugging Face model."""
     tokenizer: Any
-    """Of a loaded Hugging Face model."""
+    """Tokenizer of a loaded Hugging Face model."""
     hidden: Any
-    """The hidden states that a head is given: (T, hidden_size), an array, a tensor, or blocks of rows."""
+    """Hidden states for a head, (T, hidden_size): an array, a tensor, or blocks of rows."""
     targets: Any
-    """(T,), the token ids that came after those hidden states, where they are known."""
+    """(T,), ids of the tokens that follow those hidden states, if they are known."""
 
 
 DEFAULTS: Final[Opening] = {
@@ -64,23 +64,23 @@ class Kind:
     """One kind of SOURCE: how it is recognized and opened. To add one, see docs/extending.md."""
 
     what: str
-    """What it is, with its article: ``"a run folder"``."""
+    """Description with its article, such as ``"a run folder"``."""
     matches: Callable[[Any], bool]
-    """Whether an object, or a path or name as a string, is of this kind; asked in the registry's order."""
+    """Return whether an object, or a path or name as a string, is of this kind; called in the registry's order."""
     open: Callable[..., Source | ModelOnText]
-    """Opens it. Its keyword parameters that are options of `Opening` are given it; others need a default."""
+    """Open a source. Parameters with the name of an option of `Opening` receive that option; others need a default."""
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The options of `Opening` that ``open`` has as parameters."""
+        """The options of `Opening` that are parameters of ``open``."""
         return tuple(name for name in signature(self.open).parameters if name in DEFAULTS)
 
 
 def shows(options: type) -> Callable[[Function], Function]:
-    """Return the decorator that makes ``inspect.signature``, and so ``help`` and notebooks, name every option.
+    """Return a decorator that makes ``inspect.signature``, and so ``help`` and notebooks, show every option.
 
     Args:
-        options: the typed dictionary that a function takes as ``**options``.
+        options: typed dictionary of the function's ``**options``.
     """
 
     def decorate(function: Function) -> Function:
@@ -103,11 +103,11 @@ def shows(options: type) -> Callable[[Function], Function]:
 
 
 def named(suffixes: tuple[str, ...]) -> Callable[[Any], bool]:
-    """Return the test whether a source is a name with one of these suffixes."""
+    """Return a function that tests whether a source is a name with one of these suffixes."""
     return lambda source: isinstance(source, str) and source.endswith(suffixes)
 
 
 def check_names(options: Mapping[str, Any], what: str) -> None:
-    """Refuse a keyword argument that no source takes, as Python does for a function's own."""
+    """Raise Python's own error for a keyword argument that no source takes."""
     if unknown := sorted(options.keys() - DEFAULTS.keys()):
         raise TypeError(f"{what}() got an unexpected keyword argument {unknown[0]!r}; it takes {', '.join(DEFAULTS)}")

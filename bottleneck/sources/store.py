@@ -23,8 +23,8 @@ class StoreSource(Source):
     """The matrix of a store, with the provenance recorded in it; every chunk is checked as it is read.
 
     Args:
-        path: its folder.
-        kind: not needed: what the matrix holds is recorded.
+        path: folder of the store.
+        kind: ignored, because the store records what it holds.
     """
 
     def __init__(self, path: str | Path, *, kind: str = "log-probs") -> None:
@@ -36,7 +36,7 @@ class StoreSource(Source):
             raise StoreError(f"the store {path} is damaged ({error!r}): dump into another one") from error
 
     def _read(self) -> None:
-        """Take everything but the rows."""
+        """Read everything but the rows."""
         self.shape = (self._attributes["contexts"], self._attributes["vocab"])
         self.description = {**self._attributes["source"], "path": str(self._path), "kind": "store"}
         self.bound = RankBound(**self._attributes["bound"])
@@ -49,11 +49,11 @@ class StoreSource(Source):
 
     @property
     def precision(self) -> Precision:
-        """As recorded when the store was written."""
+        """The precision recorded when the store was written."""
         return self._precision
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
-        """Yield the rows; every chunk they lie in is read and checked once."""
+        """Yield the rows; every chunk that holds them is read and checked once."""
         number, chunk = -1, np.empty((0, self.shape[1]), self.dtype)
         chunk_rows = self.rows_at_once()
         for rows in self.ranges() if ranges is None else ranges:
@@ -71,7 +71,7 @@ class StoreSource(Source):
         return next(checked([values], what=str(self._path), start=start, minus_inf=True))
 
     def rows_at_once(self) -> int:
-        """Return how many rows a chunk holds: then nothing is read twice, or copied."""
+        """Return the number of rows in a chunk, so that no chunk is read twice or copied."""
         return int(self._attributes["chunk_rows"])
 
 

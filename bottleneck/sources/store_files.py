@@ -1,9 +1,9 @@
 """The log-probability store on disk: a Zarr v3 group that is written block by block and survives any kill.
 
-``log_probs`` is (T, M) in chunks of whole rows, uncompressed, with NaN as fill value so that a missing chunk can
-never pass for zeros; ``targets`` is (T,). The group's attributes hold the provenance, and ``manifest.jsonl`` one
-line for each finished chunk with the SHA-256 of its rows. The attributes have a SHA-256 as well, among them: the
-arrays' shapes and types are checked against them.
+``log_probs`` is (T, M) in chunks of whole rows, uncompressed; its fill value is NaN, so that a missing chunk is never
+read as zeros. ``targets`` is (T,). The group's attributes hold the provenance and their own SHA-256, and the arrays'
+shapes and types are checked against them. ``manifest.jsonl`` has one line for each finished chunk, with the SHA-256 of
+its rows.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
 
 _SHA256 = "sha256"
 _UNREADABLE = (OSError, LookupError, ValueError, TypeError, AttributeError)
-"""What Zarr raises for metadata or chunks that are lost or damaged."""
+"""Errors that Zarr raises for metadata or chunks that are lost or damaged."""
 
 UNKNOWN_TARGET = np.int64(-1)
-"""Stands in ``targets`` where the next token is not known."""
+"""Entry of ``targets`` for an unknown token."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A finished chunk as the manifest records it."""
+    """A finished chunk in the manifest."""
 
     start: int
-    """Its first row."""
+    """Index of its first row."""
     rows: int
     sha256: str
-    """Of its rows' bytes."""
+    """SHA-256 of the bytes of its rows."""
 
 
 def write_store(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Path:
-    """Write a source's matrix to a store, or finish one that was begun.
+    """Write a source's matrix to a store, or finish a store that was begun.
 
-    Memory: one block. A dump that was killed continues at the chunk it had reached, to the same bytes; chunks of a
-    finished one that are no longer as they were written are written anew.
+    Memory holds one block. An interrupted dump continues at the chunk it had reached and ends with the same bytes.
+    Damaged chunks of a finished dump are written again.
 
     Args:
-        source: what `open_source` returns.
+        source: an opened source, see `open_source`.
         path: the store, a folder that ends in ``.zarr``.
         progress: where to report.
 
     Raises:
-        StoreError: when ``path`` holds something else, or a store of another model, text or size.
-        OutputError: when it cannot be written.
+        StoreError: when ``path`` holds other files, or a store of another model, text or size.
+        OutputError: when the store cannot be written.
     """
     path = Path(path)
     attributes = _attributes(source)
@@ -97,7 +97,7 @@ def read_attributes(path: Path) -> dict[str, Any]:
     """Return the provenance of a store.
 
     Raises:
-        StoreError: when there is none, or it was not written by `dump`.
+        StoreError: when there is no store, or it was not written by `dump`.
     """
     if not path.is_dir():
         raise StoreError(f"there is no store {path}; 'bottleneck dump RUN --out {path}' makes one")
@@ -114,7 +114,7 @@ def read_attributes(path: Path) -> dict[str, Any]:
 
 
 def checked_attributes(attributes: dict[str, Any], store: str | Path) -> dict[str, Any]:
-    """Return a store's attributes but for their checksum, which older ones lack; `StoreError` when it does not hold."""
+    """Return a store's attributes without their checksum, which old stores lack; `StoreError` if it does not match."""
     kept = {key: value for key, value in attributes.items() if key != _SHA256}
     if attributes.get(_SHA256) not in (None, sha256_json(kept)):
         raise StoreError(f"the attributes of {store} are not those that were written: dump into another one")
@@ -122,13 +122,13 @@ def checked_attributes(attributes: dict[str, Any], store: str | Path) -> dict[st
 
 
 def is_as_written(array: Any, attributes: Mapping[str, Any]) -> bool:
-    """Return whether the array of a store's rows has the shape and the type that were recorded."""
+    """Return whether the array of a store's rows has the recorded shape and type."""
     shape = (attributes["contexts"], attributes["vocab"])
     return bool(array.shape == shape and array.dtype == np.dtype(attributes["dtype"]))
 
 
 def read_manifest(path: Path) -> dict[int, Chunk]:
-    """Return the finished chunks by their first row."""
+    """Return the finished chunks, by the index of their first row."""
     return {chunk.start: chunk for chunk in _manifest(path)}
 
 
@@ -136,7 +136,7 @@ def read_chunk(path: Path, attributes: Mapping[str, Any], chunks: Mapping[int, C
     """Return the log-probabilities of the chunk that begins with row ``start``, checked against the manifest.
 
     Raises:
-        StoreError: when it is missing or does not hold what was written.
+        StoreError: when the chunk is missing or damaged.
     """
     if start not in chunks:
         raise StoreError(
@@ -154,7 +154,7 @@ def read_chunk(path: Path, attributes: Mapping[str, Any], chunks: Mapping[int, C
 
 
 def _read(path: Path, chunk: Chunk, attributes: Mapping[str, Any]) -> NDArray[Any] | None:
-    """Return a chunk's rows, or ``None`` when they are not there as they were written."""
+    """Return a chunk's rows, or ``None`` if they are missing or damaged."""
     try:
         array = _open(path)[LOG_PROBS]
         if not is_as_written(array, attributes):
@@ -166,12 +166,12 @@ def _read(path: Path, chunk: Chunk, attributes: Mapping[str, Any]) -> NDArray[An
 
 
 def manifest_sha256(path: Path) -> str:
-    """Return the hash of a store's manifest, and with it of every row that was written."""
+    """Return the hash of a store's manifest, which covers the hashes of all rows."""
     return sha256_file(path / MANIFEST)
 
 
 def read_targets(path: Path) -> NDArray[np.int64] | None:
-    """Return the token that came after each context, (T,), or ``None`` when the source did not know it."""
+    """Return the token that follows each context, (T,), or ``None`` if the source did not know it."""
     try:
         targets = np.asarray(_open(path)[TARGETS][:])
     except _UNREADABLE:
@@ -182,7 +182,7 @@ def read_targets(path: Path) -> NDArray[np.int64] | None:
 def known_targets(
     targets: NDArray[np.int64], attributes: Mapping[str, Any], store: str | Path
 ) -> NDArray[np.int64] | None:
-    """Return what a store holds as its targets, ``None`` for unknown ones; `StoreError` where not as written."""
+    """Return a store's targets, or ``None`` if they are unknown; `StoreError` if they are missing or damaged."""
     if targets.dtype != np.int64 or sha256_bytes(targets.tobytes()) != attributes.get("targets_sha256"):
         raise StoreError(
             f"the targets of {store} are missing or do not hold what was written; repeat the 'bottleneck dump' that "
@@ -209,7 +209,7 @@ def _attributes(source: Source) -> dict[str, Any]:
 
 
 def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk]:
-    """Create the store, or check one that was begun; return its finished chunks that still hold their bytes."""
+    """Create the store, or check a store that was begun; return its finished chunks that are undamaged."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file; give another --out")
     if not (path / MANIFEST).exists():
@@ -233,7 +233,7 @@ def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Say in what two dumps differ, what a reader knows best first; the spelling of the source's path is none."""
+    """Return the differences of two dumps, the most telling first; different paths of the source do not count."""
     told = ["head", "corpus", "split", "kind"]
     rows = [
         f"its {key} is {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
@@ -247,7 +247,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _has_arrays(path: Path, source: Source, attributes: dict[str, Any]) -> bool:
-    """Return whether both arrays are laid out as `_create` does it, and the targets are whole."""
+    """Return whether both arrays have the layout of `_create` and the targets are undamaged."""
     laid_out = _create(MemoryStore(), source, attributes)
     try:
         found = _open(path)
@@ -261,7 +261,7 @@ def _has_arrays(path: Path, source: Source, attributes: dict[str, Any]) -> bool:
 
 
 def _is_only_begun(path: Path) -> bool:
-    """Return whether a folder without a manifest is absent, empty, or what a kill left of `_create`."""
+    """Return whether a folder without a manifest is absent, empty, or left by an interrupted `_create`."""
     if not path.exists():
         return True
     there = {item.name for item in path.iterdir() if not _is_left_over(item)}
@@ -276,7 +276,7 @@ def _is_only_begun(path: Path) -> bool:
 
 
 def _is_left_over(file: Path) -> bool:
-    """Return whether a kill left this file behind: Zarr and `write_bytes` write beside a name, then rename."""
+    """Return whether this is a temporary file of Zarr or `write_bytes` that an interruption left behind."""
     return file.suffix == ".partial" or (file.name.startswith(f".{MANIFEST}.") and file.suffix == ".part")
 
 
@@ -287,7 +287,7 @@ def _sweep(path: Path) -> None:
 
 
 def _create(place: Path | MemoryStore, source: Source, attributes: dict[str, Any]) -> zarr.Group:
-    """Lay out an empty store; what an earlier try left is overwritten."""
+    """Create an empty store; files of an earlier attempt are overwritten."""
     sealed = {**attributes, _SHA256: sha256_json(attributes)}
     group = zarr.create_group(store=place, overwrite=True, attributes=sealed, zarr_format=3)
     group.create_array(
@@ -330,7 +330,7 @@ def _append(path: Path, chunk: Chunk) -> None:
 
 
 def _manifest(path: Path) -> list[Chunk]:
-    """Return the finished chunks; a line torn by a kill ends the list."""
+    """Return the finished chunks; an incomplete line ends the list."""
     chunks: list[Chunk] = []
     if not (path / MANIFEST).exists():
         return chunks

@@ -1,4 +1,4 @@
-"""Parts of another source: its first rows, or the columns that are finite."""
+"""Parts of another source: its first rows, or its finite columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FirstContexts(Source):
     """The first ``contexts`` rows of another source.
 
     Raises:
-        SourceError: when there are fewer.
+        SourceError: when the source has fewer rows.
     """
 
     def __init__(self, source: Source, contexts: int) -> None:
@@ -36,7 +36,7 @@ class FirstContexts(Source):
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
-        """That of the whole, and how many rows are taken."""
+        """The identity of the whole source and the number of rows."""
         return {**self._source.identity, "contexts": str(self.shape[0])}
 
     @property
@@ -55,7 +55,7 @@ class FirstContexts(Source):
         return self._source.precision
 
     def factors(self) -> FactorRows | None:
-        """Return those of the whole."""
+        """Return the factors of the whole source."""
         return self._source.factors()
 
     def rows_at_once(self) -> int:
@@ -63,7 +63,7 @@ class FirstContexts(Source):
         return min(self.shape[0], self._source.rows_at_once())
 
     def entries(self) -> Iterator[NDArray[Any]]:
-        """Yield the first rows of the whole's entries."""
+        """Yield the first rows of the whole source's entries."""
         start = 0
         for rows in self._source.entries():
             yield rows[: self.shape[0] - start]
@@ -78,13 +78,13 @@ class FirstContexts(Source):
 
 @final
 class FiniteColumns(Source):
-    """The columns of another source that are finite in every row: of its factors, or found in a pass of its own.
+    """The columns of another source that are finite in every row, found from its factors or in a pass over its rows.
 
-    The rows of what is left still are log-probabilities up to a constant: where a token's probability is zero in all
-    rows, exactly; its description says how many columns are gone.
+    The remaining rows are log-probabilities up to a constant, which is zero if every dropped token has probability zero
+    in all rows. The description gives the number of dropped columns.
 
     Args:
-        source: NaN and +∞ are refused as ever.
+        source: the source; NaN and +∞ are refused.
         progress: where to report the pass.
 
     Raises:
@@ -103,7 +103,7 @@ class FiniteColumns(Source):
         left_out = f"; {dropped:,} columns with -inf are left out" if dropped else ""
         self.bound = replace(source.bound, why=source.bound.why + left_out)
         self.embedding_size, self.dtype = source.embedding_size, source.dtype
-        self.targets = None  # they count the columns of the whole
+        self.targets = None  # targets are column indices of the whole source
         self.identity = {**source.identity, "dropped_columns": str(dropped)}
 
     @property
@@ -117,11 +117,11 @@ class FiniteColumns(Source):
         return self._source.exponent
 
     def factors(self) -> FactorRows | None:
-        """Return those of the whole: a column of A is a row of Y."""
+        """Return the factors of the kept columns; a column of A is a row of Y."""
         return self._factors and self._factors._replace(right=self._factors.right[self._kept])
 
     def variants(self) -> Mapping[str, Source]:
-        """Return those of the whole, without such columns of theirs."""
+        """Return the variants of the whole source, without their columns that are not finite."""
         return {key: FiniteColumns(variant) for key, variant in self._source.variants().items()}
 
     def rows_at_once(self) -> int:
@@ -135,7 +135,7 @@ class FiniteColumns(Source):
 
 
 def _finite(source: Source, progress: Progress) -> NDArray[np.bool_]:
-    """Return which columns are finite in every row, (M,)."""
+    """Return whether each column is finite in every row, (M,)."""
     finite = np.ones(source.shape[1], dtype=bool)
     with progress.bar("looking for columns of −inf", source.shape[0], "contexts") as bar:
         for rows in checked((block.log_probs for block in source.blocks()), minus_inf=True):

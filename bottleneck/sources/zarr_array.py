@@ -1,4 +1,4 @@
-"""A plain Zarr array, or a store that lies behind a URL."""
+"""A plain Zarr array, or a store at a URL."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
 
 
 def is_url(source: Any) -> bool:
-    """Return whether a source is for fsspec: ``s3://bucket/m.zarr``, ``https://…``, ``simplecache::s3://…``."""
+    """Return whether a source is a URL of fsspec: ``s3://bucket/m.zarr``, ``https://…``, ``simplecache::s3://…``."""
     return isinstance(source, str) and _URL.fullmatch(source) is not None
 
 
 def is_plain_array(source: Any) -> bool:
-    """Return whether a source names a folder that is a Zarr array itself, and not a group such as a store is."""
+    """Return whether a source is the folder of a Zarr array, and not of a group such as a store."""
     if not isinstance(source, str):
         return False
     path = Path(source)
@@ -42,15 +42,15 @@ def is_plain_array(source: Any) -> bool:
 
 
 def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
-    """Open a two-dimensional array, or the rows of a dumped store; its chunks are read when they are asked for.
+    """Open a two-dimensional array, or the rows of a dumped store; chunks are read on demand.
 
-    A chunk that was never written would be read as the fill value, often zero: it is refused when its rows are read.
+    Zarr reads a chunk that was never written as the fill value, often zero; such a chunk is refused instead.
 
-    A store behind a URL is read as the matrix it holds, with its recorded precision, bound and targets; chunks that
-    were never written are NaN and refused, but their checksums are checked only on a local disk.
+    A store at a URL is read with its recorded precision, bound and targets. Chunks that were never written are NaN and
+    refused; checksums are checked only for a store on a local disk.
 
     Raises:
-        SourceError: when there is none, or a file system of this kind needs a package that is not installed.
+        SourceError: when there is no array, or its file system needs a package that is not installed.
         StoreError: for a group that ``bottleneck dump`` did not write.
     """
     try:
@@ -75,7 +75,7 @@ def from_array(array: zarr.Array[Any], *, kind: str = "log-probs", path: str | N
     """Return the rows of a Zarr array.
 
     Raises:
-        SourceError: for a chunk that was never written; when its rows are read.
+        SourceError: when rows of a chunk that was never written are read.
     """
     path = path or str(array.store_path)
     return MatrixSource(_WrittenRows(array, path), kind=kind, path=path)
@@ -83,10 +83,10 @@ def from_array(array: zarr.Array[Any], *, kind: str = "log-probs", path: str | N
 
 @final
 class _WrittenRows:
-    """Rows of an array, read when they are asked for, none of them from a chunk that was never written.
+    """Rows of an array, read on demand; rows of a chunk that was never written are refused.
 
-    The array is read with NaN, or the largest integer, as its fill value. Where that is found it is read with 0
-    instead: a number that was written stays. So each store, each format and the chunks of a shard are checked alike.
+    The array is read with NaN, or the largest integer, as its fill value. Rows with that value are read again with fill
+    value 0: a number that was written does not change. This works for every store, format and shard.
     """
 
     def __init__(self, array: Any, path: str) -> None:
@@ -112,7 +112,7 @@ class _WrittenRows:
         return values
 
     def _read(self, rows: slice, fill_value: Any) -> NDArray[Any]:
-        """Return some rows, with this number where there is no chunk."""
+        """Return some rows, with ``fill_value`` in missing chunks."""
         metadata = replace(self._array.metadata, fill_value=fill_value)
         array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path, self._array.async_array.config))
         try:
@@ -123,7 +123,7 @@ class _WrittenRows:
 
 
 def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
-    """Return a store's matrix with what was recorded of it."""
+    """Return a store's matrix with its recorded attributes."""
     if not is_as_written(group[LOG_PROBS], attributes):
         raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
     kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"

@@ -1,4 +1,4 @@
-"""Singular values of matrices too large to hold, and numerical ranks.
+"""Singular values of matrices larger than memory, and numerical ranks.
 
 Floor 1: this package takes arrays or blocks of rows and knows no language model.
 """

@@ -16,7 +16,7 @@ class Accelerator(Arithmetic):
     """cuBLAS and cuSOLVER through PyTorch; when both routines of a decomposition fail, LAPACK on the CPU.
 
     Args:
-        device: where to compute.
+        device: device to compute on.
     """
 
     gram_copies = 4  # the sum, the reflected one, the solver's copy and workspace
@@ -50,13 +50,13 @@ class Accelerator(Arithmetic):
         return self.pair(R, R[:, 1:], careful=careful)
 
     def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
-        """Return them by cuSOLVER's default choice, or by QR iteration (``gesvd``)."""
+        """Return the singular values by cuSOLVER's default routine, or by QR iteration (``gesvd``)."""
         driver = "gesvd" if careful and self.device.type == "cuda" else None
         found = torch.linalg.svdvals(matrix.to(self.device), driver=driver)
         return found.cpu().numpy(), f"{self.device.type} {driver or 'svdvals'}"
 
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
-        """Return them by cuSOLVER's ``syevd``; of a Gram matrix they are also its singular values."""
+        """Return the eigenvalues by cuSOLVER's ``syevd``; for a Gram matrix they equal its singular values."""
         if careful:
             return self.singular_values(_symmetric(matrix), careful=True)
         found = torch.linalg.eigvalsh(matrix.to(self.device), UPLO="L")
@@ -70,7 +70,7 @@ class Accelerator(Arithmetic):
 
 
 def _symmetric(matrix: Tensor) -> Tensor:
-    """Return the whole of a symmetric matrix, of which the lower triangle counts: a state may come from `Host`."""
+    """Return a full symmetric matrix from its lower triangle, because a state of `Host` holds only that."""
     return torch.tril(matrix) + torch.tril(matrix, -1).T
 
 

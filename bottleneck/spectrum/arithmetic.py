@@ -1,4 +1,4 @@
-"""The linear algebra that the methods are made of, in float64, on one device."""
+"""The linear algebra that the methods use, in float64, on one device."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Spectra(NamedTuple):
 
     raw: Values
     centered: Values
-    """Of the row-centred matrix."""
+    """Values of the row-centred matrix."""
     driver: str
     """The routines that computed them."""
     scales: tuple[float, float] | None = None
-    """What their errors are relative to, raw and centred; the largest values where nothing is said."""
+    """Scales of their errors, raw and centred; by default the largest values."""
 
 
 class Arithmetic(ABC):
-    """What a `SpectrumMethod` needs of a device: sums of squares, orthogonal elimination, decompositions.
+    """The operations that a `SpectrumMethod` needs: sums of squares, orthogonal elimination, decompositions.
 
-    Tensors are float64 and live on ``device``; a decomposition takes its tensor from wherever it is.
+    Tensors are float64 and on ``device``; a decomposition takes tensors from any device.
     """
 
     gram_copies: ClassVar[int]
@@ -45,7 +45,7 @@ class Arithmetic(ABC):
         return torch.zeros(*shape, dtype=torch.float64, device=self.device)
 
     def take(self, rows: Any) -> Tensor:
-        """Return an array or tensor as float64 on this device; nothing is copied where nothing changes."""
+        """Return an array or tensor as float64 on this device, without a copy if nothing changes."""
         if isinstance(rows, Tensor):
             return rows.detach().to(self.device, torch.float64)
         array = np.asarray(rows, dtype=np.float64)
@@ -62,7 +62,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def eliminate(self, triangle: Tensor, rows: Tensor, *, triangular: bool = False) -> Tensor:
-        r"""Return R' of :math:`\binom{R}{B} = Q \binom{R'}{0}`; both may be used up.
+        r"""Return R' of :math:`\binom{R}{B} = Q \binom{R'}{0}`; both inputs may be overwritten.
 
         Args:
             triangle: R, (M, M), upper triangular.
@@ -78,7 +78,7 @@ class Arithmetic(ABC):
             gram: CᵀC, (M, M), as `add_square` leaves it.
             mixed: v = Cᵀm with m the rows' means, (M,).
             squared_means: mᵀm.
-            careful: by the second choice of routine, after the first has failed.
+            careful: whether to use the second choice of routine, after the first has failed.
         """
 
     @abstractmethod
@@ -86,8 +86,8 @@ class Arithmetic(ABC):
         """Return the singular values of R and of R without its first column.
 
         Args:
-            triangle: R, (M, M); left as it is.
-            careful: by the second choice of routine.
+            triangle: R, (M, M), which is not changed.
+            careful: whether to use the second choice of routine.
         """
 
     @abstractmethod
@@ -96,11 +96,11 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
-        """Return the eigenvalues of a symmetric matrix, of which the lower triangle counts, and the routine used."""
+        """Return the eigenvalues of a symmetric matrix, read from its lower triangle, and the routine used."""
 
     @abstractmethod
     def attempts(self) -> Iterator[tuple[Arithmetic, bool]]:
-        """Yield arithmetics, careful or not, in the order in which a decomposition should try them."""
+        """Yield pairs of an arithmetic and ``careful``, in the order in which a decomposition should try them."""
 
     def pair(self, raw: Tensor, centered: Tensor, *, careful: bool) -> Spectra:
         """Return the singular values of two matrices."""
@@ -117,8 +117,8 @@ def triangle_of(matrix: Tensor) -> Tensor:
 def turned(rows: Tensor) -> Tensor:
     r"""Return A P for the reflection P of `toward_ones`: the row means' column −√M m, and the row-centred matrix.
 
-    The rows are centred first, so that what is left of them keeps its digits however large the means are. The
-    reflected matrix has A's singular values; without its first column, those of the row-centred A.
+    The rows are centred first, so that large means do not cost the centred rows any digits. The reflected matrix has
+    A's singular values; without its first column, those of the row-centred A.
 
     Args:
         rows: (n, M).

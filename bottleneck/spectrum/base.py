@@ -1,4 +1,4 @@
-"""What a spectrum is, and what every way of computing one offers."""
+"""The result type of a spectrum, and the base class of the methods that compute one."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from .precision import EPS
 Matrix = NDArray[np.float64]
 
 LARGEST_RELATIVE_ERROR = 1e-9
-"""A certificate off by more is refused: float64 sums of up to 10⁹ squares agree to about 1e-12."""
+"""Largest error of a certificate: float64 sums of up to 10⁹ squares agree to about 1e-12."""
 
 SMALLEST_SQUARE = 1e-280
-"""‖A‖²_F between this and its inverse is a sum of squares that neither underflowed nor overflowed."""
+"""If ‖A‖²_F is between this and its inverse, its sum of squares neither underflowed nor overflowed."""
 
 
 DEFAULT_WIDTH = 1024
 """Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 
 SMALL = 1 << 24
-"""Below so many entries the dense method takes seconds: no reason to give up accuracy."""
+"""Number of entries below which the dense method takes seconds, so a less accurate method has no advantage."""
 
 QR_SHARE = 0.4
-"""Rate of a tall QR factorization, a share of a product's (measured with OpenBLAS, 50,257 × 770 float64)."""
+"""Rate of a tall QR factorization relative to a matrix product (measured with OpenBLAS, 50,257 × 770 float64)."""
 
 
 class _BrokenCertificateError(Exception):
-    """Values that cannot be the matrix's."""
+    """The computed values cannot be those of the matrix."""
 
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -47,31 +47,31 @@ FAILURES: tuple[type[Exception], ...] = (
     torch.OutOfMemoryError,
     _BrokenCertificateError,
 )
-"""How a decomposition says that it failed."""
+"""Errors of a decomposition that failed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The singular values of a T × M matrix, as it is and with each row's mean subtracted."""
+    """The singular values of a T × M matrix, raw and with each row's mean subtracted."""
 
     values: Matrix
-    """(min(T, M),), descending, float64; from a sketch only the largest."""
+    """(min(T, M),), descending, float64; a sketch gives only the largest."""
     centered: Matrix
-    """The same of the row-centred matrix."""
+    """The singular values of the row-centred matrix."""
     shape: tuple[int, int]
     """(T, M)."""
     method: str
-    """The `SpectrumMethod` that computed it."""
+    """Name of the `SpectrumMethod` that computed it."""
     frobenius_relative_error: float
-    """The certificate: how far Σσ² + ρ² is from ‖A‖²_F (computed apart), raw or centred, whichever is worse."""
+    """The certificate: relative difference of Σσ² + ρ² and ‖A‖²_F (computed apart), the larger of raw and centred."""
     residual: float = 0.0
-    """ρ, the Frobenius norm of what ``values`` do not account for: zero unless the method is a sketch."""
+    """ρ, the Frobenius norm of the part of A outside a sketch; zero for every other method."""
     driver: str = ""
-    """The LAPACK or cuSOLVER routines at the end of it."""
+    """Names of the LAPACK or cuSOLVER routines of the final decomposition."""
     error: float = 0.0
-    """What the method's own arithmetic may add to any of ``values``: what lies below is not known."""
+    """Absolute error of the method in any of ``values``; values below it are unknown."""
     centered_error: float = 0.0
-    """The same for ``centered``."""
+    """Absolute error of the method in any of ``centered``."""
 
     def scaled(self, exponent: int) -> Spectrum:
         """Return the spectrum of the matrix times 2^exponent."""
@@ -88,8 +88,8 @@ class Spectrum:
     def cdf(self) -> tuple[Matrix, Matrix]:
         """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each.
 
-        Values below the method's error are not known one by one: where there are any, the first entry is that error
-        with their percentage. Of a sketch only the values that were seen.
+        Values below the method's error are not known individually; if there are any, the first entry is that error with
+        their percentage. A sketch gives only the values that it computed.
         """
         largest, size = float(self.values[0]) or 1.0, min(self.shape)
         least = max(self.error, EPS["float64"] * largest)
@@ -102,44 +102,44 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class Options:
-    """What a method may need to know beside the matrix's shape."""
+    """Settings of a method beside the matrix's shape."""
 
     width: int = DEFAULT_WIDTH
-    """k of a sketch."""
+    """Number k of dimensions of a sketch."""
     seed: int | tuple[int, ...] = 0
-    """Of a sketch."""
+    """Seed of a sketch."""
     factor_columns: int = 0
-    """Columns r of the matrix's thin factors; 0 where it has none."""
+    """Number r of columns of the matrix's thin factors, 0 without factors."""
     arithmetic: Arithmetic = field(default_factory=Host)
-    """Where to compute."""
+    """Arithmetic of the device to compute on."""
 
 
 class SpectrumMethod(ABC):
-    """A streamed singular-value computation: give it the rows in order, then ask for the spectrum.
+    """A streamed singular-value computation: `update` takes the rows in order, and `finish` returns the spectrum.
 
-    Subclasses are final, one a file, named as the literature names the algorithm. A class says what it would take
-    before there is an instance, which allocates; to add one, write its file and enter it in `REGISTRY`.
+    Subclasses are final, one per file, and have the algorithm's name in the literature. Class methods give the cost
+    without an instance, which allocates memory. To add a method, write its file and enter it in `REGISTRY`.
 
     Args:
-        columns: M.
-        arithmetic: where to compute; on the CPU unless said otherwise.
+        columns: number of columns M.
+        arithmetic: arithmetic of the device to compute on; by default the CPU's.
     """
 
     name: ClassVar[str]
     resolution: ClassVar[float] = EPS["float64"]
-    """Least error of its singular values, as a share of the largest."""
+    """Least error of its singular values, relative to the largest."""
     smaller: ClassVar[str] = "--method sketch"
-    """What to use where it does not fit."""
+    """Advice for the error when the method does not fit in memory."""
     from_factors: ClassVar[bool] = False
-    """Whether its rows are those of a thin factor, not of the matrix."""
+    """Whether it takes the rows of a thin factor instead of those of the matrix."""
     fields: ClassVar[tuple[str, ...]]
-    """Attributes that hold, as tensors, all that the rows given so far amount to: what is saved and combined."""
+    """Names of the attributes, all tensors, that are the state after the rows so far: they are saved and combined."""
     passes: ClassVar[int] = 1
-    """How often the rows must come."""
+    """Number of passes over the rows."""
     shared: ClassVar[tuple[str, ...]] = ()
-    """Attributes that are summed over all processes before `end_pass`."""
+    """Names of the attributes that are summed over all processes before `end_pass`."""
     summed: ClassVar[bool] = False
-    """Whether combining two states is adding them."""
+    """Whether two states are combined by addition."""
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         self.columns = columns
@@ -152,26 +152,26 @@ class SpectrumMethod(ABC):
     @classmethod
     @abstractmethod
     def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes it holds at its peak for a T × M matrix, beside the block of rows it is given."""
+        """Return its peak memory in bytes for a T × M matrix, without the block of rows that it is given."""
 
     @classmethod
     @abstractmethod
     def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return its floating-point operations, each counted as the operations of a product that take as long."""
+        """Return its floating-point operations, in operations of a matrix product that take the same time."""
 
     @classmethod
     @abstractmethod
     def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the number of entries of the largest array that it hands LAPACK."""
+        """Return the number of entries of the largest array that it passes to LAPACK."""
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
-        """Return why ``auto`` should take it for numbers of roundoff ``eps``, or nothing if it should not."""
+        """Return why ``auto`` should take it for entries of roundoff ``eps``, or an empty string if it should not."""
         return ""
 
     @classmethod
     def variant(cls, shape: tuple[int, int]) -> type[SpectrumMethod]:
-        """Return the class that does the work for a T × M matrix."""
+        """Return the class that computes the spectrum of a T × M matrix."""
         return cls
 
     @classmethod
@@ -181,16 +181,16 @@ class SpectrumMethod(ABC):
 
     @property
     def relative_error(self) -> float:
-        """The error of its singular values, as a share of the largest: merged blocks' add up like a random walk's."""
+        """Error of its singular values, relative to the largest; errors of merged blocks add up like a random walk."""
         return self.resolution * (1 + float(self._merged)) ** 0.5
 
     def update(self, rows: Any) -> None:
         """Take the next rows: (n, M), an array or tensor of real numbers.
 
-        Where an accelerator's memory does not hold what this takes, the rows are taken by halves.
+        When an accelerator runs out of memory, the rows are split in halves.
 
         Raises:
-            MatrixError: when it does not even hold a single row.
+            MatrixError: when memory is too small for a single row.
         """
         self._has_numbers = self._has_numbers or bool(rows.any())
         try:
@@ -208,11 +208,11 @@ class SpectrumMethod(ABC):
 
     @abstractmethod
     def _add(self, rows: Tensor) -> None:
-        """Take the next rows: float64, (n, M). Out of memory, the state is as it was."""
+        """Take the next rows: float64, (n, M). If memory runs out, the state is unchanged."""
 
     @abstractmethod
     def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Take in what the same method made of other rows of the same matrix: its `state`."""
+        """Combine with the `state` of the same method after other rows of the same matrix."""
 
     @abstractmethod
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
@@ -245,24 +245,24 @@ class SpectrumMethod(ABC):
         return Norms((totals.rows, self.columns), totals.squared_norm, totals.centered_squared_norm(self.columns))
 
     def end_pass(self) -> None:  # noqa: B027 (methods of one pass have nothing to do)
-        """Get ready for the next pass; not called after the last."""
+        """Prepare the next pass; not called after the last pass."""
 
     def about(self) -> dict[str, Any]:
-        """Return what tells this computation from another of the same matrix."""
+        """Return the settings that distinguish this computation from others of the same matrix."""
         return {"name": self.name, "fields": list(self.fields)}
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the rows so far amount to, by field."""
+        """Return the state after the rows so far, by attribute."""
         return {name: getattr(self, name) for name in self.fields}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go back to a `state` saved before, of arrays or tensors."""
+        """Restore a saved `state` of arrays or tensors."""
         for name in self.fields:
             setattr(self, name, self.arithmetic.take(state[name]))
 
 
 class Totals(NamedTuple):
-    """What every method sums beside its decomposition, read from a tensor of three."""
+    """The sums that every method keeps beside its decomposition, stored as a tensor of three numbers."""
 
     rows: int
     squared_norm: float
@@ -290,16 +290,16 @@ class Totals(NamedTuple):
 
 
 class Norms(NamedTuple):
-    """What a spectrum is held against."""
+    """The norms that a spectrum is checked against."""
 
     shape: tuple[int, int]
     """(T, M)."""
     squared: float
     """‖A‖²_F, computed without the decomposition."""
     centered_squared: float
-    """The same of the row-centred matrix."""
+    """Squared norm of the row-centred matrix."""
     residual: float = 0.0
-    """Frobenius norm of what the values do not account for."""
+    """Frobenius norm of the part that the values do not cover."""
 
 
 def check_scale(squared_norm: float, *, zero: bool) -> None:
@@ -319,13 +319,13 @@ def certified(found: Spectra, norms: Norms, *, method: str, relative_error: floa
     for values, norm in ((found.raw, norms.squared), (found.centered, norms.centered_squared)):
         if not np.isfinite(values).all():
             raise _BrokenCertificateError(f"{found.driver} returned values that are not finite")
-        # Relative to the raw norm: a centred matrix may be zero up to roundoff.
+        # The error is relative to the raw norm, because a centred matrix may be zero up to roundoff.
         with np.errstate(over="ignore"):
             energy = float((values**2).sum()) + residual**2
         error = max(error, abs(energy - norm) / (norms.squared or SMALLEST_SQUARE))
         ordered = np.sort(values)[::-1][:size]
         padded.append(ordered if residual else np.pad(ordered, (0, size - ordered.size)))
-    # Centring projects one direction out: with T ≥ M the last value is zero, and what stands there is roundoff.
+    # Centring projects out one direction: for T ≥ M the last value is zero, and its computed value is roundoff.
     padded[1][norms.shape[1] - 1 :] = 0.0
     if error > LARGEST_RELATIVE_ERROR:
         raise _BrokenCertificateError(f"of {found.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")

@@ -1,4 +1,4 @@
-"""Reduction of a matrix to a bidiagonal one, and the singular values of that."""
+"""Reduce a matrix to bidiagonal form, and compute the singular values of a bidiagonal matrix."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Values = NDArray[np.float64]
 
 
 def bidiagonal(matrix: Values) -> tuple[Values, Values]:
-    """Reduce a square matrix by ``gebrd``; return the diagonal, (M,), and what stands above it, (M − 1,).
+    """Reduce a square matrix by ``gebrd``; return the diagonal, (M,), and the superdiagonal, (M − 1,).
 
     Args:
-        matrix: float64, (M, M), Fortran order; used up.
+        matrix: float64, (M, M), Fortran order; it is overwritten.
     """
     size = matrix.shape[0]
     diagonal, above = np.empty(size), np.empty(max(size - 1, 0))
@@ -32,8 +32,8 @@ def bidiagonal_values(diagonal: Values, beside: Values, *, lower: bool = False) 
 
     Args:
         diagonal: float64, (M,).
-        beside: float64, (M − 1,), above the diagonal, or below it when ``lower``.
-        lower: which.
+        beside: float64, (M − 1,), the superdiagonal, or the subdiagonal if ``lower``.
+        lower: whether the matrix is lower bidiagonal.
     """
     values, other, unused = diagonal.copy(), np.append(beside, 0.0), np.empty(1)
     size = values.size

@@ -1,4 +1,4 @@
-"""Blocks of rows as people hand them in: arrays and tensors of any real type, checked."""
+"""Check and convert blocks of rows: arrays and tensors of any real type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]
     """Yield the blocks joined until each but the last has ``rows`` rows or more."""
     waiting: list[NDArray[Any]] = []
     for block in blocks:
-        # A block that waits is copied: its maker may use the memory again.
+        # A block that waits is copied, because its generator may reuse the memory.
         waiting.append(block if len(block) >= rows else np.array(block))
         if sum(map(len, waiting)) >= rows:
             yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
@@ -71,7 +71,7 @@ def _first_bad(rows: NDArray[Any], minus_inf: bool) -> tuple[int, int] | None:
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse what is not a two-dimensional matrix with at least one row and column."""
+    """Refuse anything but a two-dimensional matrix with at least one row and column."""
     if len(shape) != 2:
         raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}")
     if 0 in shape:
@@ -79,11 +79,11 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
 
 
 WHOLE = "whole numbers"
-"""What `native_dtype` calls integers and truth values, which were never rounded."""
+"""Name that `native_dtype` gives integers and booleans, which were never rounded."""
 
 
 def native_dtype(block: Any) -> str:
-    """Return the type that an array or tensor has: a key of `EPS`, or `WHOLE` for one of whole numbers."""
+    """Return the type of an array or tensor: a key of `EPS`, or `WHOLE` for integers and booleans."""
     name = str(getattr(block, "dtype", "float64")).removeprefix("torch.")
     if name in EPS:
         return name
@@ -93,9 +93,9 @@ def native_dtype(block: Any) -> str:
 
 
 def as_array(block: Any) -> NDArray[Any]:
-    """Return a NumPy array of float16, float32 or float64; tensors are taken off their device.
+    """Return a NumPy array of float16, float32 or float64; tensors are copied to the CPU.
 
-    Types that NumPy does not have are widened to float32: `native_dtype` tells what they were.
+    Types that NumPy lacks are widened to float32; `native_dtype` returns the original type.
 
     Raises:
         MatrixError: for numbers that are not real, or too small for float64.

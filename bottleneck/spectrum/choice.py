@@ -1,4 +1,4 @@
-"""Which method computes a spectrum, from the matrix's shape, the numbers' roundoff and the memory there is."""
+"""Choose the method of a spectrum from the matrix's shape, the roundoff of its entries and the available memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .registry import REGISTRY, check_factors, find
 from .rules import MARGIN, tolerance
 
 DEFAULT_MEMORY = 8 << 30
-"""Bytes a computation may take when nobody says otherwise."""
+"""Default memory limit of a computation, in bytes."""
 LARGEST_INDEX = 2**31 - 1
-"""LAPACK is built with 32-bit integers: what lies beyond crashes it, or returns garbage."""
+"""Largest number of entries for LAPACK, which uses 32-bit integers: larger arrays crash it or give wrong results."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method for a matrix, and what it would take; nothing is allocated before `start`."""
+    """A method for a matrix and its cost; nothing is allocated before `start`."""
 
     method: type[SpectrumMethod]
     why: str
@@ -33,7 +33,7 @@ class Choice:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds at its peak, beside the rows' own block."""
+        """Its peak memory, without the block of rows."""
         return self.method.memory(self.shape, self.options)
 
     @property
@@ -59,7 +59,7 @@ class Choice:
             ) from error
 
     def excess(self, allowed: int) -> str:
-        """Return what it needs too much of, as ``auto`` reports it, or nothing; factors are the model's own weights."""
+        """Return which limit the method exceeds, as ``auto`` reports it, or an empty string."""
         name, entries = self.method.name, self.method.largest_array(self.shape, self.options)
         if self.method.from_factors:
             return ""
@@ -101,18 +101,18 @@ def choose(
     """Return the method for a T × M matrix.
 
     Args:
-        method: a name in `REGISTRY`; or ``"auto"`` for the first of them that suits the matrix and fits, and a sketch
-            where none does.
+        method: a name in `REGISTRY`, or ``"auto"`` for the first method that suits the matrix and fits in memory, and
+            otherwise a sketch.
         shape: (T, M).
-        eps: roundoff of the numbers.
-        max_memory: bytes, of the device; by default `default_memory`.
-        width: k of a sketch.
-        seed: of a sketch.
-        factor_columns: r, where the matrix has thin factors of r columns.
+        eps: relative roundoff of the entries.
+        max_memory: bytes of the device's memory; by default `default_memory`.
+        width: number k of dimensions of a sketch.
+        seed: seed of a sketch.
+        factor_columns: number r of columns of the matrix's thin factors; 0 without factors.
         device: ``"cpu"`` or ``"cuda"``.
 
     Raises:
-        ConfigurationError: for an unknown method, or one that needs factors where there are none.
+        ConfigurationError: for an unknown method, or one that needs thin factors that the matrix does not have.
         MatrixError: when no method fits into the memory.
     """
     if not factor_columns:
@@ -132,10 +132,10 @@ def choose(
 
 
 def check_resolution(method: str, *, shape: tuple[int, int], eps: float) -> None:
-    """Refuse a method that resolves less than Press's tolerance, the finest that a report shows, and its margin.
+    """Refuse a method that cannot resolve a tenth of Press's tolerance, the finest tolerance of a report.
 
     Raises:
-        MatrixError: naming the method to use instead.
+        MatrixError: for such a method; the text names the method to use instead.
     """
     if method == "auto":
         return
@@ -148,7 +148,7 @@ def check_resolution(method: str, *, shape: tuple[int, int], eps: float) -> None
 
 
 def size(count: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as text."""
     for unit, bytes_in_it in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= bytes_in_it:
             return f"{count / bytes_in_it:.1f} {unit}"
@@ -156,7 +156,7 @@ def size(count: int) -> str:
 
 
 def default_memory(device: str) -> int:
-    """Return the bytes a decomposition may take by default: `DEFAULT_MEMORY`, or what an accelerator has free."""
+    """Return the default memory limit of a decomposition: `DEFAULT_MEMORY`, or an accelerator's free memory."""
     found = on(device).device
     if found.type != "cuda":
         return DEFAULT_MEMORY

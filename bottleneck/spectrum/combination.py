@@ -1,4 +1,4 @@
-"""One spectrum from the rows of several processes: their states are combined in the first, which decomposes."""
+"""Combine the states of several processes in the first, which computes the spectrum of all rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def finish(method: SpectrumMethod, processes: Processes) -> Spectrum:
 
 
 def sum_up(method: SpectrumMethod, processes: Processes) -> None:
-    """Give every process the sum of what a method shares between its passes."""
+    """Give every process the sums that a method shares between its passes."""
     for name in method.shared:
         setattr(method, name, processes.sum(getattr(method, name)))
 
 
 def combine(method: SpectrumMethod, processes: Processes) -> None:
-    """Bring the states of all processes together in the first; the others' are left as they are.
+    """Combine the states of all processes in the first process; the other processes keep theirs.
 
     Gram matrices are summed by all-reduce; triangles are merged pairwise, in ⌈log₂ P⌉ rounds.
     """

@@ -1,4 +1,4 @@
-"""From blocks of rows to a spectrum, and no number that is not finite on the way."""
+"""Compute a spectrum from blocks of rows, and refuse entries that are not finite."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def singular_values(
 ) -> Spectrum:
     """Return the singular values of a matrix given whole or as consecutive blocks of rows.
 
-    ``method="auto"`` on an iterator of unknown length is dense: say ``"gram"`` or ``"tsqr"`` to stream it. What gram
-    finds below 1.2e-7 σ_1 is roundoff, whatever eps the values are judged by afterwards; `rank` checks that.
+    ``method="auto"`` means ``"dense"`` for an iterator of unknown length; give ``"gram"`` or ``"tsqr"`` to stream it.
+    Values of ``"gram"`` below 1.2e-7 σ_1 are roundoff for any eps; `rank` checks that.
 
     Args:
         blocks: (T, M), or an iterable of (n, M) arrays or tensors.
         method: see `choose`.
-        max_memory: bytes of the device, checked where the shape is known beforehand.
-        device: where to compute, ``"cpu"`` or ``"cuda"``.
+        max_memory: bytes of the device's memory, checked if the shape is known beforehand.
+        device: device to compute on, ``"cpu"`` or ``"cuda"``.
 
     Raises:
         ConfigurationError: for an unknown method.
-        MatrixError: empty, not two-dimensional, ragged or not finite.
+        MatrixError: for a matrix that is empty, not two-dimensional, ragged or not finite.
 
     Example:
         >>> import numpy as np
@@ -88,13 +88,13 @@ def measure(
     """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum.
 
     Args:
-        blocks: (n, M) arrays or tensors; or a function that takes a number of rows and returns the blocks behind them.
-        method: what to compute it with.
-        exponent: e, when the rows are multiplied by 2^−e before they are squared; the spectrum is the matrix's own.
-        saved: where to keep the state of a long computation; needs the function.
-        processes: this process's partners, each of which is given other blocks.
-        what: what to call the matrix when its numbers cannot be measured.
-        advance: told how many rows have been taken in, those of a saved state among them.
+        blocks: (n, M) arrays or tensors; or a function that returns the blocks after a given number of rows.
+        method: the method that computes the spectrum.
+        exponent: e, if the rows are multiplied by 2^−e before they are squared; the result is scaled back.
+        saved: file that keeps the state of a long computation; needs ``blocks`` to be a function.
+        processes: processes that share the computation, each with its own blocks.
+        what: name of the matrix in errors.
+        advance: called with the number of rows taken, including those of a saved state.
     """
     if method.passes > 1 and isinstance(blocks, Iterator):
         raise MatrixError(f"the {method.name} method needs the rows {method.passes} times: give an array or a store")

@@ -1,4 +1,4 @@
-"""LAPACK on the whole matrix: for small ones, and as the oracle."""
+"""LAPACK on the whole matrix, for small matrices and as an oracle for the other methods."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Dense(SpectrumMethod):
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
-        """Suit any matrix that the methods before it do not."""
+        """Suit every matrix that no earlier method suits."""
         if shape[0] * shape[1] <= SMALL:
             return "the matrix is small"
         return f"fewer contexts than tokens, and a tolerance for eps {eps:.3g} that takes float64's full accuracy"
@@ -55,7 +55,7 @@ class Dense(SpectrumMethod):
         self._matrix = matrix
 
     def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Keep other rows: their order changes no singular value."""
+        """Add other rows; their order changes no singular value."""
         self._matrix = torch.cat([self._matrix, state["_matrix"]])
         self._totals = self._totals + state["_totals"]
 

@@ -21,14 +21,14 @@ class Factored(SpectrumMethod):
 
     For a log-linear head X = [H, 1, −log Z] and Y = [W, b, 1], so that :math:`X Y^⊤ = \log P`. Rows of X are
     streamed: only the r × r triangle is kept (a QR of the triangle on top of each new block). Centring the rows of
-    A is centring the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] serves both.
+    A centres the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] gives both.
 
-    Exact to float64; T·r² operations. The certificate is the identity ‖A‖²_F = tr(XᵀX YᵀY), with XᵀX summed apart
-    from the QR.
+    The method is exact to float64 and takes T·r² operations. The certificate is the identity
+    ‖A‖²_F = tr(XᵀX YᵀY), with XᵀX summed separately from the QR.
 
     Args:
         right: Y, float64, (M, r).
-        arithmetic: where to compute.
+        arithmetic: arithmetic of the device to compute on.
     """
 
     name = "factored"
@@ -75,8 +75,8 @@ class Factored(SpectrumMethod):
         self._totals = self._totals + state["_totals"]
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
-        # With [1, Y] = QR the columns behind the first are a triangle of Y, and below their first row one of its
-        # centred columns. Columns that centring makes zero would add roundoff and nothing else.
+        # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
+        # of its centred columns. Columns that centring makes zero are left out: they would add only roundoff.
         border = torch.ones_like(self._right[:, :1])
         corner = triangle_of(torch.cat([border, self._right], 1))[:, 1:]
         varying = (self._right != self._right[0]).any(0)

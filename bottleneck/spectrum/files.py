@@ -19,11 +19,11 @@ from .registry import REGISTRY
 FORMAT = "softmax-bottleneck spectrum 1"
 
 DAMAGE = (OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, NotImplementedError, zipfile.BadZipFile)
-"""What NumPy and zipfile raise for files that are cut short, changed, or of another kind."""
+"""Errors of NumPy and zipfile for files that are truncated, changed, or of another kind."""
 
 
 def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any]) -> None:
-    """Write the singular values, raw and centred, with what they were measured on."""
+    """Write the raw and centred singular values with the description of their source."""
     about = {
         "format": FORMAT,
         "source": dict(source),
@@ -43,7 +43,7 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
     """Return a saved spectrum and the description of its source.
 
     Raises:
-        MatrixError: when the file is missing, damaged, or something else.
+        MatrixError: when the file is missing, damaged, or no saved spectrum.
     """
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

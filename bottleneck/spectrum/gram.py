@@ -15,25 +15,25 @@ from .base import SMALL, Options, SpectrumMethod, Totals
 from .rules import MARGIN, tolerance
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
-"""Smallest σ/σ_1 it tells from zero: eigenvalues of AᵀA carry an error of a few eps · σ_1², so σ one of √eps · σ_1."""
+"""Smallest σ/σ_1 that is resolved: eigenvalues of AᵀA have an error of a few eps · σ_1², so σ has one of √eps · σ_1."""
 
 WIDE_COPIES = 3
-"""T × T float64 matrices that `WideGram` holds at its peak beside the rows."""
+"""Number of T × T float64 matrices that `WideGram` holds at its peak, beside the rows."""
 
 COLUMNS = 8192
-"""Tokens at once while its products are formed: a block in float64 beside the rows."""
+"""Tokens in one block of columns, which is held in float64 beside the rows."""
 
 
 @final
 class Gram(SpectrumMethod):
     r"""Square roots of the eigenvalues of :math:`A^⊤A`, summed over blocks of rows in float64.
 
-    What is summed is the row-centred Gram matrix :math:`C^⊤C` with C = A − m1ᵀ (m the rows' means), because it
-    is far better conditioned: A's largest singular value lies along all-ones. The raw one follows from the same
-    pass, :math:`A^⊤A = C^⊤C + v1^⊤ + 1v^⊤ + (m^⊤m) 11^⊤` with v = Cᵀm.
+    The sum is over the row-centred Gram matrix :math:`C^⊤C` with C = A − m1ᵀ (m the rows' means), because it is far
+    better conditioned: A's largest singular value has a direction near all-ones. The raw Gram matrix follows from the
+    same pass, :math:`A^⊤A = C^⊤C + v1^⊤ + 1v^⊤ + (m^⊤m) 11^⊤` with v = Cᵀm.
 
-    Costs T·M² operations (BLAS ``syrk``, half a matrix product) plus 4/3 M³ for both spectra, and one M × M matrix of
-    float64.
+    The cost is T·M² operations (BLAS ``syrk``, half a matrix product) plus 4/3 M³ for both spectra, and one M × M
+    matrix of float64.
     """
 
     name = "gram"
@@ -43,7 +43,7 @@ class Gram(SpectrumMethod):
 
     @classmethod
     def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of the sum and of what decomposing it takes."""
+        """Return the bytes of the sum and of its decomposition."""
         return options.arithmetic.gram_copies * 8 * shape[1] ** 2
 
     @classmethod
@@ -59,7 +59,7 @@ class Gram(SpectrumMethod):
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
-        """Suit tolerances that it resolves."""
+        """Suit matrices whose tolerance it resolves."""
         if shape[0] * shape[1] <= SMALL or tolerance(1.0, shape, eps, "press") / MARGIN < RESOLUTION:
             return ""
         return f"the tolerance for eps {eps:.3g} lies above what it resolves"
@@ -91,7 +91,7 @@ class Gram(SpectrumMethod):
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         squared_means = Totals.read(self._totals).squared_means
         squares = arithmetic.gram_spectra(self._gram, self._mixed, squared_means, careful=careful)
-        # What roundoff left of zero may be negative.
+        # Roundoff may make an eigenvalue of zero negative.
         raw, centered = (np.sqrt(np.maximum(values, 0.0)) for values in (squares.raw, squares.centered))
         return Spectra(raw, centered, squares.driver)
 
@@ -100,11 +100,12 @@ class Gram(SpectrumMethod):
 class WideGram(SpectrumMethod):
     r"""Square roots of the eigenvalues of :math:`A A^⊤`, T × T.
 
-    The rows are kept, in float32 where that is all they hold; the products are formed in float64 over blocks of
-    columns at the end. Summed is :math:`C C^⊤` of the row-centred C; as C1 = 0, :math:`A A^⊤ = C C^⊤ + M\,m m^⊤`
-    with m the rows' means.
+    The rows are kept, in float32 if that represents them exactly; the products are formed in float64 over blocks of
+    columns at the end. The sum is :math:`C C^⊤` of the row-centred C; because C1 = 0,
+    :math:`A A^⊤ = C C^⊤ + M\,m m^⊤` with m the rows' means.
 
-    Costs T²·M operations (BLAS ``syrk``) plus 4/3 T³ for each spectrum; the rows and three T × T matrices of float64.
+    The cost is T²·M operations (BLAS ``syrk``) plus 4/3 T³ for each spectrum, and the memory of the rows and three
+    T × T matrices of float64.
     """
 
     name = "gram"
@@ -139,7 +140,7 @@ class WideGram(SpectrumMethod):
 
     @property
     def _rows(self) -> Tensor:
-        """All rows given, in the narrowest type that holds them."""
+        """All rows so far, in the narrowest type that represents them exactly."""
         return torch.cat(self._kept) if self._kept else self.arithmetic.zeros(0, self.columns)
 
     @_rows.setter
@@ -147,7 +148,7 @@ class WideGram(SpectrumMethod):
         self._kept = [_narrowest(rows)]
 
     def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Keep other rows: their order changes no singular value."""
+        """Add other rows; their order changes no singular value."""
         self._kept.append(state["_rows"])
         self._totals = self._totals + state["_totals"]
 
@@ -166,6 +167,6 @@ class WideGram(SpectrumMethod):
 
 
 def _narrowest(rows: Tensor) -> Tensor:
-    """Return a copy in float32 where that holds every number, else in float64."""
+    """Return a copy in float32 if that represents every number exactly, otherwise in float64."""
     narrow = rows.float()
     return narrow if torch.equal(narrow.double(), rows) else rows.clone()

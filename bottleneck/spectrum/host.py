@@ -17,13 +17,13 @@ from .bidiagonal import bidiagonal, bidiagonal_values
 from .tridiagonal import tridiagonal
 
 PANEL = 32
-"""Columns that LAPACK eliminates at once inside one update."""
+"""Number of columns that LAPACK eliminates at once in one update."""
 
 
 @final
 class Host(Arithmetic):
-    """BLAS's ``syrk`` (half a matrix product), LAPACK's ``tpqrt`` (nothing spent on zeros), and both spectra from one
-    reduction.
+    """The CPU's arithmetic: BLAS ``syrk`` (half a matrix product), LAPACK ``tpqrt`` (which skips zeros), and both
+    spectra from one reduction.
     """
 
     gram_copies = 1  # everything happens in place
@@ -34,14 +34,14 @@ class Host(Arithmetic):
 
     def add_square(self, total: Tensor, rows: Tensor) -> None:
         """Add rowsᵀ rows to the lower triangle of ``total``."""
-        # The transpose of a C-ordered array is Fortran-ordered: LAPACK's upper triangle of it is our lower one.
+        # The transpose of a C-ordered array is Fortran-ordered, so LAPACK's upper triangle is our lower triangle.
         dsyrk(1.0, rows.numpy().T, beta=1.0, c=total.numpy().T, lower=0, overwrite_c=1)
 
     def eliminate(self, triangle: Tensor, rows: Tensor, *, triangular: bool = False) -> Tensor:
         """Return the triangle of both: QR of the rows alone in place, then triangle against triangle."""
         if not triangular:
             columnwise = rows.T.contiguous().T
-            # The input is the output too: PyTorch then copies nothing.
+            # The input is also the output, so PyTorch copies nothing.
             torch.geqrf(columnwise, out=(columnwise, rows.new_empty(min(rows.shape))))
             rows = columnwise[: rows.shape[1]]
         above, below = np.asfortranarray(triangle.numpy()), np.array(rows.numpy(), order="F")
@@ -57,9 +57,9 @@ class Host(Arithmetic):
         .. math:: P A^⊤A P = \begin{pmatrix} M\, m^⊤m & w^⊤ \\ w & B \end{pmatrix}, \quad
            P C^⊤C P = \begin{pmatrix} 0 & 0 \\ 0 & B \end{pmatrix}
 
-        LAPACK's reduction of the lower triangle never touches the first axis again, so the tridiagonal matrix of AᵀA
-        without its first row and column is that of B, as accurate as if B had been reduced alone. The other triangle
-        keeps CᵀC for a second attempt, which takes both matrices whole.
+        LAPACK's reduction of the lower triangle leaves the first axis unchanged, so the tridiagonal matrix of AᵀA
+        without its first row and column is that of B, as accurate as if B had been reduced alone. The upper triangle
+        keeps CᵀC for a second attempt, which decomposes both matrices separately.
         """
         there, v = gram.cpu(), mixed.cpu()
         if careful:
@@ -89,7 +89,7 @@ class Host(Arithmetic):
         return Spectra(bidiagonal_values(diagonal, above), centered, "gebrd, bdsqr")
 
     def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
-        """Return them by divide and conquer (``gesdd``), or by QR iteration (``gesvd``)."""
+        """Return the singular values by divide and conquer (``gesdd``), or by QR iteration (``gesvd``)."""
         there: Values = matrix.cpu().numpy()
         if not careful:
             return np.asarray(scipy.linalg.svdvals(there, check_finite=False)), "gesdd"
@@ -97,7 +97,7 @@ class Host(Arithmetic):
         return np.asarray(found, dtype=np.float64), "gesvd"
 
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
-        """Return them by divide and conquer's reduction (``syevd``), or by relatively robust ones (``syevr``)."""
+        """Return the eigenvalues by divide and conquer (``syevd``), or relatively robust forms (``syevr``)."""
         there = matrix.cpu()
         if not careful:
             return torch.linalg.eigvalsh(there).numpy(), "syevd"
@@ -116,7 +116,7 @@ def _check(routine: str, info: int) -> None:
 
 
 def _mirror(matrix: Values) -> None:
-    """Copy the upper triangle to the lower one, panel by panel: NumPy's own would make a copy of the whole."""
+    """Copy the upper triangle to the lower one, panel by panel, because NumPy would copy the whole matrix."""
     for start in range(0, len(matrix), PANEL):
         stop = start + PANEL
         matrix[stop:, start:stop] = matrix[start:stop, stop:].T
@@ -130,7 +130,7 @@ def _tridiagonal_eigenvalues(matrix: Values, mixed: Values, squared_means: float
     product = dsymv(2.0, matrix, reflector, lower=1)
     product -= (product @ reflector) * reflector
     matrix = dsyr2(-1.0, reflector, product, lower=1, a=matrix, overwrite_a=1)
-    # P 1 = −√M e₁, and CᵀC 1 = 0 exactly: what roundoff left in the first column is replaced.
+    # P 1 = −√M e₁, and CᵀC 1 = 0 exactly, so the roundoff in the first column is replaced.
     matrix[:, 0] = -(columns**0.5) * (mixed - 2 * (reflector @ mixed) * reflector)
     matrix[0, 0] = columns * squared_means
     diagonal, below, routines = tridiagonal(matrix)

@@ -1,4 +1,4 @@
-"""What one pass over a matrix of unknown origin tells of its numbers, before anything is decomposed."""
+"""Inspect the entries of a matrix of unknown origin in one pass, before it is decomposed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MASK = -1e4
 """A token this many nats below the likeliest one in every context has been masked: no model's roundoff allows less
 than e^-104 in float32, and float64 ends at -745."""
 FITTING = 0.9
-"""Share of a row's entries that fit a narrower type when the row was rounded to it: single ones prove nothing."""
+"""Share of a row's entries that must fit a narrower type to show that the row was rounded to it."""
 COUNTING = 128
-"""Whole numbers below are exact in every type, and say nothing of one."""
+"""Integers below this are exact in every type, and show nothing about the type."""
 LEAST_ENERGY = 1e-6
-"""Share of the energy that half of the rows or columns hold at least in a matrix without giants."""
+"""Least share of the energy that half of the rows or columns hold, unless a few of them dominate."""
 ROW_SUM_TOLERANCE = 32
-"""log Σ P of a row may be off by so many eps · log M: what rounding each log P and a careful softmax leave."""
+"""Allowed error of log Σ P of a row, in units of eps · log M: the rounding of each log P and of a careful softmax."""
 FEW = 100
-"""One row in so many, and at least two, may fit a narrower type by chance."""
+"""One row in this many, and at least two rows, may fit a narrower type by chance."""
 LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
@@ -36,17 +36,16 @@ TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "flo
 
 
 class Inspection:
-    """Watches the blocks of a matrix and tells the precision of its numbers, their size, and what stands out.
+    """Infers the precision of a matrix from its blocks, the size of its entries, and what makes its rank doubtful.
 
-    The precision is that of the matrix's own type; of a wider one, when nearly all entries of any sampled row fit in
-    it exactly, that of the narrower type. Small whole numbers say nothing of a type. Of blocks of several types the
-    narrowest counts.
+    The precision is that of the matrix's type, or of a narrower type if nearly all entries of the sampled rows fit it
+    exactly. Small integers are ignored. For blocks of several types, the narrowest type counts.
 
     Args:
-        rows: T, as many as will be watched; ``None`` where nobody knows: then the first ones are the sample.
-        dtypes: the types that the numbers came in, where `noting` does not see them.
+        rows: number T of rows, or ``None`` if it is unknown; then the first rows are the sample.
+        dtypes: types of the entries, if `noting` does not see them.
         language: whether rows are logits or log-probabilities, which may have been rounded before normalization, hold
-            masked tokens, and are never whole numbers of 128 or more but for a rounding.
+            masked tokens, and are integers of 128 or more only if they were rounded.
     """
 
     def __init__(self, rows: int | None, *, dtypes: Iterable[str] = (), language: bool) -> None:
@@ -62,17 +61,17 @@ class Inspection:
         """The largest absolute value."""
 
     def note(self, dtypes: Iterable[str]) -> None:
-        """Take note of types that numbers came in."""
+        """Record types of the entries."""
         self._dtypes |= set(dtypes)
 
     def noting(self, blocks: Iterable[Any]) -> Iterator[Any]:
-        """Yield arrays or tensors as they come, their types noted."""
+        """Yield arrays or tensors unchanged, and record their types."""
         for block in blocks:
             self.note([native_dtype(block)])
             yield block
 
     def watch(self, block: NDArray[Any]) -> None:
-        """Take note of (n, M) rows: numbers, or −∞."""
+        """Inspect (n, M) rows, which are finite or −∞."""
         rows = block.astype(np.float64)
         if self._language:
             likeliest = rows.max(1, keepdims=True)
@@ -92,7 +91,7 @@ class Inspection:
 
     @property
     def exponent(self) -> int:
-        """Return e such that the matrix is measured times 2^−e, because its squares would leave float64's range."""
+        """Return e such that 2^−e times the matrix has squares within float64's range; 0 if it needs no scaling."""
         if self.largest == 0:
             return 0
         exponent = math.frexp(self.largest)[1]
@@ -100,15 +99,15 @@ class Inspection:
 
     @property
     def masked(self) -> NDArray[np.bool_]:
-        """Columns of tokens that are masked in every row by a large negative number, (M,)."""
+        """Whether each column is a token that every row masks by a large negative number, (M,)."""
         below = np.asarray(self._below_likeliest)
         return np.isfinite(below) & (below < MASK)
 
     def precision(self) -> Precision:
-        """Return the roundoff of the numbers, assumed.
+        """Return the inferred precision of the entries.
 
         Raises:
-            MatrixError: when the largest number is so small that its type holds it with fewer digits.
+            MatrixError: when the largest entry is subnormal in its type, so that digits were lost.
         """
         sample = np.concatenate(self._sample)
         sample = sample[:, (sample > MASK).all(0)] if self._language else sample
@@ -131,13 +130,13 @@ class Inspection:
         return found
 
     def root_mean_square(self) -> float:
-        """Return the root mean square of the entries, those of masked tokens apart."""
+        """Return the root mean square of the entries, without those of masked tokens."""
         rows = sum(map(len, self._row_energies))
         energies = np.asarray(self._column_energies)[~self.masked]
         return float(np.sqrt(energies.mean() / rows)) if energies.size else 0.0
 
     def caution(self, eps: float) -> str:
-        """Return what makes any rank doubtful, in a sentence, or nothing: energy that sits in a few rows or columns."""
+        """Return a sentence if a few rows or columns hold most of the energy, which makes any rank doubtful, or ''."""
         rows, columns = np.concatenate(self._row_energies), np.asarray(self._column_energies)
         limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps, "press")
         for name, energies in (("row", rows), ("column", columns)):
@@ -180,7 +179,7 @@ def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:
-    """Return which float64 values a narrower type holds exactly."""
+    """Return which float64 values a narrower type represents exactly."""
     with np.errstate(over="ignore", under="ignore"):
         single = values.astype(np.float32)
         if name == "float16":

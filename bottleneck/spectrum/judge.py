@@ -1,4 +1,4 @@
-"""From a spectrum and the roundoff of its numbers to two ranks, with every reason to doubt them."""
+"""Derive two ranks from a spectrum and the roundoff of its entries, with every reason to doubt them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .precision import EPS, Precision
 from .rules import MARGIN, RankEstimate, entry_roundoff, numerical_rank
 
 TELLING = 100.0
-"""A drop outside the margin says more than the tolerance when it is so many times any drop inside."""
+"""A drop outside the margin makes the rank doubtful if it is this many times the largest drop inside."""
 LEAST_DROP = 10.0
-"""Neighbours closer than this are no drop."""
+"""Smallest ratio of neighbouring values that counts as a drop."""
 
 
 class Judgement(NamedTuple):
@@ -24,25 +24,25 @@ class Judgement(NamedTuple):
 
     raw: RankEstimate
     centered: RankEstimate
-    """Of the matrix with each row's mean subtracted."""
+    """Rank of the matrix with each row's mean subtracted."""
 
 
 def judge(
     spectrum: Spectrum, eps: Precision, *, rule: str = "press", recorded: Precision | None = None, caution: str = ""
 ) -> Judgement:
-    r"""Return the ranks that a spectrum shows.
+    r"""Return the raw and the row-centred rank of a spectrum.
 
-    No tolerance lies below the method's own error, nor below :math:`\tfrac12 ε \|Z\|_F`, the most that rounding the
-    entries of Z can add to a singular value: Z is the raw matrix for the row-centred rank, and the logits for both
-    ranks of what was normalized.
+    No tolerance is below the method's own error, nor below :math:`\tfrac12 ε \|Z\|_F`, the most that rounding the
+    entries of Z can add to a singular value. Z is the raw matrix for the row-centred rank, and the logits for both
+    ranks of a normalized matrix.
 
     Args:
-        spectrum: what was computed.
-        eps: roundoff to judge by.
+        spectrum: the spectrum.
+        eps: roundoff that the tolerances follow from.
         rule: as for `numerical_rank`.
-        recorded: roundoff that the numbers have been found or recorded to have, where ``eps`` was asked for: a finer
-            one does not make them more exact, and the ranks are stated for both.
-        caution: what in the matrix makes any rank doubtful, in a sentence.
+        recorded: recorded or inferred roundoff of the entries, if the caller gave ``eps``. A finer ``eps`` does not
+            make the entries more exact, so the ranks then cover both.
+        caution: sentence that says why any rank of the matrix is doubtful.
     """
     norm = _norm(spectrum.values, spectrum.residual)
     found = Judgement(
@@ -72,7 +72,7 @@ def _rank(
     norm: float | None,
     error: float,
 ) -> RankEstimate:
-    """Return the rank of one of the two matrices; ``norm`` is that of the one its entries were made from."""
+    """Return the rank of one of the two matrices; ``norm`` is the norm of the matrix that was rounded."""
     T, M = spectrum.shape
     sources = [*([] if norm is None else [norm]), *([] if eps.size is None else [eps.size * math.sqrt(T * M)])]
     floor = max([error, *(entry_roundoff(source, eps.value) for source in sources)])
@@ -101,12 +101,12 @@ def _rank(
 
 
 def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float) -> RankEstimate:
-    """Return a rank of assumed precision with what a far larger drop outside its margin says.
+    """Return a rank of assumed precision, made doubtful if there is a far larger drop outside its margin.
 
     Args:
-        rank: by the tolerance.
-        values: singular values that stand above the method's error, and that error where there are more.
-        stored: expected norm of what rounding the entries to their type adds; drops below it are of noise.
+        rank: rank by the tolerance.
+        values: singular values above the method's error, followed by that error if there are more.
+        stored: expected norm of the error of rounding the entries to their type; drops below it are noise.
     """
     if values.size < 2:
         return rank

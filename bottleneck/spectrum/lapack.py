@@ -1,4 +1,4 @@
-"""LAPACK's routines that SciPy carries without wrapping them for Python."""
+"""LAPACK routines that SciPy contains but does not wrap for Python."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def call(name: str, *arguments: Any) -> None:
     """Call a routine whose last argument is ``info``; everything goes by reference, numbers as LAPACK's integers.
 
     Args:
-        name: in lower case, with the type's letter: ``"dgebrd"``.
-        arguments: all but ``info``: NumPy arrays in Fortran order, integers, and options as one byte.
+        name: name in lower case with the letter of the type, such as ``"dgebrd"``.
+        arguments: all arguments but ``info``: NumPy arrays in Fortran order, integers, and options as one byte.
 
     Raises:
-        numpy.linalg.LinAlgError: for an argument it refuses, and where it does not converge.
-        LookupError: this LAPACK has no such routine.
+        numpy.linalg.LinAlgError: when it refuses an argument or does not converge.
+        LookupError: when this LAPACK has no such routine.
     """
     info = ctypes.c_int(0)
     passed: list[Any] = []

@@ -1,4 +1,4 @@
-"""Ranks that need no tolerance: how the energy of a spectrum is spread."""
+"""Effective ranks, which need no tolerance: the distribution of a spectrum's energy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ENERGY_LEFT_OUT = (1e-3, 1e-4, 1e-5)
 def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: float = 0.0) -> int | None:
     r"""Return the smallest k with :math:`\sum_{i≤k} σ_i^2 ≥ (1 - ε) \sum_i σ_i^2` (Parthiban et al. 2021).
 
-    ``residual`` is the Frobenius norm of what the values do not account for (`Spectrum.residual`); ``None`` when it
-    holds more than the share ε.
+    ``residual`` is the Frobenius norm of the part outside the values (`Spectrum.residual`). The result is ``None`` if
+    the residual holds more than the share ε.
 
     Example:
         >>> effective_rank([10.0, 1.0, 0.1], epsilon=1e-3)
@@ -29,7 +29,7 @@ def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: floa
         return None if residual else 0
     energy, residual = (values / largest) ** 2, residual / largest
     total = energy.sum() + residual**2
-    # Summed from the small end, so that what is left out is exact however small ε is.
+    # Summing from the smallest value keeps the omitted energy exact for any ε.
     left_out = np.append(np.cumsum(energy[::-1])[::-1], 0.0) + residual**2
     enough = left_out <= epsilon * total
     return int(np.argmax(enough)) if enough.any() else None
@@ -63,7 +63,7 @@ def stable_rank(singular_values: ArrayLike, *, residual: float = 0.0) -> float:
 
 
 def _checked(singular_values: ArrayLike) -> NDArray[np.float64]:
-    """Return (n,) singular values in any order; `MatrixError` for what is none."""
+    """Return (n,) singular values in any order; `MatrixError` if they are not singular values."""
     values = np.asarray(singular_values, dtype=np.float64)
     if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
         raise MatrixError("singular values must be one-dimensional, finite and not negative")

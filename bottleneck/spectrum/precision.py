@@ -1,4 +1,4 @@
-"""Which roundoff made a matrix: the eps that its rank is judged by."""
+"""The precision of a matrix's entries: the eps that the tolerance of its rank follows from."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ OPTIONAL = {"rounding": None, "tested": True, "size": None}
 
 @dataclass(frozen=True)
 class Precision:
-    """The roundoff of the least precise step that made a matrix's numbers."""
+    """The roundoff of the least precise step that computed a matrix's entries."""
 
     value: float
     """eps."""
     dtype: str | None
-    """The floating type it belongs to; ``None`` for a number given by hand."""
+    """The floating-point type of this eps; ``None`` for a number that the user gave."""
     assumed: bool
-    """Whether it was inferred from the numbers, for want of a record."""
+    """Whether it was inferred from the entries, because none was recorded."""
     rounding: Rounding | None = None
-    """A coarser rounding that the numbers still show."""
+    """A coarser rounding that the entries still show."""
     tested: bool = True
-    """Whether the numbers are many enough to show a coarser rounding, where nothing is recorded."""
+    """Whether there are enough entries to show a coarser rounding, if no precision was recorded."""
     size: float | None = None
-    """Root mean square of the numbers that were rounded, where they are not the matrix's own but what it was made
-    from: logits before their normalization."""
+    """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
+    normalization."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; what extends eps, type and ``assumed`` only where there is any."""
+        """Return plain values, ready for JSON; fields beyond eps, type and ``assumed`` only if they are set."""
         values = {key: value for key, value in asdict(self).items() if key not in OPTIONAL or value != OPTIONAL[key]}
         if self.rounding and math.isinf(self.rounding.step):
             values["rounding"]["step"] = None
@@ -51,7 +51,7 @@ class Precision:
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Precision:
-        """Return what `to_dict` made of one.
+        """Return the precision that a result of `to_dict` describes.
 
         Raises:
             TypeError: for another record.
@@ -64,7 +64,7 @@ class Precision:
 
 
 def precision(eps: str | float, *, assumed: bool = False) -> Precision:
-    """Return the `Precision` of a type's name or a number.
+    """Return the `Precision` for the name of a type or a number.
 
     Raises:
         ConfigurationError: for an unknown name or a number outside (0, 1).

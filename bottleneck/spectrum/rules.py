@@ -1,4 +1,4 @@
-"""From singular values to a numerical rank: three tolerances, one margin."""
+"""Numerical rank from singular values: three rules, and a margin around the tolerance."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Rule = Literal["press", "numpy", "gap"]
 RULES: tuple[str, ...] = get_args(Rule)
 
 MARGIN = 10.0
-"""A rank is determinate when tolerances a factor of ten either way give the same one."""
+"""A rank is determinate if tolerances that are larger and smaller by this factor give the same rank."""
 
 NOISE_FACTOR = 2.0
-"""How far the norm of rounding noise may exceed its expected value: the step is known to a factor of two."""
+"""Factor by which the norm of rounding noise may exceed its expected value: the step is known to a factor of two."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,28 @@ class RankEstimate:
     high: int
     """The rank at a tenth of the tolerance."""
     determinate: bool
-    """Whether the two agree, and a singular value of this matrix could exceed the tolerance at all."""
+    """Whether ``low`` and ``high`` agree, and a singular value of this matrix can exceed the tolerance at all."""
     tolerance: float
-    """What a singular value must exceed to count."""
+    """Value that a singular value must exceed to count."""
     sigma_1: float
     """The largest singular value."""
     sigma_r: float | None
     """The smallest singular value counted; ``None`` for rank 0."""
     sigma_next: float | None
-    """The largest one not counted; ``None`` at full rank, or where a sketch saw none."""
+    """The largest singular value not counted; ``None`` at full rank, or if a sketch computed none."""
     gap: float | None
-    """``sigma_r / sigma_next``; ``None`` when there is no next one, or it is zero or next to zero."""
+    """``sigma_r / sigma_next``; ``None`` if ``sigma_next`` is ``None``, zero or close to zero."""
     at_least: bool
-    """Whether only "rank ≥ value" is proved, because a sketch left too much unseen."""
+    """Whether only "rank ≥ value" is proved, because the residual of a sketch is too large."""
     doubt: str = ""
-    """What else leaves the rank open, in a sentence; empty where nothing does."""
+    """Sentence with a further reason why the rank is indeterminate, or an empty string."""
 
     def __int__(self) -> int:
         """Return the rank."""
         return self.value
 
     def __str__(self) -> str:
-        """Return the rank, or where it is indeterminate the interval that it lies in."""
+        """Return the rank, or its interval if it is indeterminate."""
         least = "≥ " if self.at_least else ""
         if self.determinate or self.at_least:
             return f"{least}{self.value:,}"
@@ -62,18 +62,18 @@ class RankEstimate:
 
 
 def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> float:
-    r"""Return the size below which a singular value is roundoff.
+    r"""Return the tolerance below which a singular value is roundoff.
 
     * ``press``: :math:`\tfrac12 \sqrt{T + M + 1}\, σ_1 ε`, the expected roundoff error (Press et al., Numerical
       Recipes, 3rd ed., §2.6); the papers' choice.
     * ``numpy``: :math:`\max(T, M)\, σ_1 ε`, the default of `numpy.linalg.matrix_rank`.
-    * ``gap``: that of ``press``, within whose margin it chooses.
+    * ``gap``: the tolerance of ``press``, within whose margin the rule looks for the largest gap.
 
     Args:
         sigma_1: the largest singular value.
         shape: (T, M).
-        eps: roundoff, in (0, 1).
-        rule: one of the three.
+        eps: relative roundoff, in (0, 1).
+        rule: one of the three rules.
 
     Raises:
         ConfigurationError: for another rule.
@@ -92,8 +92,8 @@ def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> 
 def entry_roundoff(norm: float, eps: float) -> float:
     r"""Return :math:`\tfrac12 ε \|A\|_F`, the most that rounding A's entries can add to any singular value.
 
-    The row-centred matrix is made from A's entries as they were rounded, so however small it is, nothing below this
-    is more than roundoff (Weyl: each σ_i moves by at most the norm of the perturbation).
+    The row-centred matrix is computed from the rounded entries of A, so its singular values below this are roundoff
+    (Weyl: each σ_i changes by at most the norm of the perturbation).
     """
     return 0.5 * eps * norm
 
@@ -113,19 +113,19 @@ def numerical_rank(
     Args:
         singular_values: (min(T, M),) or fewer, in any order, not negative; missing ones count as zero.
         shape: (T, M) of the matrix.
-        eps: roundoff of the least precise step that made the matrix: a type's name or a number.
-        rule: ``"press"``, ``"numpy"`` (see `tolerance`) or ``"gap"``: of all ranks that Press's tolerance
-            allows within its margin, the one before the largest ratio of neighbours.
-        residual: Frobenius norm of what the values do not account for (`Spectrum.residual`): each singular value
-            lies between σ and √(σ² + ρ²), and the rank is stated so that it holds for all of them.
-        floor: least tolerance: for a row-centred matrix, the `entry_roundoff` of what it was made from.
-        noise: expected spectral norm of a coarser rounding (`Rounding.noise`): no tolerance lies below `NOISE_FACTOR`
-            times it. Where it exceeds a tenth of the tolerance, the rank may be anything from ``low`` to min(T, M):
-            what the noise hides cannot be excluded.
+        eps: relative roundoff of the least precise step that computed the matrix, a type's name or a number.
+        rule: ``"press"``, ``"numpy"`` (see `tolerance`), or ``"gap"``, which takes the rank before the largest ratio of
+            neighbours among all ranks within the margin of Press's tolerance.
+        residual: Frobenius norm of the part outside the values (`Spectrum.residual`): each singular value lies
+            between σ and √(σ² + ρ²), and the rank holds for all such values.
+        floor: least tolerance; for a row-centred matrix, the `entry_roundoff` of the raw matrix.
+        noise: expected spectral norm of a coarser rounding (`Rounding.noise`); no tolerance is below `NOISE_FACTOR`
+            times it. If it exceeds a tenth of the tolerance, the noise may hide directions, and the interval of the
+            rank extends from ``low`` to min(T, M).
 
     Raises:
         ConfigurationError: for an unknown rule or eps.
-        MatrixError: for values that no matrix of this shape has.
+        MatrixError: for values that cannot be the singular values of a matrix of this shape.
 
     Example:
         >>> numerical_rank([3.0, 1.0, 1e-9], shape=(5, 3), eps="float32").value
@@ -188,7 +188,7 @@ def _before_largest_gap(values: NDArray[np.float64], low: int, high: int, *, lea
     low = max(low, 1)
     if low >= high:
         return high
-    # A matrix of full rank has no next value: what roundoff could make at least stands in for it.
+    # A matrix of full rank has no next value; the least value that roundoff could produce replaces it.
     following = np.append(values, least)[low : high + 1]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # 0 / 0 is no gap
         ratios = values[low - 1 : high] / following

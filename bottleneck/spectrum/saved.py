@@ -1,4 +1,4 @@
-"""A long computation on disk: a killed one continues at the block it had reached, to the same result."""
+"""The saved state of a long computation: after an interruption it continues, with the same result."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .base import SpectrumMethod
 
 SECONDS_BETWEEN_SAVES = 60.0
 SHARE_OF_TIME = 0.05
-"""Saving may take at most so much of the computation."""
+"""Largest share of the computation's time that saving may take."""
 
 
 class SavedState:
-    """The state of a method after so many rows, in one file.
+    """The state of a method after some rows, in one file.
 
     Args:
-        folder: where such files live.
-        about: everything that decides the result: what is measured, how, in which blocks. Another computation has
-            another file.
-        warn: told once, in a sentence, when the state cannot be saved; the computation goes on.
+        folder: folder of the files.
+        about: everything that the result depends on: the source, the method and the blocks. Each computation has its
+            own file.
+        warn: called once with a sentence if the state cannot be saved; the computation continues.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SavedState:
         self._last = time.monotonic()
 
     def restore(self, method: SpectrumMethod) -> tuple[int, int]:
-        """Put a method back to where it was; return in which pass, and how many rows of it, it had been."""
+        """Restore a method's state; return the number of its pass and of the rows taken in it."""
         try:
             with self.path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 if str(file["about"]) != self._about:
@@ -53,7 +53,7 @@ class SavedState:
         return passed, rows
 
     def offer(self, method: SpectrumMethod, passed: int, rows: int) -> None:
-        """Save the state after ``rows`` rows of a pass, when it is time to."""
+        """Save the state after ``rows`` rows of a pass, if enough time has passed."""
         started = time.monotonic()
         if started - self._last < self._interval:
             return

@@ -1,4 +1,4 @@
-"""A randomized row space with a measured residual: for vocabularies whose M × M matrix fits nowhere."""
+"""A randomized row space with a measured residual, for vocabularies whose M × M matrix is too large for memory."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from .arithmetic import Arithmetic, Spectra, triangle_of, turned
 from .base import Norms, Options, SpectrumMethod, Totals
 
 COPIES = 4
-"""M × k float64 matrices that it holds at its peak: sketch, QR's input, its Householder vectors, the basis."""
+"""Number of M × k float64 matrices held at the peak: sketch, input of the QR, Householder vectors, basis."""
 
 
 @final
 class Sketch(SpectrumMethod):
-    r"""Singular values of A seen through a k-dimensional row space, with what lies outside it measured.
+    r"""Singular values of the projection of A onto a k-dimensional row space, and the norm of the residual.
 
-    The rows are centred first, and their means kept in a column of their own (`turned`): what is sketched is the
-    row-centred matrix C alone, of M − 1 columns, whose digits the means cannot swallow. A first pass sums S = GC, with
-    G Gaussian (k × T); an orthonormal basis V of S's rows is a near-optimal row space (Halko, Martinsson, Tropp 2011,
-    algorithm 4.1). A second pass projects, B = [−√M m, CV], keeps only B's triangle, and adds up the residual
-    ρ² = ‖C − CVVᵀ‖²_F entry by entry.
+    The rows are centred first, and their means kept in a separate column (`turned`). So only the row-centred matrix C,
+    of M − 1 columns, is sketched, and large means cost it no digits. A first pass sums S = GC, with G Gaussian (k × T);
+    an orthonormal basis V of S's rows is a near-optimal row space (Halko, Martinsson, Tropp 2011, algorithm 4.1). A
+    second pass projects, B = [−√M m, CV], keeps only B's triangle, and sums the residual ρ² = ‖C − CVVᵀ‖²_F entry by
+    entry.
 
-    However V came out, :math:`σ_i(B) ≤ σ_i(A) ≤ \sqrt{σ_i(B)^2 + ρ^2}`: values of B above the tolerance prove
-    "rank ≥ r", and when ρ lies below it too, they are the rank. The certificate is ‖B‖²_F + ρ² = ‖A‖²_F.
+    For any V, :math:`σ_i(B) ≤ σ_i(A) ≤ \sqrt{σ_i(B)^2 + ρ^2}`: values of B above the tolerance prove "rank ≥ r", and if
+    ρ is also below the tolerance, r is the rank. The certificate is ‖B‖²_F + ρ² = ‖A‖²_F.
 
-    Costs 6 T·M·k operations and four M × k matrices. The rows must come twice.
+    The cost is 6 T·M·k operations, four M × k matrices and two passes over the rows.
 
     Args:
-        columns: M.
+        columns: number of columns M.
         width: k; the largest rank that can be proved is k + 1.
-        seed: of G. It decides how small the residual is, never whether the statement is true.
-        arithmetic: where to compute.
+        seed: seed of G, which changes the residual but not the validity of the bounds.
+        arithmetic: arithmetic of the device to compute on.
     """
 
     name = "sketch"
@@ -61,12 +61,12 @@ class Sketch(SpectrumMethod):
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
-        """Suit any matrix that no other method fits."""
+        """Suit every matrix for which no other method fits in memory."""
         return "it needs the least memory"
 
     @classmethod
     def build(cls, columns: Any, options: Options) -> SpectrumMethod:
-        """Return a sketch of the width and the seed asked for."""
+        """Return a sketch of the given width and seed."""
         return cls(columns, width=options.width, seed=options.seed, arithmetic=options.arithmetic)
 
     def __init__(
@@ -98,23 +98,23 @@ class Sketch(SpectrumMethod):
         self._outside, self._triangle, self._merged = self._outside + outside, triangle, self._merged + 1
 
     def _gaussian(self, rows: int) -> Tensor:
-        """Return the columns of G for the next rows; they depend on the seed and on how many came before."""
+        """Return the columns of G for the next rows, which depend on the seed and the number of earlier rows."""
         entropy = np.random.SeedSequence([*self._seed, int(self._seen)])
         random = torch.Generator(self.arithmetic.device).manual_seed(int(entropy.generate_state(1)[0]))
         return torch.randn(self._width, rows, dtype=torch.float64, device=self.arithmetic.device, generator=random)
 
     def about(self) -> dict[str, Any]:
-        """Return the width and the seed, too."""
+        """Return the method's settings, including width and seed."""
         return {**super().about(), "width": self._width, "seed": list(self._seed)}
 
     def end_pass(self) -> None:
-        """Turn the sketch into an orthonormal basis."""
+        """Replace the sketch by an orthonormal basis."""
         self._basis = torch.linalg.qr(self._turned_sketch.T)[0]
         self._projecting = self._projecting + 1
         self._turned_sketch = self.arithmetic.zeros(0, self.columns - 1)
 
     def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Take in the triangle and the residual of other rows."""
+        """Add the triangle and the residual of other rows."""
         self._outside = self._outside + state["_outside"]
         self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
         self._merged = self._merged + state["_merged"] + 1

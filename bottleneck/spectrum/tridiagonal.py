@@ -1,4 +1,4 @@
-"""Reduction of a symmetric matrix to a tridiagonal one, at the rate of matrix products where LAPACK can."""
+"""Reduce a symmetric matrix to tridiagonal form, at the rate of matrix products if LAPACK supports it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SMALLEST = 3000
 
 
 def tridiagonal(matrix: Values) -> tuple[Values, Values, str]:
-    r"""Return the diagonal, (M,), what stands below it, (M − 1,), and the name of the routines.
+    r"""Return the diagonal, (M,), the subdiagonal, (M − 1,), and the name of the routines.
 
-    :math:`Q^⊤ A Q` with an orthogonal Q that leaves the first axis where it is: without its first row and column the
-    result is a tridiagonal form of A without its own.
+    The result is :math:`Q^⊤ A Q` with an orthogonal Q that keeps the first axis. So the result without its first row
+    and column is a tridiagonal form of A without its first row and column.
 
-    Two stages (Bischof, Lang and Sun 2000): the first, to a band, is made of matrix products; the second works on the
-    band alone. One stage (``sytrd``) reads all that is left of the matrix for each column, M³/6 numbers in all, and
-    waits for memory.
+    There are two stages (Bischof, Lang and Sun 2000): the first reduces A to a band with matrix products, and the
+    second works on the band alone. A single stage (``sytrd``) reads the remaining matrix for each column, M³/6 numbers
+    in total, and memory bandwidth limits it.
 
     Args:
-        matrix: float64, (M, M), Fortran order; its lower triangle is used up, the other one is not touched.
+        matrix: float64, (M, M), Fortran order; its lower triangle is overwritten, the upper one is unchanged.
     """
     if len(matrix) >= SMALLEST:
         try:

@@ -1,4 +1,4 @@
-"""Tall-skinny QR: full float64 accuracy on a stream of rows, keeping one triangle."""
+"""Tall-skinny QR: full float64 accuracy on a stream of rows, with one triangle in memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
 
 LEAST_BLOCK = 4096
-"""Rows of a block of few columns: every block merged adds roundoff, and is a call."""
+"""Least number of rows of a block, because every merged block adds roundoff and a call."""
 
 PANEL = 64
-"""Columns that are moved at once."""
+"""Number of columns that are moved at once."""
 
 
 @final
@@ -27,13 +27,13 @@ class TSQR(SpectrumMethod):
     r"""The singular values of R in A = QR, updated block by block (Demmel et al. 2012, *Communication-optimal QR*).
 
     Each block B of 2M rows is eliminated against the triangle, :math:`\binom{R}{B} = Q \binom{R'}{0}`: on the CPU by
-    its own QR and LAPACK's triangular-pentagonal ``tpqrt`` of triangle against triangle, which spend nothing on known
-    zeros. The rows are centred before, and their means kept in a column of their own (`turned`): R has the singular
-    values of A, and without its first column those of the row-centred A. A QR's error in a column is relative to that
-    column, so the means cost the centred spectrum no digits, however large they are.
+    its own QR and LAPACK's triangular-pentagonal ``tpqrt`` of triangle against triangle, which skip known zeros. The
+    rows are centred first, and their means kept in a separate column (`turned`): R has the singular values of A, and
+    without its first column those of the row-centred A. A QR's error in a column is relative to that column, so large
+    means cost the centred spectrum no digits.
 
-    Costs 2 T·M² operations for the stream, 8/3 M³ for both spectra, and four M × M matrices of float64, of which the
-    block is two; resolves σ down to √(blocks) · eps · σ_1.
+    The cost is 2 T·M² operations for the stream, 8/3 M³ for both spectra, and four M × M matrices of float64, of which
+    the block takes two. The method resolves σ down to √(blocks) · eps · σ_1.
     """
 
     name = "tsqr"
@@ -41,7 +41,7 @@ class TSQR(SpectrumMethod):
 
     @classmethod
     def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of the triangle, the block and what eliminating it takes."""
+        """Return the bytes of the triangle, the block and the workspace of the elimination."""
         return options.arithmetic.tsqr_copies * 8 * shape[1] ** 2
 
     @classmethod
@@ -52,12 +52,12 @@ class TSQR(SpectrumMethod):
 
     @classmethod
     def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the triangle's entries, however few the contexts are."""
+        """Return the entries of the triangle, which do not depend on the number of contexts."""
         return shape[1] ** 2
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
-        """Suit at least as many contexts as tokens."""
+        """Suit matrices with at least as many contexts as tokens."""
         if shape[0] < shape[1] or shape[0] * shape[1] <= SMALL:
             return ""
         return f"the tolerance for eps {eps:.3g} takes float64's full accuracy"
@@ -71,12 +71,12 @@ class TSQR(SpectrumMethod):
         self._merged = self.arithmetic.zeros(1)
 
     def _new_block(self) -> Tensor:
-        # Column by column in memory, as LAPACK works in place on it.
+        # Columns are contiguous in memory, because LAPACK works in place.
         return self.arithmetic.zeros(self.columns, max(LEAST_BLOCK, BLOCK * self.columns)).T
 
     @property
     def _waiting(self) -> Tensor:
-        """Turned rows that wait for the block to be full."""
+        """Reflected rows of the block that is not yet full."""
         return self._block[: self._filled]
 
     @_waiting.setter
@@ -134,7 +134,7 @@ class TSQR(SpectrumMethod):
 
 
 def _compacted(block: Tensor, rows: int) -> Tensor:
-    """Return the first rows of a block as one piece of memory, column by column, within the block's own."""
+    """Return the first rows of a block, moved within its memory so that their columns are contiguous."""
     if rows == len(block):
         return block
     columns = block.shape[1]

@@ -63,7 +63,7 @@ class ArgmaxReport(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return label and text, for people."""
+        """Return the result as pairs of label and text, for people."""
         argmaxable = self.vocab - len(self.unargmaxable) - len(self.unknown)
         rows = [
             ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens, for no context vector"),

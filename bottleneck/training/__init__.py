@@ -1,4 +1,4 @@
-"""Training: configuration, presets, and a loop that can be killed at any instant."""
+"""Training: configuration, presets, and a training loop that resumes after any interruption."""
 
 from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse, read
 from .evaluate import Evaluation, evaluate

@@ -1,4 +1,4 @@
-"""The running average of the weights (averaged SGD), when it starts, and when a model is validated for that."""
+"""The running average of the weights (averaged SGD), when it starts, and when the model is validated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WeightAverage:
     This is the average of ASGD (Polyak and Juditsky 1992) as AWD-LSTM uses it: no decay, a constant learning rate.
 
     Args:
-        model: whose weights; the average of tied ones is kept once.
+        model: model whose weights are averaged; the average of tied weights is kept once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -30,12 +30,12 @@ class WeightAverage:
         """n, the number of steps averaged over; ``None`` before averaging starts."""
 
     def start(self) -> None:
-        """Average from the next step on."""
+        """Start averaging with the next step."""
         self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
         self.steps = 0
 
     def update(self) -> None:
-        """Take the weights after a step into the average, where there is one."""
+        """Add the weights after a step to the average, if it has started."""
         if self.steps is not None:
             self.steps += 1
             weights = [weight.detach() for weight in self._weights.values()]
@@ -59,7 +59,7 @@ class WeightAverage:
         return dict(self._averages)
 
     def restore(self, tensors: Mapping[str, Tensor], steps: int | None) -> None:
-        """Take up what `tensors` and ``steps`` were."""
+        """Restore the average from `tensors` and ``steps``."""
         self.steps = steps
         weights = self._weights.items() if tensors else ()
         self._averages = {name: tensors[name].to(weight.device) for name, weight in weights}
@@ -92,9 +92,9 @@ def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs
 
 
 def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
-    """Return the positions in an epoch at which a model is validated, the epoch's end among them.
+    """Return the positions in an epoch at which a model is validated, including the epoch's end.
 
-    They come after equal numbers of stretches, of which the ``lengths`` are given, and are no more than there are.
+    They come after equal numbers of stretches, whose ``lengths`` are given; there are at most as many as stretches.
 
     Example:
         >>> sorted(validated_after([10, 10, 5, 10], 2))

@@ -1,4 +1,4 @@
-"""Everything that decides how a run comes out."""
+"""The configuration of a run: everything that its numbers depend on."""
 
 from __future__ import annotations
 
@@ -18,84 +18,84 @@ class _Section(BaseModel):
 
 
 class OptimizerConfig(_Section):
-    """How the weights are updated."""
+    """Settings of the optimizer."""
 
     name: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = Field(default=2e-3, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
-    """``cosine`` falls to zero, reached one step after the last; both rise linearly over the warm-up."""
+    """Learning-rate schedule: ``cosine`` falls to zero one step after the last; both rise linearly over the warm-up."""
     warmup_steps: int = Field(default=100, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    """Pointwise functions have none, other than in the code of Parthiban et al. 2021 (`PLIF.parameter_settings`)."""
+    """Weight decay, which does not act on pointwise functions (see `PLIF.parameter_settings`)."""
     decayed: Literal["matrices", "all"] = "matrices"
-    """Which weights decay; ``all`` includes biases, as the code of AWD-LSTM and of the MoS paper does."""
+    """Weights that decay; ``all`` includes biases, as in the code of AWD-LSTM and of the MoS paper."""
     clip: float = Field(default=1.0, gt=0)
-    """Largest norm of the whole gradient."""
+    """Largest norm of the gradient of all weights together."""
 
 
 class AveragingConfig(_Section):
-    """When the averaging of the weights starts; from then on the averages are evaluated and kept."""
+    """Settings of weight averaging; once it starts, the averaged weights are evaluated and kept."""
 
     start: Literal["never", "non-monotone", "epoch"] = "never"
-    """``non-monotone``: when the validation loss is above the best of all but the last ``interval`` validations
-    (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
+    """Start of averaging. ``non-monotone``: when the validation loss is above the best of all but the last ``interval``
+    validations (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
     interval: int = Field(default=5, ge=0)
     latest: int | None = Field(default=None, ge=1)
-    """Epochs after which averaging starts even if no validation was worse; ``None`` for never, as published."""
+    """Epochs after which averaging starts even if no validation was worse; ``None`` for no limit, as published."""
     epoch: int = Field(default=0, ge=0)
 
 
 class TrainingConfig(_Section):
-    """How long training takes, and how the text is cut into batches."""
+    """Length of training, batches of text, precision, and validation."""
 
     epochs: int = Field(default=8, ge=1)
     batch_size: int = Field(default=20, ge=1)
-    """Number of parallel texts the corpus is cut into."""
+    """Number of parallel texts that the corpus is cut into."""
     bptt: int = Field(default=35, ge=1)
-    """Tokens of each text in a step; gradients stop at its start, and the state is carried over."""
+    """Tokens of each text in a step; gradients stop at the start of the step, and the state is carried over."""
     bptt_deviation: float = Field(default=0.0, ge=0)
-    """Standard deviation of random stretch lengths around ``bptt``, the learning rate in proportion; 0 for none."""
+    """Standard deviation of random stretch lengths around ``bptt``; the learning rate is scaled in proportion."""
     micro_batch_size: int | None = Field(default=None, ge=1)
-    """Texts of a batch that are processed at once, their gradients added up; fewer take less memory. ``None``: all.
+    """Texts of a batch that are processed at once, with gradients summed; fewer take less memory. ``None`` for all.
 
-    Each such part of a batch draws its own dropout masks, also those that its texts share: of hidden-to-hidden weights
-    and of words. With dropout a run can therefore only be continued with the same number."""
+    Each part of a batch draws its own dropout masks, including those that its texts share (hidden-to-hidden weights and
+    words). So with dropout, a run can only be continued with the same number."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
     recurrent layers are too; in training they use the TF32 products that torch allows cuDNN."""
     compile: bool = False
     """Whether torch compiles the training step."""
     unigram_bias: bool = True
-    """Whether the output bias starts at values that predict the training text's frequencies (`Head.start_at`)."""
+    """Whether the output bias starts at the token frequencies of the training text (see `Head.start_at`)."""
     save_every: int = Field(default=200, ge=1)
-    """Steps between saved states, beside one at every epoch's end."""
+    """Steps between saved states; the state is also saved at the end of every epoch."""
     validations: int = Field(default=1, ge=1)
-    """Validations an epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by them."""
+    """Validations per epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by this number."""
     keep_checkpoints: bool = False
-    """Keep the weights of every validation, each as a run of its own, so that a rank is seen over training
+    """Whether to keep the weights of every validation, each as its own run, to measure the rank over training
     (`checkpoint.keep_checkpoint`)."""
     stop_interval: int | None = Field(default=None, ge=0)
-    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never. Where
-    weights are averaged, only the averages' losses count."""
+    """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never. If
+    weights are averaged, only the losses of averaged weights count."""
     averaging: AveragingConfig = AveragingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 
 
 class RunConfig(_Section):
-    """One training run: corpus, model, training and seed decide every number in it."""
+    """One training run; its corpus, model, training settings and seed determine all its numbers."""
 
     corpus: str = "python-docs"
     seed: int = Field(default=0, ge=0, lt=2**64)
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     initial: str | None = None
-    """A run of the same model whose best weights training starts from; ``None`` draws them."""
+    """Run of the same model whose best weights training starts from; ``None`` for random weights."""
 
     def replace(self, **changes: Any) -> RunConfig:
         """Return this configuration with other values: whole sections, or mappings with some of their keys.
 
         Args:
-            changes: by name. A head or backbone with another ``name`` has its own defaults for all else.
+            changes: new values by name. A head or backbone with another ``name`` starts from its own defaults.
 
         Raises:
             ConfigurationError: for an unknown key, or a value out of range.
@@ -120,8 +120,8 @@ def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
     """Return the checked configuration.
 
     Raises:
-        ConfigurationError: naming the first key that is unknown or has a wrong value; ``where`` tells the
-            reader which file or option it came from.
+        ConfigurationError: for the first key that is unknown or has a wrong value; ``where`` names the file or option
+            that it came from.
     """
     try:
         return RunConfig.model_validate(values)
@@ -154,7 +154,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         'mos'
     """
     values = config.model_dump(mode="json")
-    # A component's name comes first, whatever the order given: it decides which other keys there are.
+    # A component's name is applied first, because it determines which other keys exist.
     for setting in sorted(settings, key=lambda text: not text.partition("=")[0].endswith(".name")):
         key, equals, text = setting.partition("=")
         if not equals or not key:
@@ -186,7 +186,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _value(text: str) -> Any:
-    """Read JSON where it is JSON, else the text itself."""
+    """Parse a value as JSON, or return the text if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

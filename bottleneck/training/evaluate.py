@@ -16,7 +16,7 @@ from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
 
 STRETCH = 1024
-"""Tokens encoded at once; the state is carried, so it changes nothing but speed."""
+"""Tokens encoded at once; the state is carried over, so this affects only speed."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Evaluation:
     loss: float
     """Mean negative log-likelihood of the scored tokens, in nats."""
     perplexity: float
-    """exp of it."""
+    """Exponential of the loss."""
     tokens: int
-    """Scored tokens: all but the first, which has no context."""
+    """Number of scored tokens: all but the first, which has no context."""
 
     @classmethod
     def of(cls, total: float, tokens: int) -> Evaluation:
-        """Return the scores of so many tokens, given the sum of their losses in nats."""
+        """Return the evaluation of ``tokens`` tokens, given the sum ``total`` of their losses in nats."""
         return cls(total / tokens, perplexity_of(total / tokens), tokens)
 
 
@@ -43,7 +43,7 @@ def check_scorable(ids: NDArray[np.integer[Any]]) -> None:
 
 
 def perplexity_of(loss: float) -> float:
-    """Return exp of a mean loss in nats; `TrainingError` when there is no such number.
+    """Return the exponential of a mean loss in nats; `TrainingError` if it is not finite.
 
     >>> round(perplexity_of(2.0), 3)
     7.389
@@ -71,14 +71,14 @@ def evaluate(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress
 
 @torch.no_grad()
 def mean_nll(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress = SILENT) -> float:
-    """Score every token of a text but the first, in one sequence with the state carried all the way.
+    """Score every token of a text but the first, as one sequence with the state carried over.
 
     Args:
-        model: put into eval mode while it is scored, and back afterwards.
+        model: model to score, in evaluation mode; its former mode is restored.
         ids: int64, (N,), N ≥ 2.
 
     Returns:
-        Their mean negative log-likelihood in nats, which is no finite number where training went astray.
+        The mean negative log-likelihood in nats; it is not finite if training diverged.
 
     Raises:
         TrainingError: the text is too short.

@@ -10,11 +10,11 @@ from .fit import configuration_of
 
 
 def finetuning(run: str | Path) -> RunConfig:
-    """Return the configuration that continues a finished run: its own, its weights averaged from the first step on.
+    """Return a run's configuration for finetuning: it starts from the run's weights and averages from the first step.
 
-    The optimizer is the run's own: SGD in the papers' models, so that this is their ASGD. It stops by what
-    starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval. `RunError` when there is no run, or it is
-    unfinished or damaged.
+    The optimizer is the run's own: SGD in the papers' models, so that this is their ASGD. Training stops at the
+    criterion that starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval. `RunError` when the run is
+    missing, unfinished or damaged.
     """
     config = configuration_of(read_config(Path(run)))
     check_hashes(Path(run))

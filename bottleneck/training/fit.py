@@ -1,4 +1,4 @@
-"""Train a language model into a run folder, resumable at any instant."""
+"""Train a language model into a run folder, and resume after any interruption."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from .objective import is_dropping
 
 @dataclass(frozen=True)
 class FitResult:
-    """A finished run in numbers."""
+    """The results of a finished run."""
 
     path: Path
     """The run's folder."""
@@ -57,38 +57,38 @@ class FitResult:
     """Number of weights, tied ones counted once."""
     test: Evaluation
     seconds: float
-    """Training time of the steps that count, over all restarts."""
+    """Training time in seconds over all restarts, without steps that were repeated."""
     steps: int
-    """Updates in all."""
+    """Number of updates."""
     averaged_steps: int
-    """The last of them, whose weights were averaged; 0 where averaging never started."""
+    """Number of last updates whose weights were averaged; 0 if averaging never started."""
     valid_perplexity: float
-    """The best, that of the weights kept."""
+    """Best validation, of the weights that were kept."""
     machine: Mapping[str, Any]
-    """Where it was started, as `machine` tells it; nothing of a run older than that."""
+    """Description of the machine that started the run (see `machine`); empty for older runs."""
 
 
 def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress: Progress = SILENT) -> FitResult:
     """Train, keep the weights of the best validation loss, score the test split, and seal the folder.
 
-    A folder that holds an unfinished run of the same configuration is continued where its last saved state
-    left it; a finished one is only read. On the CPU, with one number of threads, the files come out the same
-    byte for byte however often the run was killed. The processes that ``torchrun`` starts train one model together,
-    each on its share of the batch's columns. The process keeps freed memory (`keep_freed_memory`).
+    An unfinished run of the same configuration continues from its last saved state; a finished run is only read. On
+    the CPU, with the same number of threads, the files are identical byte for byte however often the run was
+    interrupted. The processes that ``torchrun`` starts train one model together, each on its share of the batch's
+    columns. The process keeps freed memory (`keep_freed_memory`).
 
     Args:
-        config: what to train.
-        folder: where the run goes.
+        config: configuration of the run.
+        folder: folder of the run.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
         progress: where to report.
 
     Raises:
-        RunError: the folder holds something else, a run of another configuration, or a damaged one, or another process
+        RunError: when the folder holds other files, a run of another configuration or a damaged run, or another process
             is training into it.
-        TrainingError: the loss is no longer finite, memory does not suffice, or the corpus is too short.
-        ParallelError: another process is gone; what was saved is whole.
-        ConfigurationError: the processes cannot share the batch's columns equally.
-        OutputError: the folder cannot be written; what was saved before is whole.
+        TrainingError: when the loss is no longer finite, memory runs out, or the corpus is too short.
+        ParallelError: when another process has ended; the saved state is complete.
+        ConfigurationError: when the processes cannot share the batch's columns equally.
+        OutputError: when the folder cannot be written; earlier files are complete.
     """
     keep_freed_memory()
     with launched() as processes, ExitStack() as stack:
@@ -99,7 +99,7 @@ def _fit(
     config: RunConfig, folder: Path, device: str, processes: Processes, stack: ExitStack, progress: Progress
 ) -> FitResult:
     corpus = corpora.load(config.corpus)
-    # All that can be wrong with the request shows before the folder is touched.
+    # All errors of the request are raised before the folder is touched.
     data = columns(corpus.split("train"), config.training.batch_size)
     processes.share(config.training.batch_size)
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
@@ -178,7 +178,7 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
 def _describe(
     config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, device: str
 ) -> dict[str, Any]:
-    """Return ``config.json``: every setting resolved, and what the numbers further depend on."""
+    """Return the content of ``config.json``: all resolved settings, and everything else that the numbers depend on."""
     head = {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
     backbone = asdict(model.backbone.config)
     values = config.model_dump(mode="json")
@@ -201,7 +201,7 @@ def _describe(
 
 
 def _initial_sha256(initial: Path, folder: Path) -> str | None:
-    """Return the hash of the weights a run starts from, as its ``config.json`` has it where they are gone since."""
+    """Return the hash of the weights a run starts from, read from ``config.json`` if they no longer exist."""
     if not (initial / MODEL).exists() and is_begun(folder):
         known: str | None = read_config(folder).get("initial_sha256")
         return known

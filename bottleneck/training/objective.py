@@ -1,4 +1,4 @@
-"""What training minimizes, as one module: the unit that several processes share and that torch compiles."""
+"""The training loss as one module, which processes share and torch compiles."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Objective(nn.Module):
     """The training loss of a stretch of text: mean negative log-likelihood and the model's own penalties.
 
     Args:
-        model: what is trained.
-        mixed: whether matrix products are made in bfloat16 (autocast), on a GPU those of the recurrent layers left out;
-            weights, losses and the state that is carried on stay in float32.
+        model: model to train.
+        mixed: whether matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU;
+            weights, losses and the state stay in float32.
     """
 
     def __init__(self, model: LanguageModel, *, mixed: bool = False) -> None:
@@ -43,14 +43,14 @@ class Objective(nn.Module):
 
 
 def is_dropping(*settings: Mapping[str, Any]) -> bool:
-    """Return whether a backbone or head of such settings drops anything: each part of a batch draws its own masks."""
+    """Return whether a backbone or head with these settings uses dropout; each part of a batch draws its own masks."""
     return any("drop" in name and value for part in settings for name, value in part.items())
 
 
 def accumulate(
     objective: nn.Module, inputs: Tensor, targets: Tensor, state: State, *, columns: int | None
 ) -> tuple[Tensor, State]:
-    """Add the gradient of a batch's loss to the parameters', some ``columns`` after the others.
+    """Accumulate the gradient of a batch's loss in the parameters, over groups of ``columns`` columns.
 
     Fewer columns at once take less memory; ``None`` takes all. The other arguments are those of `Objective`, which may
     be wrapped. Return the mean negative log-likelihood, a scalar in nats, and the state after the batch's stretch.

@@ -15,9 +15,9 @@ from .config import OptimizerConfig
 def build(
     config: OptimizerConfig, parameters: Iterable[nn.Parameter], special: Iterable[ParameterSettings] = ()
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of a model's parameters; ``special`` are those that its head wants treated otherwise.
+    """Return the optimizer of a model's parameters; ``special`` are parameters with settings of their own.
 
-    Weight decay acts on matrices or on biases too, never on pointwise functions.
+    Weight decay acts on matrices, optionally on biases, and never on pointwise functions.
     """
     settings = {id(parameter): one for one in special for parameter in one.parameters}
     kinds: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
@@ -37,7 +37,7 @@ def build(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group of parameters the learning rate, times its own factor."""
+    """Set the learning rate of every parameter group to ``rate`` times the group's factor."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["learning_rate_factor"]
 

@@ -1,4 +1,4 @@
-"""The exact state of an unfinished run, in one file: a kill at any instant leaves the last whole one."""
+"""The exact state of an unfinished run, in one file; an interruption always leaves a complete file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .averaging import WeightAverage
 
 @dataclass
 class TrainerState:
-    """Where training stands, beside the tensors: everything that is a number or a list of them."""
+    """The numbers of the training state; its tensors are saved separately."""
 
     epoch: int = 0
     """Finished epochs."""
@@ -39,7 +39,7 @@ class TrainerState:
 
     @property
     def losses(self) -> list[float]:
-        """The validation losses so far, nats, that of the weights a run started from among them."""
+        """The validation losses so far, in nats, including that of the initial weights."""
         return [row["valid_loss"] for row in self.metrics]
 
 
@@ -59,7 +59,7 @@ def save_state(
     average: WeightAverage | None = None,
     random: Sequence[Mapping[str, Tensor]] = (),
 ) -> None:
-    """Write the state of a run beside the last one, then drop the last one.
+    """Write the state of a run to a new file, then delete the old one.
 
     ``carried`` is the recurrent state of all columns; ``random`` the `random_states` of each process that trains, by
     default this one's.

@@ -1,4 +1,4 @@
-"""Hugging Face causal language models: from a folder, the hub, or an object that is loaded already."""
+"""Hugging Face causal language models, from a folder, the hub, or a loaded object."""
 
 from .on_text import HuggingFaceOnText, Tokens
 from .opening import open_loaded, open_saved

@@ -1,4 +1,4 @@
-"""The LayerNorm before the output layer of a Hugging Face model, and what it makes of the rank."""
+"""The LayerNorm before the output layer of a Hugging Face model, and its effect on the rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...heads import Head, RankBound
 from ...spectrum import EPS
 
 NORM_ROUNDINGS = 4
-"""How often a coordinate may be rounded on its way through a LayerNorm."""
+"""Largest number of times that a LayerNorm rounds a coordinate."""
 
 
 @dataclass(frozen=True)
@@ -22,20 +22,20 @@ class FinalNorm:
 
     name: str
     offset: bool
-    """Whether the constant β·v is not zero: then all hidden states lie in an affine space that misses the origin."""
+    """Whether the constant β·v is not zero; if so, all hidden states lie in an affine space without the origin."""
 
 
 def final_norm(model: nn.Module, run: Callable[[], object], hidden: Tensor, *, eps: float) -> FinalNorm | None:
-    r"""Return the LayerNorm whose output the output layer is given, if there is one.
+    r"""Return the LayerNorm whose output is the input of the output layer, or ``None``.
 
-    It gives :math:`h = γ ⊙ \hat x + β` with :math:`\hat x · 1 = 0`, so :math:`h·γ^{-1} = β·γ^{-1}`: one linear
-    condition on all hidden states, looked for in the numbers, as modules go by many names.
+    It computes :math:`h = γ ⊙ \hat x + β` with :math:`\hat x · 1 = 0`, so :math:`h·γ^{-1} = β·γ^{-1}`. This linear
+    condition on all hidden states is tested on their values, because module names differ between models.
 
     Args:
         model: the body and its output layer.
-        run: makes ``hidden`` anew.
-        hidden: (L, d), what the output layer is given.
-        eps: of the model's type.
+        run: function that runs the model on the contexts of ``hidden``.
+        hidden: (L, d), the input of the output layer.
+        eps: relative roundoff of the model's type.
     """
     made: dict[str, tuple[nn.Module, Tensor]] = {}
     handles = [
@@ -69,8 +69,8 @@ def _condition(name: str, module: nn.Module, hidden: Tensor, eps: float) -> Fina
                 continue
             normal = 1 / gamma
             constant = float(shift @ normal)
-            # Each of d coordinates is rounded a few times on its way through the norm, up or down by chance; the row's
-            # mean and deviation, which all share, are rounded once, in float32 or wider.
+            # The norm rounds each of d coordinates a few times, up or down at random. The row's mean and deviation,
+            # which all coordinates share, are rounded once, in float32 or wider.
             size = torch.linalg.norm(states * normal, dim=1) + torch.linalg.norm(shift * normal)
             shared = (states * normal).abs().sum(1) + (shift * normal).abs().sum()
             limit = NORM_ROUNDINGS * (eps * size + min(eps, EPS["float32"]) * shared)
@@ -80,7 +80,7 @@ def _condition(name: str, module: nn.Module, hidden: Tensor, eps: float) -> Fina
 
 
 def bound_of(head: Head, norm: FinalNorm | None, *, exact_norm: bool) -> RankBound:
-    """Return the head's rank bound, with what a final LayerNorm makes of it in words.
+    """Return the head's rank bound, and describe the effect of a final LayerNorm.
 
     Args:
         head: the output layer.
@@ -101,10 +101,10 @@ def bound_of(head: Head, norm: FinalNorm | None, *, exact_norm: bool) -> RankBou
 
 
 def reached(d: int, bias: int, norm: FinalNorm | None) -> tuple[int, int]:
-    """Return the rank, raw and row-centred, that generic weights behind this norm reach; a bias of zeros is none.
+    """Return the raw and row-centred rank of generic weights after this norm; a bias of zeros counts as no bias.
 
-    The columns of [H, 1] span d dimensions behind a LayerNorm: one fewer than d + 1, as a combination of H's columns
-    is the constant β·v. It is 1 itself, so that a bias adds nothing, or zero, so that H has rank d − 1.
+    After a LayerNorm the columns of [H, 1] span d dimensions instead of d + 1, because a combination of H's columns is
+    the constant β·v. If it is not zero, a bias adds no dimension; if it is zero, H has rank d − 1.
     """
     states = d if norm is None or norm.offset else d - 1
     beside = bias if norm is None or not norm.offset else 0

@@ -1,4 +1,4 @@
-"""The folder of a Hugging Face model: found on disk or on the hub, and checked before anything of it is loaded."""
+"""The folder of a Hugging Face model: found on disk or on the hub, and checked before it is loaded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _SAFETENSORS, _PICKLES = "*.safetensors", ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TEXT_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
-"""Configuration and tokenizers."""
+"""Files of the configuration and of tokenizers."""
 _ELSEWHERE = ("*/*", "consolidated*")
-"""What transformers does not read: folders, and Mistral's second copy of the weights."""
+"""Files that transformers does not read: folders, and Mistral's second copy of the weights."""
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -63,7 +63,7 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
     except LocalEntryNotFoundError as error:
         raise SourceError(
             f"there is no {name} here, and the Hugging Face hub cannot be reached for a model of that name; SOURCE is "
-            "a run folder, a .zarr store, a .npy or a .safetensors file, a model's folder, or with a network its name"
+            "a run folder, a .zarr store, a .npy or .safetensors file, or a model's folder or (with a network) its name"
         ) from error
     except HfHubHTTPError as error:
         at = f" at revision {revision}" if revision else ""
@@ -79,8 +79,8 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return the ``config.json`` of a model this tool can measure.
 
     Raises:
-        SourceError: for a configuration that is damaged, of an encoder or a sequence-to-sequence model, or whose
-            model is code of its own.
+        SourceError: for a configuration that is damaged, of an encoder or a sequence-to-sequence model, or of a model
+            that needs its own code.
     """
     try:
         config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _check_kind(path: Path, config: dict[str, Any]) -> None:
-    """Refuse what transformers has no causal language model for."""
+    """Refuse a configuration for which transformers has no causal language model."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     model_type, classes = config.get("model_type"), config.get("architectures") or []
@@ -126,11 +126,11 @@ def _named(model_type: Any, classes: list[str]) -> str:
 
 
 def weight_files(path: Path, *, allow_pickle: bool) -> list[Path]:
-    """Return the files that transformers loads a model's weights from, all in the model's folder and whole.
+    """Return the files that transformers loads a model's weights from; all are complete and in the model's folder.
 
     Raises:
-        SourceError: without weights, with pickled ones that are not allowed, with a shard missing, damaged or
-            elsewhere.
+        SourceError: for a folder without weights, for pickled weights that are not allowed, or for a shard that is
+            missing, damaged or in another folder.
     """
     if (path / ADAPTER).exists():
         raise SourceError(
@@ -159,7 +159,7 @@ def weight_files(path: Path, *, allow_pickle: bool) -> list[Path]:
 
 
 def _conversion(path: Path, state_dict: Path | None) -> str:
-    """Return the command that writes a folder's weights as safetensors, from one pickled file where it is given."""
+    """Return a command that converts a folder's weights, or one pickled file, to safetensors."""
     if state_dict is None:
         code = "from transformers import AutoModelForCausalLM as A; "
         code += f"A.from_pretrained('{path}').save_pretrained('{path}')"
@@ -172,7 +172,7 @@ def _conversion(path: Path, state_dict: Path | None) -> str:
 
 
 def _whole_or_shards(path: Path, whole: str, index: str) -> list[Path]:
-    """Return the one file of all weights, else those that an index names, else none."""
+    """Return the single file of weights, otherwise the shards that an index names, otherwise nothing."""
     if (path / whole).is_file():
         return [path / whole]
     return _shards(path, index) if (path / index).exists() else []
@@ -197,7 +197,7 @@ def _shards(path: Path, index: str) -> list[Path]:
 
 
 def _check_header(file: Path) -> None:
-    """Refuse a file that is not exactly as long as its header says."""
+    """Refuse a file whose length differs from the length in its header."""
     try:
         with safe_open(file, framework="pt"):
             pass

@@ -1,4 +1,4 @@
-"""The final hidden states of a text, made window by window when they are asked for, and kept."""
+"""The final hidden states of a text, computed window by window on demand, and kept."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from torch import Tensor
 from .windows import Windows
 
 LARGEST_IN_MEMORY = 1 << 30
-"""Bytes of hidden states above which they lie in a temporary file: they are read in order, block by block."""
+"""Bytes of hidden states above which they are kept in a temporary file, which is read in order."""
 
 
 class HiddenStates:
-    """H, (T, d), in rows: each window is encoded once, whoever asks, and only if someone asks.
+    """The rows of H, (T, d); each window is encoded once, on demand.
 
     Args:
-        encode: maps ids and mask, both int64 (B, L), to hidden states (B, L, d); right-padded places have mask 0.
+        encode: function from ids and mask, both int64 (B, L), to hidden states (B, L, d); padding on the right has
+            mask 0.
         ids: int64, (N,), the text.
-        windows: how it is cut.
-        contexts: T, how many rows of it there are.
-        size: d.
-        dtype: of the hidden states.
+        windows: windows of the text.
+        contexts: number of rows T.
+        size: hidden size d.
+        dtype: type of the hidden states.
         batch_size: windows encoded at once.
     """
 
@@ -47,7 +48,7 @@ class HiddenStates:
             self._states = torch.empty(contexts, size, dtype=dtype)
         else:
             with tempfile.NamedTemporaryFile(prefix="hidden-states-") as file:
-                # The mapping outlives the name: the space is free again when the process ends, however it ends.
+                # The mapping outlives the file's name, so the disk space is freed whenever the process ends.
                 mapped = torch.from_file(str(Path(file.name)), shared=True, size=count, dtype=dtype)
             self._states = mapped.view(contexts, size)
 
@@ -62,7 +63,7 @@ class HiddenStates:
         return self._states[start:stop]
 
     def blocks(self, rows: int) -> Iterator[Tensor]:
-        """Yield all of them in order, ``rows`` at once."""
+        """Yield all hidden states in order, ``rows`` at a time."""
         for start in range(0, self._contexts, rows):
             yield self.rows(start, start + rows)
 

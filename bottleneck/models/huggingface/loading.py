@@ -1,4 +1,4 @@
-"""A Hugging Face causal language model: loaded with safetensors only, and read up to its output layer."""
+"""Load a Hugging Face causal language model from safetensors, and run it up to its output layer."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ BODY_DTYPES = {
     "float16": torch.float16,
 }
 FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
-"""Types of weights, as safetensors and torch name them, that are the numbers themselves; others need a scale."""
+"""Types of weights, by their names in safetensors and torch, that need no scale."""
 PROBED = 100.0
-"""The largest logit put behind the output layer: beyond the soft caps in use, and float32 shows larger ones too."""
+"""The largest product that replaces the output layer's in a test: above the soft caps in use, and safe in float32."""
 LEAST_PRODUCT = 1e-30
-"""Products smaller than this, those of weights that are still zero, are not stretched any further."""
+"""Products smaller than this, such as those of zero weights, are not scaled up further."""
 
 
 @contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield transformers with its progress bars and advice switched off; errors still come."""
+    """Yield transformers with its progress bars and warnings switched off; errors are still reported."""
     transformers = import_transformers()
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -126,7 +126,7 @@ def _stored_types(path: Path, *, pickled: bool) -> Iterator[tuple[str, str]]:
 
 
 def _is_quantized(path: Path) -> bool:
-    """Return whether transformers will make numbers of a model's quantized weights."""
+    """Return whether transformers can dequantize a model's weights."""
     from transformers.quantizers.auto import AutoHfQuantizer
 
     config = folder.read_config(path)
@@ -135,7 +135,7 @@ def _is_quantized(path: Path) -> bool:
 
 
 def output_layer(model: nn.Module, name: str) -> nn.Linear:
-    """Return the module that turns hidden states into logits.
+    """Return the module that computes logits from hidden states.
 
     Raises:
         SourceError: when it is not one linear layer.
@@ -148,7 +148,7 @@ def output_layer(model: nn.Module, name: str) -> nn.Linear:
 
 
 def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return what the output layer is given, (B, L, d), for ids and mask (B, L); one token's logits are made."""
+    """Return the input of the output layer, (B, L, d), for ids and mask (B, L); logits are computed for one token."""
     taken: list[Tensor] = []
 
     def take(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -160,20 +160,20 @@ def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) 
 
 
 class Sample(NamedTuple):
-    """What a model makes of some tokens, the part behind its output layer told apart from that."""
+    """The outputs of a model for some tokens, before and after its output layer."""
 
     hidden: Tensor
-    """(L, d), what the output layer is given."""
+    """(L, d), the input of the output layer."""
     product: Tensor
-    """(L, M), what the output layer makes of it."""
+    """(L, M), the output of the output layer."""
     probe: Tensor
-    """(L, M), the product in float32 or wider and stretched to ±`PROBED`, which was put into its place."""
+    """(L, M), the product in float32 or wider, scaled to ±`PROBED`, which replaced the output in a second run."""
     logits: Tensor
-    """(L, M), what the model makes of that: its logits."""
+    """(L, M), the model's logits in that second run."""
 
 
 def sample(model: nn.Module, layer: nn.Linear, ids: Tensor) -> Sample:
-    """Return what a model makes of the ids (L,)."""
+    """Return the outputs of a model for the ids (L,)."""
     taken: list[Tensor] = []
     products: list[Tensor] = []
     probes: list[Tensor] = []

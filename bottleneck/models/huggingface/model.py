@@ -1,4 +1,4 @@
-"""A Hugging Face model: in a folder, loaded when its weights are needed, or loaded by someone else."""
+"""A Hugging Face model: in a folder, loaded when its weights are needed, or already loaded by the caller."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class HuggingFaceModel(ABC):
     """A causal language model of the package transformers."""
 
     name: str
-    """What to call it."""
+    """Name of the model."""
     skeleton: nn.Module
-    """The model, perhaps without weights: its sizes and its configuration."""
+    """The model for its sizes and configuration; its weights may not be loaded."""
     dtype: str
-    """The type its body computes in, a name of `loading.BODY_DTYPES`."""
+    """Type that the body computes in, a name of `loading.BODY_DTYPES`."""
 
     @property
     @abstractmethod
@@ -54,13 +54,13 @@ class SavedModel(HuggingFaceModel):
     """A model that ``save_pretrained`` wrote.
 
     Args:
-        path: its folder.
-        dtype: what its body runs in, or ``"auto"`` for what its configuration says.
-        device: where.
-        allow_pickle: whether pickled weights may be read: numbers only, no code.
+        path: folder of the model.
+        dtype: type that the body runs in, or ``"auto"`` for the type in its configuration.
+        device: device that the body runs on.
+        allow_pickle: whether pickled weights may be read; only their numbers are, and no code runs.
 
     Raises:
-        SourceError: for what is no causal language model, or lacks weights.
+        SourceError: for a model that is no causal language model, or lacks weights.
         ConfigurationError: for an unknown dtype, or without the package transformers.
     """
 
@@ -86,11 +86,11 @@ class SavedModel(HuggingFaceModel):
 
 @final
 class LoadedModel(HuggingFaceModel):
-    """A model that is loaded already: it stays on its device, in its type and in its mode.
+    """A loaded model, which keeps its device, type and mode.
 
     Args:
-        model: with ``get_output_embeddings``, as every causal language model of transformers has it.
-        dtype: ``"float32"``, which asks for nothing, ``"auto"``, or the type the model is in.
+        model: a model with ``get_output_embeddings``, such as every causal language model of transformers.
+        dtype: ``"auto"``, the model's own type, or ``"float32"``, which is ignored.
 
     Raises:
         ConfigurationError: for another dtype than the model's.
@@ -114,7 +114,7 @@ class LoadedModel(HuggingFaceModel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The hash of the weights as they are now."""
+        """Hash of the current weights."""
         digest = hashlib.sha256()
         for name, tensor in self.skeleton.state_dict().items():
             digest.update(name.encode())
@@ -124,7 +124,7 @@ class LoadedModel(HuggingFaceModel):
 
 
 def body_dtype(dtype: str, own: object) -> str:
-    """Return the type of a model's body: ``own`` for ``"auto"``; `ConfigurationError` for one that is not known."""
+    """Return the type of a model's body, ``own`` for ``"auto"``; `ConfigurationError` for an unknown type."""
     found = str(own or "float32").removeprefix("torch.") if dtype == "auto" else dtype
     if found not in loading.BODY_DTYPES:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""A Hugging Face causal language model on a text, cut by its own tokenizer."""
+"""A Hugging Face causal language model on a text that its own tokenizer encodes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .tokenizer import TokenizedText, Tokenizer
 from .windows import Windows
 
 ROUTED = 1e-4
-"""Share of hidden states by which the roundoff of a deep mixture of experts may move them; an encoder with its random
-first weights moved by 2 · 10⁻³."""
+"""Relative change of hidden states that the roundoff of a deep mixture of experts may cause; in an untrained encoder,
+later tokens changed them by 2 · 10⁻³."""
 
 
 LEAST_ROWS = 192
-"""Of a block: its product reads all of W, and fewer rows would wait for the memory."""
+"""Least number of rows of a block: its product reads all of W, and with fewer rows memory bandwidth limits it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,31 +38,31 @@ class Tokens:
     """A text as token ids."""
 
     name: str
-    """Of the corpus, file or data set."""
+    """Name of the corpus, file or dataset."""
     split: str | None
     sha256: str
-    """Of the text."""
+    """Hash of the text."""
     ids: Tensor
     """int64, (N,)."""
     prefix: Tensor
-    """int64, (n,), what stands before every window."""
+    """int64, (n,), special tokens at the start of every window."""
     tokenizer: Tokenizer | None
-    """That made them, where it is known."""
+    """Tokenizer that encoded the text, if it is known."""
 
 
 @final
 class HuggingFaceOnText(ModelOnText):
     """The final hidden states of a text's tokens, each with the tokens of its window before it as context.
 
-    The body runs once, in its own type; the output layer is a `Softmax` in float32 or float64. Nothing is loaded
-    before it is asked for.
+    The body runs once, in its own type; the output layer is a `Softmax` in float32 or float64. Weights are loaded when
+    they are needed.
 
     Args:
         model: the model.
-        text: what it reads.
-        contexts: only the first so many.
-        options: how it is read.
-        path: as the model was named.
+        text: the text that the model reads.
+        contexts: number of contexts to use, from the first; by default all.
+        options: options of Hugging Face models.
+        path: name of the model as the caller gave it.
 
     Raises:
         SourceError: for a text that is too short.
@@ -104,7 +104,7 @@ class HuggingFaceOnText(ModelOnText):
 
     @cached_property
     def skeleton(self) -> Softmax:
-        """The output layer without its numbers, as the configuration describes it."""
+        """The output layer without its weights, from the configuration."""
         layer = loading.output_layer(self.model.skeleton, self.model.name)
         config = self.model.skeleton.config
         dtype = loading.BODY_DTYPES[self.dtype]
@@ -117,7 +117,7 @@ class HuggingFaceOnText(ModelOnText):
 
     @cached_property
     def head(self) -> Softmax:
-        """The output layer, found to make the model's own logits; the body, found to be causal."""
+        """The output layer, after a check that it reproduces the model's own logits and that the body is causal."""
         found = self._try(self._sample)
         dtype, config = loading.BODY_DTYPES[self.dtype], self.model.body.config
         head = full_precision_head(self.model.linear, found, config, dtype=dtype, what=self.model.name)
@@ -127,7 +127,7 @@ class HuggingFaceOnText(ModelOnText):
 
     @property
     def logit_difference(self) -> float:
-        """The largest difference between a logit of ours and the model's own, on a sample."""
+        """The largest difference between a recomputed logit and the model's own, on a sample."""
         _ = self.head
         return self._difference
 
@@ -139,12 +139,12 @@ class HuggingFaceOnText(ModelOnText):
 
     @cached_property
     def rank_bound(self) -> RankBound:
-        """What algebra says of log P, and what a final LayerNorm makes of it."""
+        """The algebraic bound on the rank of log P, with the effect of a final LayerNorm."""
         return bound_of(self.head, self.norm, exact_norm=EPS[self.model.dtype] <= EPS[self.dtype])
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
-        """Hashes of the weights and the text, and all settings that move a number."""
+        """Hashes of the weights and the text, and all settings that change a number."""
         return {
             **self.model.identity,
             "corpus": self._text.sha256,
@@ -162,7 +162,7 @@ class HuggingFaceOnText(ModelOnText):
 
     @property
     def cost(self) -> Cost:
-        """Two operations a parameter of the body and token read, those of overlapping windows read again."""
+        """Two operations for each parameter of the body and each token read, with overlapping windows read in full."""
         skeleton, head = self.model.skeleton, self.skeleton
         layer = loading.output_layer(skeleton, self.model.name)
         embeddings = {skeleton.get_input_embeddings().weight, layer.weight}  # type: ignore[operator]
@@ -175,7 +175,7 @@ class HuggingFaceOnText(ModelOnText):
         return Cost(2.0 * body * sum(map(len, self.windows())), size)
 
     def windows(self) -> Iterator[Tensor]:
-        """Yield the ids of each window that the body reads, those of overlapping ones again."""
+        """Yield the ids of each window that the body reads, including overlaps."""
         for number in range((self.contexts - 1) // self._windows.stride + 1):
             window = self._windows.window(number, self.contexts)
             yield torch.cat([self._text.prefix, self._text.ids[window.start : window.start + window.length]])
@@ -210,7 +210,7 @@ class HuggingFaceOnText(ModelOnText):
         return loading.sample(self.model.body, self.model.linear, ids)
 
     def _check_causal(self, hidden: Tensor) -> None:
-        """Refuse a model whose hidden states know the tokens after them: the last one, or half of all."""
+        """Refuse a model whose hidden states change with later tokens: with the last token, or the second half."""
         for kept in {len(hidden) - 1, len(hidden) // 2} - {0}:
             changed = self._sample.clone()
             changed[kept:] = (changed[kept:] + 1) % self.skeleton.vocab_size
@@ -230,7 +230,7 @@ def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: i
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")
     if length <= prefix:
         raise ConfigurationError(
-            f"--context-length {length} leaves no room behind what the tokenizer puts before a text, {prefix} tokens: "
+            f"--context-length {length} leaves no room for text after the {prefix} special tokens that begin a window: "
             "give a larger one, or --bos off"
         )
     if options.stride is not None and options.stride > length:

@@ -1,4 +1,4 @@
-"""From a name or a loaded object to a Hugging Face model on a text."""
+"""Open a Hugging Face model on a text, from its name or a loaded object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .text import RunningText, read_text
 from .tokenizer import Tokenizer, given_tokenizer, read_tokenizer
 
 PROBE = 200
-"""Characters of the text that show what its tokenizer puts before one."""
+"""Number of characters that are encoded to see which special tokens the tokenizer puts before a text."""
 
 
 def open_saved(
@@ -37,16 +37,16 @@ def open_saved(
     Args:
         name: a folder that ``save_pretrained`` wrote, or a hub id.
         data: a corpus or a ``.txt`` file; by default the built-in corpus.
-        split: of the corpus.
-        contexts: only the first so many.
-        dtype: what the body runs in: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"float64"``, or ``"auto"`` for
-            what its configuration says.
-        device: where it runs.
-        hugging_face: the rest.
+        split: split of the corpus.
+        contexts: number of contexts to use, from the first; by default all.
+        dtype: type that the body runs in: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"float64"``, or ``"auto"``
+            for the type in its configuration.
+        device: device that the model runs on.
+        hugging_face: further options.
 
     Raises:
-        SourceError: for what is no causal language model, lacks weights, or cannot be had.
-        CorpusError: for a text that is not there.
+        SourceError: for a model that is no causal language model, lacks weights, or cannot be downloaded.
+        CorpusError: for a missing text.
         ConfigurationError: for a setting out of range, or without the package transformers.
     """
     options = hugging_face or HuggingFaceOptions()
@@ -71,21 +71,21 @@ def open_loaded(
     dtype: str = "float32",
     hugging_face: HuggingFaceOptions | None = None,
 ) -> HuggingFaceOnText:
-    """Open a causal language model of transformers that is loaded already; it stays as it is.
+    """Open a loaded causal language model of transformers, which is not changed.
 
     Args:
-        model: the object, on its own device and in its own type.
+        model: the model, on its own device and in its own type.
         data: a text, a corpus, a ``.txt`` file; or token ids, (N,) or (B, L): B consecutive pieces of a text. By
             default the built-in corpus.
-        tokenizer: of transformers or of the package tokenizers; needed for a text.
-        split: of a corpus.
-        contexts: only the first so many.
-        dtype: the model's own.
-        hugging_face: the rest.
+        tokenizer: tokenizer of transformers or of the package tokenizers; needed for a text.
+        split: split of a corpus.
+        contexts: number of contexts to use, from the first; by default all.
+        dtype: the model's own type.
+        hugging_face: further options.
 
     Raises:
-        SourceError: for ids that are none of the model's, or a text without a tokenizer.
-        CorpusError: for a text that is not there.
+        SourceError: for ids outside the model's vocabulary, or a text without a tokenizer.
+        CorpusError: for a missing text.
         ConfigurationError: for a setting out of range.
     """
     options = hugging_face or HuggingFaceOptions()
@@ -103,7 +103,7 @@ def open_loaded(
 
 
 def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningText:
-    """Return a text that is named, or given itself: more than one word is no name."""
+    """Return a text that is given by name or as itself; a string of several words is no name."""
     named = data is None or str(data).endswith(".txt") or str(data) in {info.name for info in catalogue()}
     if named or len(str(data).split()) < 2:
         return read_text(None if data is None else str(data), split, dataset=dataset)
@@ -118,7 +118,7 @@ def _encode(text: RunningText, tokenizer: Tokenizer, model: HuggingFaceModel, op
 
 
 def _given(data: Any, tokenizer: Tokenizer | None, model: HuggingFaceModel) -> Tokens:
-    """Return token ids that someone hands in: (N,), (B, L), or what a tokenizer of transformers returns."""
+    """Return given token ids: (N,), (B, L), or the output of a tokenizer of transformers."""
     mask = data.get("attention_mask") if hasattr(data, "get") else None
     ids = _integers(data["input_ids"] if hasattr(data, "keys") else data)
     if mask is not None and not bool(_integers(mask).all()):

@@ -21,23 +21,24 @@ SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_ca
 """Of the largest logit c in c tanh(z / c): Gemma's, RecurrentGemma's, xLSTM's."""
 
 SAMPLE = 64
-"""Contexts on which our logits must be the model's."""
+"""Number of contexts on which the recomputed logits must equal the model's."""
 ROUNDINGS = 4
-"""How often a product may be rounded to the body's type: itself, the bias, and room for sums kept in it."""
+"""Largest number of times that a product is rounded to the body's type: itself, the bias, and a margin for sums."""
 AFTERWARDS = 8
-"""How often a logit may be rounded behind the output layer: by a scale, a cap and its tanh, theirs and ours."""
+"""Largest number of times that a logit is rounded after the output layer, by a scale, a cap and its tanh, in both
+computations."""
 _THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
 
 
 def full_precision_head(layer: nn.Linear, found: Sample, config: Any, *, dtype: torch.dtype, what: str) -> Softmax:
-    """Return the output layer as a head: what the model's configuration says, checked on a sample of its numbers.
+    """Return the output layer as a head, with the configuration's scale and soft cap, checked on a sample of logits.
 
     Args:
         layer: the model's output layer.
-        found: what it makes of a text's first tokens.
-        config: the model's.
-        dtype: of the measurement.
-        what: the model's name.
+        found: the model's outputs for the first tokens of a text.
+        config: the model's configuration.
+        dtype: type of the measurement.
+        what: name of the model.
 
     Raises:
         SourceError: when the model's logits are not numbers, or not those of this layer.
@@ -65,7 +66,7 @@ def full_precision_head(layer: nn.Linear, found: Sample, config: Any, *, dtype: 
 
 
 def after_product(product: Tensor, *, scale: float, soft_cap: float | None) -> Tensor:
-    """Return the logits that are made of W h + b, in its type."""
+    """Return the logits for a product W h + b, in its type."""
     logits = product * scale
     return logits if soft_cap is None else torch.tanh(logits / soft_cap) * soft_cap
 
@@ -78,7 +79,7 @@ def _masked(bias: Tensor | None, scale: float) -> Tensor | None:
 
 
 def scales(config: Any) -> list[float]:
-    """Return by what the logits may be multiplied behind the linear layer, from the configuration."""
+    """Return the possible factors on the output of the linear layer, from the configuration."""
     scale = 1.0
     for value in _values(config, SCALES):
         scale *= value
@@ -113,7 +114,7 @@ def _check_product(weight: Tensor, bias: Tensor | None, found: Sample, what: str
     difference = _difference(exact, found.product)
     if not bool((difference <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
         raise SourceError(
-            f"the output layer of {what} is no product with its weight: what it makes differs from that by up to "
+            f"the output layer of {what} is no product with its weight: its output differs from the product by up to "
             f"{float(difference.max()):.3g}, more than rounding with eps = {eps:.2g} explains; {_THROUGH_A_FUNCTION}"
         )
 
@@ -131,6 +132,6 @@ def logit_difference(head: Softmax, found: Sample) -> float:
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Return |ours − theirs|; −∞ on both sides, a token that is masked by its bias, is no difference."""
+    """Return |ours − theirs|, zero if both are −∞ because the bias masks the token."""
     theirs = theirs.to(ours)
     return torch.where(theirs == ours, 0.0, (theirs - ours).abs())

@@ -1,4 +1,4 @@
-"""Running text for models with a tokenizer of their own."""
+"""Running text for models with their own tokenizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import ConfigurationError, CorpusError
 from ...files import sha256_bytes
 
 DEFAULT_CORPUS = "python-docs"
-"""What is measured on when nobody says otherwise: it is there without a download."""
+"""Default corpus, which needs no download."""
 
 
 @dataclass(frozen=True)
@@ -19,24 +19,24 @@ class RunningText:
     """A text before it is encoded."""
 
     name: str
-    """Of the corpus, file or data set."""
+    """Name of the corpus, file or dataset."""
     split: str | None
     text: str
 
     @property
     def sha256(self) -> str:
-        """Of the text in UTF-8."""
+        """Hash of the text in UTF-8."""
         return sha256_bytes(self.text.encode())
 
 
 def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
-    """Return the text of a corpus's split, of a ``.txt`` file, or of a data set of the hub.
+    """Return the text of a corpus's split, of a ``.txt`` file, or of a dataset of the hub.
 
-    A corpus's tokens are joined by spaces, or by nothing where they are characters, and its lines by newlines.
+    Words of a corpus are joined by spaces, characters by nothing, and lines by newlines.
 
     Raises:
-        ConfigurationError: for both ``data`` and ``dataset``, or a data set without the package ``datasets``.
-        CorpusError: for a text that is not there, empty or not UTF-8.
+        ConfigurationError: for both ``data`` and ``dataset``, or a dataset without the package ``datasets``.
+        CorpusError: for a text that is missing, empty or not UTF-8.
     """
     if dataset is not None:
         if data is not None:

@@ -1,4 +1,4 @@
-"""A model's tokenizer, and a text as it cuts it."""
+"""A model's tokenizer, and a text that it encodes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..text import Text
 from .loading import quiet
 
 VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
-"""What tokenizers are kept in: one's own format, SentencePiece's, BPE's and WordPiece's, tiktoken's, Mistral's."""
+"""Files of tokenizers: of the package tokenizers, SentencePiece, BPE and WordPiece, tiktoken, and Mistral."""
 
 
 class Tokenizer:
     """A model's own tokenizer.
 
     Args:
-        tokenizer: one of transformers, or of the package tokenizers.
-        name: what to call it in an error.
-        settings: ``add_bos_token`` and ``bos_token``, as ``tokenizer_config.json`` has them.
+        tokenizer: tokenizer of transformers, or of the package tokenizers.
+        name: name of the tokenizer in errors.
+        settings: ``add_bos_token`` and ``bos_token`` of ``tokenizer_config.json``.
     """
 
     def __init__(self, tokenizer: Any, *, name: str, settings: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ class Tokenizer:
         """Return the ids of a text, int64 (N,), without special tokens.
 
         Raises:
-            SourceError: when one is outside the model's vocabulary, or the text's words all become the same one.
+            SourceError: when an id is outside the model's vocabulary, or all words of the text get the same id.
         """
         ids = self._checked(self._ids(text, special=False), vocab_size)
         different = ids.unique().tolist()
@@ -58,12 +58,12 @@ class Tokenizer:
         return found
 
     def prefix(self, bos: str, text: str, *, vocab_size: int) -> Tensor:
-        """Return the ids that come before every window, int64 (n,); see `HuggingFaceOptions.bos`.
+        """Return the special tokens at the start of every window, int64 (n,); see `HuggingFaceOptions.bos`.
 
         Args:
             bos: ``"auto"``, ``"on"`` or ``"off"``.
-            text: a piece of what is measured, to see what the tokenizer puts before it.
-            vocab_size: of the model.
+            text: a piece of the text, to see which special tokens the tokenizer puts before it.
+            vocab_size: vocabulary size of the model.
 
         Raises:
             SourceError: when there is no token for ``"on"``, or it is outside the model's vocabulary.
@@ -87,7 +87,7 @@ class Tokenizer:
         return [] if number is None else [number]
 
     def _checked(self, found: list[int], vocab_size: int) -> Tensor:
-        # Tokenizers written in Python give any number, or none for what they do not know.
+        # Tokenizers written in Python return any number, or None, for an unknown token.
         outside = [token for token in found if token is None or not 0 <= token < vocab_size]
         if outside:
             raise SourceError(
@@ -111,7 +111,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     Raises:
         SourceError: when there is none, or it cannot be read.
     """
-    # Without files transformers makes an empty tokenizer of the model's type.
+    # Without files, transformers returns an empty tokenizer of the model's type.
     if not any(list(path.glob(pattern)) for pattern in VOCABULARY_FILES):
         raise SourceError(f"{path} has no tokenizer; put the model's tokenizer.json beside its weights")
     config = _read(path / "tokenizer_config.json")
@@ -120,7 +120,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     with quiet() as transformers:
         try:
             whole = path / "tokenizer.json"
-            # A tokenizer.json says everything; the class that goes by a model's type may not be its own.
+            # tokenizer.json is complete; the class that belongs to the model's type may be another tokenizer.
             found = (
                 transformers.PreTrainedTokenizerFast(tokenizer_file=str(whole))
                 if whole.exists()
@@ -140,10 +140,10 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def given_tokenizer(tokenizer: Any) -> Tokenizer:
-    """Return a tokenizer that is loaded already.
+    """Return a loaded tokenizer as a `Tokenizer`.
 
     Raises:
-        SourceError: for what is none.
+        SourceError: when ``tokenizer`` is no tokenizer.
     """
     name = type(tokenizer).__name__
     if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
@@ -156,7 +156,7 @@ def given_tokenizer(tokenizer: Any) -> Tokenizer:
 
 
 def _code(config: Mapping[str, Any]) -> str:
-    """Return the names of the classes that ``tokenizer_config.json`` has in a file of its own, if any."""
+    """Return the names of the classes that ``tokenizer_config.json`` takes from the model's own code, if any."""
     classes = config.get("auto_map")
     if isinstance(classes, dict):
         classes = classes.get("AutoTokenizer")
@@ -165,7 +165,7 @@ def _code(config: Mapping[str, Any]) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return what stands beside the tokenizer, or nothing where it cannot be read: it works without."""
+    """Return the content of an optional JSON file, or an empty mapping if it cannot be read."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -175,7 +175,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 @final
 class TokenizedText(Text):
-    """A text as a model's tokenizer cuts it."""
+    """A text that a model's tokenizer encoded."""
 
     def __init__(self, ids: NDArray[np.int64], tokenizer: Tokenizer, *, first: int) -> None:
         super().__init__(ids, first=first)

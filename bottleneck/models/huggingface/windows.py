@@ -1,4 +1,4 @@
-"""How a long text is cut into windows that a model of bounded context can read."""
+"""Windows of a long text for a model of bounded context."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ...errors import ConfigurationError, SourceError
 
 
 class Window(NamedTuple):
-    """Consecutive tokens that are read at once, and which of them are contexts' ends."""
+    """Consecutive tokens that are read at once, and the contexts that end in them."""
 
     start: int
-    """The first token read."""
+    """Index of the first token."""
     length: int
-    """How many are read."""
+    """Number of tokens."""
     skipped: int
-    """How many of them come before the first end of a context that counts: they have too little context."""
+    """Number of tokens before the end of the first context that is used; earlier contexts are too short."""
 
 
 @dataclass(frozen=True)
 class Windows:
     """Windows of L = ``context_length`` tokens, each ``stride`` tokens after the one before.
 
-    A context is all tokens of its window up to one of them, and it has at least L − stride + 1; so each token from
-    number L − stride + 1 on is predicted in exactly one window, and row r of the matrix predicts token
+    A context is all tokens of its window up to one of them, and it has at least L − stride + 1 tokens. So each token
+    from index L − stride + 1 on is predicted in exactly one window, and row r of the matrix predicts token
     ``minimum + r``.
 
     Raises:
@@ -51,15 +51,15 @@ class Windows:
 
     @property
     def minimum(self) -> int:
-        """Tokens of the shortest context."""
+        """Number of tokens of the shortest context."""
         return self.context_length - self.stride + 1
 
     @property
     def contexts(self) -> int:
-        """T, how many tokens are predicted."""
+        """The number T of predicted tokens."""
         return self.tokens - self.minimum
 
     def window(self, number: int, contexts: int) -> Window:
-        """Return one window; the last ends with the context of row ``contexts`` − 1."""
+        """Return one window; the last one ends with the context of row ``contexts`` − 1."""
         start = number * self.stride
         return Window(start, min(self.context_length, self.minimum + contexts - 1 - start), self.minimum - 1)

@@ -1,4 +1,4 @@
-"""Named configurations, each with its command, what it costs and what to expect; one file a family."""
+"""Named configurations, each with its command, cost and expected result; one file per family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a laptop trains: the demo, and Penn Treebank with small models."""
+"""Presets for a laptop: the demo, and Penn Treebank with small models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PTB_SMALL: dict[str, tuple[int, str, str]] = {
 
 
 def _demo(head: str, settings: dict[str, Any]) -> Preset:
-    """``demo-*``: d = 24 against M ≈ 2,650, the bottleneck at its plainest."""
+    """``demo-*``: d = 24 against M ≈ 2,650."""
     return Preset(
         family="demo",
         head=head,
@@ -62,7 +62,7 @@ DEMO_HEADS = ("softmax", "moc", "mos", "lms-plif")
 """The heads of the demo."""
 
 DEMO_SETTINGS: dict[str, dict[str, Any]] = {"lms-plif": {"knots": 10_000}}
-"""What keeps the demo's models about equal in size: 100,000 knots would be two thirds of one."""
+"""Settings that keep the demo's models about equal in size: 100,000 knots would be two thirds of a model."""
 
 AWD_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},

@@ -14,9 +14,9 @@ from ..config import RunConfig, parse
 
 
 def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str, Any]:
-    """Return the optimizer of AWD-LSTM and the MoS paper's code: SGD at one rate, its gradients clipped at 0.25.
+    """Return the optimizer of AWD-LSTM's and the MoS paper's code: SGD at a constant rate, gradients clipped at 0.25.
 
-    Their decay is of all weights, biases included: over hundreds of epochs it raises the least frequent words.
+    Their weight decay acts on all weights including biases, which raises rare words over hundreds of epochs.
     """
     return {
         "name": "sgd",
@@ -36,7 +36,7 @@ def plain_lstm(embedding_size: int, *, hidden_size: int, layers: int, dropout: f
 
 
 def published_text(result: str) -> str:
-    """Return what a preset of the papers expects: see `expectation`."""
+    """Return the expected result of a preset of the papers; see `expectation`."""
     text = expectation(result)
     return text if text.startswith("no ") else f"published: {text}"
 
@@ -46,36 +46,36 @@ class Preset:
     """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
 
     family: str
-    """What its name begins with."""
+    """Prefix of its name."""
     head: str
-    """The registered name of its head."""
+    """Registered name of its head."""
     summary: str
-    """What is trained, on what."""
+    """Model and corpus in a few words."""
     cost: str
-    """Expected time, and on which machine."""
+    """Expected time, and the machine."""
     expected: str
-    """What comes out, and who says so: a published number names its table, a measured one says so."""
+    """Expected result and its source: the table of a published number, or that it was measured."""
     corpus: str
     """The name of its corpus."""
     backbone: dict[str, Any]
-    """Settings of the backbone, its name among them; the head has the same embedding size."""
+    """Settings of the backbone, including its name; the head has the same embedding size."""
     settings: dict[str, Any]
     """The head's other settings."""
     training: dict[str, Any]
     """The section ``training`` of its configuration."""
     variant: str = ""
-    """What its name ends with; empty for the head's name."""
+    """Suffix of its name; if empty, the name of the head."""
     initial: str = ""
-    """The preset whose run it starts from, to be given as ``initial`` of its ``config``; empty for drawn weights."""
+    """Preset whose run it starts from, given as ``initial`` of its ``config``; empty for random weights."""
 
     @property
     def name(self) -> str:
-        """What ``--preset`` takes."""
+        """Name for ``--preset``."""
         return f"{self.family}-{self.variant or self.head}"
 
     @property
     def command(self) -> str:
-        """What trains it."""
+        """Command that trains it."""
         start = f" --set initial=runs/{self.initial}" if self.initial else ""
         return f"bottleneck train --preset {self.name}{start} --out runs/{self.name}"
 
