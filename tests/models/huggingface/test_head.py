@@ -137,7 +137,7 @@ def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, mon
         return make(self, inputs) + (0.01 if self is own else 0)
 
     monkeypatch.setattr(torch.nn.Linear, "forward", bent)
-    with pytest.raises(SourceError, match=r"the output layer of .* is no product with its weight: what it makes diff"):
+    with pytest.raises(SourceError, match=r"the output layer of .* is no product with its weight: its output diff"):
         rank(source)
 
 
