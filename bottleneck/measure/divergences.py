@@ -36,7 +36,7 @@ def kld(
     opened = open_source(source, **options)
 
     def blocks() -> Iterator[NDArray[Any]]:
-        with progress.bar("reading log-probabilities", opened.shape[0], "contexts") as bar:
+        with progress.bar("reading log-probabilities", opened.entries_shape[0], "contexts") as bar:
             for rows in opened.entries():
                 yield rows
                 bar.advance(len(rows))
@@ -45,8 +45,8 @@ def kld(
         blocks,
         pairs=pairs,
         seed=seed,
-        shape=opened.shape,
-        kind="logits" if opened.description["kind"] == "logits" else "log-probs",
+        shape=opened.entries_shape,
+        kind="logits" if opened.description["kind"] in ("logits", "extended") else "log-probs",
         eps=opened.precision,
     )
     return replace(found, source=opened.description, seconds=round(time.monotonic() - started, 3))

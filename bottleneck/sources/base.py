@@ -94,6 +94,11 @@ class Source(ABC):
         at_once, contexts = rows or self.rows_at_once(), self.shape[0]
         return [range(start, min(start + at_once, contexts)) for start in range(0, contexts, at_once)]
 
+    @property
+    def entries_shape(self) -> tuple[int, int]:
+        """The shape of all `entries` together, (contexts, M)."""
+        return self.shape
+
     def entries(self) -> Iterator[NDArray[Any]]:
         """Yield blocks of the entries that `precision` describes: the rows, or logits before they are normalized."""
         return (block.log_probs for block in self.blocks())

@@ -166,6 +166,15 @@ class ExtendedSource(Source):
                 pieces.append(self._future(future)[max(0, rows.start - begin) : rows.stop - begin])
             yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
 
+    @property
+    def entries_shape(self) -> tuple[int, int]:
+        """(futures × histories, M): a distribution of the next token after each history and future."""
+        return len(self.futures) * len(self.histories), self.vocab
+
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield the logits of each future, (histories, M)."""
+        return (self._future(number).T for number in range(len(self.futures)))
+
     def rows_at_once(self) -> int:
         """Return the number of rows in one block, which lies within one future."""
         return min(self.vocab, super().rows_at_once())

@@ -62,6 +62,12 @@ class FirstContexts(Source):
         """Return what suits the whole."""
         return min(self.shape[0], self._source.rows_at_once())
 
+    @property
+    def entries_shape(self) -> tuple[int, int]:
+        """The first rows of the whole's entries."""
+        contexts, columns = self._source.entries_shape
+        return min(self.shape[0], contexts), columns
+
     def entries(self) -> Iterator[NDArray[Any]]:
         """Yield the first rows of the whole source's entries."""
         start = 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from softmax_bottleneck import extended_logits, rank
+from softmax_bottleneck import extended_logits, kld, pairwise_kld, rank
 from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.measure import extended_structure
@@ -43,6 +43,7 @@ def test_a_run_by_brute_force(runs: dict[str, Path], head: str, monkeypatch: pyt
     assert matrix.shape == whole.T.shape
     np.testing.assert_allclose(_whole(matrix), whole.T, atol=1e-12)
     np.testing.assert_allclose(matrix.future(2), expected[:, 2].T, atol=1e-12)
+    assert kld(matrix).kld == pytest.approx(pairwise_kld(expected.reshape(-1, M), kind="logits").kld, rel=1e-9)
     # Blocks need not end where futures do.
     parts = [block.log_probs for block in matrix.blocks([range(5, M + 7), range(2 * M - 1, 2 * M + 1)])]
     np.testing.assert_allclose(np.concatenate(parts), whole.T[[*range(5, M + 7), 2 * M - 1, 2 * M]], atol=1e-12)
