@@ -34,6 +34,11 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     }
 
 
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
+
+
 def free_memory(root: Path = Path("/")) -> int:
     """Return how many bytes this process may still take, of the machine's memory and of its control groups'.
 

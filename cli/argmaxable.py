@@ -31,7 +31,7 @@ def command(source: Source, limit: float, workers: int | None, json_to: Path | N
     SOURCE is a run folder or a Hugging Face model with a single softmax. With --kind matrix, it is a .npy or
     .safetensors file that holds the output embeddings, one row per token.
     """
+    from softmax_bottleneck.machine import cores
     from softmax_bottleneck.measure import argmaxable
-    from softmax_bottleneck.theory.argmaxable import cores
 
     show(argmaxable(source, limit=limit, workers=workers or cores(), progress=progress()), json_to)

@@ -11,12 +11,11 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import product
 from pathlib import Path
 
-import psutil
 import torch
 
 from ..errors import BottleneckError, ConfigurationError
 from ..files import make_folder, unfinished
-from ..machine import free_memory, resolve_device
+from ..machine import cores, free_memory, resolve_device
 from ..progress import SILENT, Progress
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
@@ -129,8 +128,7 @@ def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
 
 def _processes(cells: Sequence[Cell], max_memory: int) -> int:
     largest = max((memory(cell, max_memory=max_memory) for cell in cells), default=1)
-    cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
-    return max(1, min(cores, free_memory() // largest))
+    return max(1, min(cores(), free_memory() // largest))
 
 
 def _completed(

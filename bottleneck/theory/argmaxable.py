@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -188,8 +187,3 @@ def _start(layer: Layer) -> None:
 def _decide(task: Mapping[int, NDArray[np.int64]], seconds: float | None) -> list[tuple[int, Decision]]:
     assert _layer is not None
     return [(token, decide(_layer, token, seen, seconds=seconds)) for token, seen in task.items()]
-
-
-def cores() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
