@@ -24,7 +24,7 @@ from .spectrum import save_spectrum
 from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
 
 CURVE_POINTS = 201
-"""Of a learned function, kept in a report."""
+"""Number of points of a learned function that a report keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ class PairwiseKLD(Result):
     pairs: str | int
     """``"all"`` for all T² ordered pairs, c = c′ included, or the number of pairs drawn from them."""
     standard_error: float | None
-    """Of the mean, for drawn pairs; ``None`` when exact."""
+    """Standard error of the mean for drawn pairs; ``None`` when all pairs are used."""
     contexts: int
     """T."""
     vocab: int

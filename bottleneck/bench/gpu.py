@@ -46,7 +46,7 @@ class Lent:
     hours: float
     device: str
     family: str = "ptb-fast"
-    """Of the presets that are trained."""
+    """Family of the presets that are trained."""
     only: Collection[str] = STAGES
     shrink: int = 1
     """Divides what the benches time, and the models' layers: a dry run; the figures that count are for 1."""

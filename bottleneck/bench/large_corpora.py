@@ -43,7 +43,7 @@ class Case:
 
     @property
     def tokens(self) -> int:
-        """Of the training text: as many as the steps need."""
+        """Number of training tokens: as many as the steps need."""
         return self.batch_size * (self.steps * self.bptt + 1)
 
 

@@ -18,7 +18,7 @@ SCALES = ("logit_scale", "lm_head_multiplier", "logits_scaling")
 """Configuration keys of a factor on the logits (Cohere's, Falcon-H1's, HyperCLOVA X's) or of one they are divided by
 (Granite's), or of one that comes before the output layer (MiniCPM's): the model's own logits tell."""
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-"""Of the largest logit c in c tanh(z / c): Gemma's, RecurrentGemma's, xLSTM's."""
+"""Configuration keys of the largest logit c in c tanh(z / c): those of Gemma, RecurrentGemma and xLSTM."""
 
 SAMPLE = 64
 """Number of contexts on which the recomputed logits must equal the model's."""
