@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import softmax_bottleneck as sb
+from softmax_bottleneck.machine import parse_size
 from softmax_bottleneck.result import Result
 
 ROOT = Path(__file__).parents[2]
@@ -114,5 +115,14 @@ def test_an_opened_source_is_measured_often() -> None:
 def test_sizes_are_read() -> None:
     matrix = np.random.default_rng(0).standard_normal((9, 4))
     assert sb.rank(matrix, kind="matrix", max_memory="1GiB", device="auto").rank.value == 4
+    with pytest.raises(sb.BottleneckError, match=r"more than the 1\.0 KiB allowed"):
+        sb.rank(matrix, kind="matrix", method="dense", max_memory="1 KiB")
     with pytest.raises(sb.BottleneckError, match="'lots' is no size"):
         sb.rank(matrix, kind="matrix", max_memory="lots")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8GiB", 8 << 30), ("1.5 kb", 1500), (".5MiB", 1 << 19), ("7", 7), (9, 9), (None, None)]
+)
+def test_a_size_with_its_unit(text: str | int | None, size: int | None) -> None:
+    assert parse_size(text) == size
