@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 TYPES := build/types/softmax_bottleneck
 
-.PHONY: demo test lint types pytest clean
+.PHONY: demo test lint types pytest notebooks docs test-lowest clean
 
 demo: .venv/installed
 	$(BIN)/bottleneck demo --out demo
+	@echo "To use the command 'bottleneck' in this shell: source $(BIN)/activate"
 
 test: lint types pytest
 
@@ -20,6 +21,7 @@ types: .venv/installed
 	ln -s $(CURDIR)/bottleneck/* $(CURDIR)/cli $(CURDIR)/figures $(TYPES)/
 	MYPYPATH=build/types $(BIN)/mypy -p softmax_bottleneck
 
+# The tests of the report open its pages in a headless Chromium of the system.
 pytest: .venv/installed
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
@@ -29,5 +31,28 @@ pytest: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
+# The notebooks are executed once, where the documentation shows them: at most two minutes a cell, two at a time.
+notebooks: .venv/installed-docs
+	rm -rf docs/notebooks && mkdir docs/notebooks && cp notebooks/*.ipynb docs/notebooks/
+	OMP_NUM_THREADS=1 timeout 900 $(BIN)/python -m pytest --nbmake --nbmake-timeout=120 --overwrite -n 2 docs/notebooks
+
+# Pages in build/docs, read in any browser without a server; then they are checked: links, code blocks, search.
+docs: notebooks
+	rm -rf build/docs && $(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs build/docs
+	$(BIN)/python -m pytest docs/checks
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
+	touch $@
+
+# The oldest versions that pyproject.toml allows.
+test-lowest: .venv-lowest/installed
+	.venv-lowest/bin/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+
+.venv-lowest/installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[test]'
+	touch $@
+
 clean:
-	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest build dist demo docs/notebooks *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         training,
     )
     from .divergence import PairwiseKLD, pairwise_kld
+    from .evaluation import Perplexity, perplexity
     from .measure import (
         RankReport,
         argmaxable,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         singular_values,
     )
     from .models.huggingface import HuggingFaceOptions
-    from .result import Result, frame
+    from .result import Result, frame, table
     from .sources import Opening, Source, extended_logits
     from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
     from .spectrum import Spectrum, numerical_rank
@@ -69,6 +70,7 @@ _HOMES = {
     "HuggingFaceOptions": "models.huggingface",
     "Opening": "sources",
     "PairwiseKLD": "divergence",
+    "Perplexity": "evaluation",
     "RankReport": "measure",
     "Result": "result",
     "Source": "sources",
@@ -84,8 +86,10 @@ _HOMES = {
     "numerical_rank": "spectrum",
     "open": "sources",
     "pairwise_kld": "divergence",
+    "perplexity": "evaluation",
     "rank": "measure",
     "singular_values": "measure",
+    "table": "result",
 }
 
 
@@ -106,6 +110,7 @@ __all__ = [
     "HuggingFaceOptions",
     "Opening",
     "PairwiseKLD",
+    "Perplexity",
     "RankReport",
     "Result",
     "Source",
@@ -130,11 +135,13 @@ __all__ = [
     "numerical_rank",
     "open",
     "pairwise_kld",
+    "perplexity",
     "rank",
     "singular_values",
     "sources",
     "spectrum",
     "synthetic",
+    "table",
     "theory",
     "training",
 ]

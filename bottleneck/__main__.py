@@ -1,5 +1,29 @@
-"""``python -m softmax_bottleneck`` is the command ``bottleneck``."""
+"""``bottleneck`` and ``python -m softmax_bottleneck``: the command, and Ctrl-C before and after it."""
 
-from .cli import main
+import os
+import signal
+from types import FrameType
 
-main(prog_name="bottleneck")
+
+def run() -> None:
+    """Run the command line of this process.
+
+    While packages are loaded there is nothing to tidy, and afterwards nothing to end: Ctrl-C then prints no traceback.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave)
+    from .cli import main
+
+    try:
+        main(prog_name="bottleneck")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,4 +1,4 @@
-"""Freed memory that stays with the process: to fetch its pages anew at every step costs more than the step's sums."""
+"""A setting of the C library to keep freed memory, since returning it and fetching new pages in every step is slow."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from functools import cache
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Options of glibc's mallopt(3)."""
 KEPT = 256 << 20
-"""Free bytes at the end of the heap from which on they go back to the system."""
+"""Free bytes at the end of the heap above which they are returned to the system."""
 LARGEST = 32 << 20
-"""Bytes of an allocation that are taken from those; glibc's own choice stays below this too."""
+"""Largest allocation, in bytes, from the heap; also the upper limit of glibc's own choice."""
 SETTINGS = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"
 TUNABLES, OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
-"""What a user has set counts."""
+"""Environment variable and prefix of a user's own settings, which are respected."""
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let the C library keep what is freed until 256 MiB of it lie at the heap's end; return whether it agreed.
+    """Let the C library keep up to 256 MiB of freed memory at the end of the heap; return whether it did.
 
-    For work that takes and frees the same tensors over and over: glibc, left alone, gives them back to the system as
-    soon as they come to twice its largest tensor so far. Nothing is changed where the environment says how memory is
-    to be kept, and where the C library is another.
+    This makes loops faster that allocate and free the same tensors: by default glibc returns freed memory to the system
+    as soon as it exceeds twice the largest tensor so far. Nothing changes if the environment holds settings of malloc,
+    or with another C library.
     """
     process = ctypes.CDLL(None)
     told = any(name in os.environ for name in SETTINGS) or OF_MALLOC in os.environ.get(TUNABLES, "")

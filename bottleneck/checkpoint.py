@@ -1,40 +1,77 @@
-"""A run on disk: what is in its folder, and how it is read back with every byte checked.
+"""The files of a run: their names, and functions that read them and check every byte.
 
-The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``,
-``trainer_state/`` and, last of all, ``COMPLETE`` with the SHA-256 of the others. ``checkpoints/`` may hold the weights
-of each validation, every one a finished run of its own without ``trainer_state/`` (`keep_checkpoint`). Weights and
-states hold a checksum of their own (`tensor_file`), so that no change before the end is sealed as true. Wall-clock
-times stand apart in ``timing.jsonl``, which no hash covers: everything else is the same, byte for byte, for one seed.
+The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``, ``trainer_state/`` and,
+written last, ``COMPLETE`` with the SHA-256 of the others. ``checkpoints/`` may hold the weights of each validation,
+each as a finished run without ``trainer_state/`` (`keep_checkpoint`). Weights and states have their own checksums
+(`tensor_file`), so that changes before the end of the run are detected too. Wall-clock times are in ``timing.jsonl``,
+which no hash covers; all other files are the same, byte for byte, for one seed.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+from uuid import uuid4
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from . import corpora, tensor_file
 from .corpora import Corpus, Vocabulary
 from .errors import BottleneckError, RunError
 from .files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes, write_json
+from .json_file import Count, check_schema, first_fault, json_if_any, read_json
 from .language_model import LanguageModel, ModelConfig
 
 FORMAT = "softmax-bottleneck run 1"
 CONFIG, VOCABULARY, MODEL, COMPLETE = "config.json", "vocabulary.json", "model.safetensors", "COMPLETE"
 METRICS, TIMING, STATE = "metrics.jsonl", "timing.jsonl", "trainer_state"
 CHECKPOINTS = "checkpoints"
+_AGAIN = "train the run again or copy it anew"
 _TIED = "head.weight"
 _MODEL, _STATE = "model", "state"
-"""Keys of the metadata of a run's two kinds of tensor file."""
+"""Metadata keys of the two kinds of tensor file."""
 
 
-@dataclass(frozen=True)
+class _Name(TypedDict):
+    name: str
+
+
+class _Model(TypedDict):
+    backbone: _Name
+    head: _Name
+    tie_embeddings: bool
+
+
+class _Text(TypedDict):
+    name: str
+    sha256: str
+
+
+class _Config(TypedDict):
+    """What every ``config.json`` holds."""
+
+    format: str
+    corpus: _Text
+    model: _Model
+    training: dict[str, Any]
+    parameters: Count
+    initial_sha256: NotRequired[str | None]
+    machine: NotRequired[dict[str, Any]]
+
+
+class _Seal(TypedDict):
+    """The content of ``COMPLETE``."""
+
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished run, read and checked."""
 
@@ -45,9 +82,14 @@ class Run:
     model: LanguageModel
     """In eval mode, on the CPU, float32."""
 
+    def __repr__(self) -> str:
+        """Return path, head, corpus and size on one line."""
+        size = f"{self.model.parameter_count():,} parameters"
+        return f"Run({str(self.path)!r}, {self.config['model']['head']['name']}, {self.corpus}, {size})"
+
     @property
     def corpus(self) -> str:
-        """Name or path of the corpus it was trained on."""
+        """Name or path of the corpus that the run was trained on."""
         return str(self.config["corpus"]["name"])
 
 
@@ -55,7 +97,7 @@ def corpus_of(run: Run, data: str | None = None) -> Corpus:
     """Return the corpus a run was trained on, or ``data``, encoded with the run's vocabulary.
 
     Raises:
-        CorpusError: when it is not there, or has a token outside the vocabulary.
+        CorpusError: for a missing corpus, or a token outside the vocabulary.
         RunError: when the run's own corpus has changed since.
     """
     corpus = corpora.load(data or run.corpus, vocabulary=run.vocabulary)
@@ -69,10 +111,8 @@ def corpus_of(run: Run, data: str | None = None) -> Corpus:
 
 def is_run(path: Path) -> bool:
     """Return whether ``path`` is a run folder of this tool, finished or not."""
-    try:
-        return bool(read_config(path))
-    except RunError:
-        return False
+    config = json_if_any(path / CONFIG)
+    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 def save_model(path: Path, model: LanguageModel) -> None:
@@ -147,22 +187,17 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.exists():
         raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one")
-    config = _read_json(file)
+    config = read_json(file, error=RunError, remedy=_AGAIN)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise RunError(
             f"{file} was not written by this tool (its format is not {FORMAT!r}); "
             "a run is a folder made by 'bottleneck train'"
         )
-    return config
-
-
-def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_bytes())
-    except OSError as error:
-        raise RunError(f"cannot read {file}: {error.strerror}") from error
+        check_schema(config, _Config)
     except ValueError as error:
-        raise RunError(f"{file} is not JSON: {error}") from error
+        raise RunError(f"{file} is damaged ({error}); {_AGAIN}") from error
+    return config
 
 
 def load(path: str | Path, *, unfinished: bool = False) -> Run:
@@ -170,7 +205,7 @@ def load(path: str | Path, *, unfinished: bool = False) -> Run:
 
     Args:
         path: the run's folder.
-        unfinished: whether a run that has not ended is taken as well, with its best weights so far.
+        unfinished: whether an unfinished run is accepted, with its best weights so far.
 
     Raises:
         RunError: when the folder is missing, unfinished, changed, or another tool's.
@@ -180,36 +215,38 @@ def load(path: str | Path, *, unfinished: bool = False) -> Run:
     if not (unfinished and (path / MODEL).exists() and not (path / COMPLETE).exists()):
         check_hashes(path)
     try:
-        vocabulary = Vocabulary(tuple(_read_json(path / VOCABULARY)))
-        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, only to be replaced
+        vocabulary = Vocabulary(tuple(read_json(path / VOCABULARY, list[str], error=RunError, remedy=_AGAIN)))
+        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn and then replaced
             model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
-    except (KeyError, TypeError, ValueError, BottleneckError) as error:
+    except ValidationError as error:
+        raise RunError(f"the run {path} cannot be read: {first_fault(error)}") from error
+    except (RuntimeError, OverflowError, TypeError, ValueError, BottleneckError) as error:  # sizes out of range
         raise RunError(f"the run {path} cannot be read: {error}") from error
     load_tensors_into(model, read_tensors(path / MODEL), where=path / MODEL)
     return Run(path, config, vocabulary, model.eval())
 
 
 def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """Write a run again without the state of its training: what is needed to move, measure and evaluate it.
+    """Copy a run without its training state, to move, measure and evaluate it.
 
     Args:
         run: folder of a finished run.
-        out: folder of the copy, which is made and must be new.
-        dtype: of the weights on disk, ``torch.float32`` or ``torch.bfloat16``. They are read as float32: in bfloat16
-            the copy is another model, its weights rounded to 8 significant bits.
+        out: folder of the copy, which must not exist yet.
+        dtype: type of the weights on disk, ``torch.float32`` or ``torch.bfloat16``. They are read as float32. With
+            bfloat16 the copy is another model, whose weights are rounded to 8 significant bits.
 
     Returns:
         ``out``.
 
     Raises:
-        RunError: the run is damaged, ``out`` is there already, or the type is another one.
-        OutputError: the copy cannot be written.
+        RunError: for a damaged run, a folder ``out`` that exists, or another type.
+        OutputError: for a copy that cannot be written.
     """
     loaded, out = load(run), Path(out)
     if dtype not in (torch.float32, torch.bfloat16):
         raise RunError(f"weights are kept in float32 or bfloat16, not {dtype}")
     if out.exists():
-        raise RunError(f"{out} is there already; give another folder")
+        raise RunError(f"{out} exists already; give another folder")
     there = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
     contents = {name: (loaded.path / name).read_bytes() for name in there}
     tensors = {name: tensor.to(dtype) for name, tensor in model_tensors(loaded.model).items()}
@@ -218,22 +255,22 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
 
 
 def keep_checkpoint(run: Path, model: LanguageModel, *, step: int, metrics: bytes) -> Path:
-    """Write a model as it is after some step as a finished run of its own, ``RUN/checkpoints/step-…``.
+    """Write the current weights as a finished run of their own, ``RUN/checkpoints/step-…``.
 
-    It takes the run's ``config.json`` and ``vocabulary.json``, so that every command reads it like the run. One that is
-    there already stays: a run that is continued comes to the same weights again.
+    It has the run's ``config.json`` and ``vocabulary.json``, so that every command reads it like a run. An existing
+    checkpoint is kept, because a continued run reaches the same weights again.
 
     Args:
         run: the run's folder.
-        model: with the weights to keep.
-        step: updates made so far.
-        metrics: its ``metrics.jsonl``, the rows up to this validation.
+        model: model with the weights to keep.
+        step: number of updates so far.
+        metrics: ``metrics.jsonl`` of the checkpoint, the rows up to this validation.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: for a checkpoint that cannot be written.
     """
     out = run / CHECKPOINTS / f"step-{step:09d}"
     if not out.exists():
@@ -243,22 +280,24 @@ def keep_checkpoint(run: Path, model: LanguageModel, *, step: int, metrics: byte
 
 
 def _write_run(out: Path, contents: Mapping[str, bytes]) -> None:
-    """Write a finished run all at once: half of one would pass for a run that is not finished."""
-    part = out.with_name(f".{out.name}.part")
-    with explain_output_errors(part):
-        if part.exists():
-            shutil.rmtree(part)
-        make_folder(part)
-        for name, data in contents.items():
-            write_bytes(part / name, data)
-        write_complete(part, contents)
-        part.rename(out)
+    """Write a finished run atomically, because a partial one would look like an unfinished run."""
+    part = make_folder(out.with_name(f".{out.name}.{uuid4().hex}.part"))  # a name that no folder has
+    with explain_output_errors(out):
+        try:
+            for name, data in contents.items():
+                write_bytes(part / name, data)
+            write_complete(part, contents)
+            part.rename(out)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
 
 
 def write_complete(path: Path, contents: Mapping[str, bytes] | None = None) -> None:
-    """Seal a run: write the hashes of all its files, last of all; `RunError` when weights or a state have changed.
+    """Seal a run: write the hashes of all its files; `RunError` for changed weights or states.
 
-    ``contents`` is what files were written with: their hashes are of that, whatever the disk has made of it.
+    ``contents`` holds the bytes with which files were written. Their hashes are those of these bytes, so that damage on
+    the disk is detected.
     """
     check_tensors(path)
     known = {name: sha256_bytes(data) for name, data in (contents or {}).items()}
@@ -277,17 +316,14 @@ def check_hashes(path: Path) -> None:
     """Check every file of a finished run against its hash.
 
     Raises:
-        RunError: when the run is unfinished, or a file of it is lost or has changed.
+        RunError: for an unfinished run, or a file that is missing or has changed.
     """
     if not (path / COMPLETE).exists():
         raise RunError(
             f"the run {path} is not finished (it has no {COMPLETE} file); "
             "run the same 'bottleneck train' command again to finish it"
         )
-    try:
-        hashes = dict(json.loads((path / COMPLETE).read_bytes())["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path / COMPLETE} is damaged: {error!r}; train the run again") from error
+    hashes = read_json(path / COMPLETE, _Seal, error=RunError, remedy=_AGAIN)["sha256"]
     if missing := [name for name in (CONFIG, VOCABULARY, MODEL, METRICS) if name not in hashes]:
         raise RunError(f"{path / COMPLETE} is damaged: it has no hash of {missing[0]}; train the run again")
     for name, expected in hashes.items():

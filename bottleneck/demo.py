@@ -1,23 +1,26 @@
-"""The papers' claim on a laptop: train each output layer, measure its rank, print one table."""
+"""``bottleneck demo``: train small models with each output layer, measure their ranks, and print a table."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 
-from .checkpoint import METRICS, check_hashes, corpus_of, load, read_config
+from .checkpoint import COMPLETE, METRICS, check_hashes, corpus_of, load, read_config
 from .demo_table import table
-from .errors import ConfigurationError
+from .errors import ConfigurationError, RunError
 from .evaluation import Dynamic, cached_scores, dynamic_scores
-from .figures import mos_figure_1
 from .files import make_folder, write_json
 from .heads import Head
 from .heads.plif import PLIF
+from .interruption import explained
+from .json_file import read_json_lines
 from .measure import RankReport, kld, rank
+from .plotting.spectra import save_spectra
+from .plotting.style import FORMATS
 from .progress import SILENT, Progress
 from .sources import open_source
 from .spectrum import save_spectrum
@@ -29,33 +32,33 @@ CURVE_POINTS = 201
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is trained and measured; the defaults are those of ``make demo``."""
+    """Settings of a demo; the defaults are those of ``make demo``."""
 
     family: str = "demo"
-    """The family of presets that is trained."""
+    """Family of the presets to train."""
     seeds: int = 1
-    """Runs of each preset, with the seeds from 0."""
+    """Number of runs of each preset, with seeds from 0."""
     settings: tuple[str, ...] = ()
-    """``key=value``, as ``bottleneck train --set`` takes them; neither the seed nor the head."""
+    """Settings ``key=value`` for each run, as in ``bottleneck train --set``, except the seed and the head."""
     initial: Path | None = None
-    """A folder of finished runs, another study's ``runs``: each starts from the one of its name and seed there."""
+    """Folder ``runs`` of another demo; each run starts from the run of the same name and seed there."""
     contexts: int | None = None
-    """Rows of the test split that ranks and divergences are of; ``None`` for all."""
+    """Number of rows of the test split to measure; ``None`` for all."""
     adaptive: bool = False
-    """Whether seed 0 is scored by dynamic evaluation, at the cost of training, and with a cache as well."""
+    """Whether seed 0 is also scored by dynamic evaluation, which takes as long as training, and with a cache."""
 
     def configurations(self) -> list[tuple[Preset, RunConfig]]:
-        """Return every run's preset and configuration, all presets of one seed after the other.
+        """Return the preset and configuration of each run, sorted by seed.
 
         Raises:
-            ConfigurationError: there is no such family, no seed, or a setting is wrong.
+            ConfigurationError: for an unknown family, fewer than one seed, or a wrong setting.
         """
         presets = [preset for preset in PRESETS.values() if preset.family == self.family]
         if not presets:
             families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
             raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
-            raise ConfigurationError("a demo's seeds count from 0: give their number, at least 1, with --seeds")
+            raise ConfigurationError("a demo sets the seeds, from 0: give their number, at least 1, with --seeds")
         found = [
             (preset, override(preset.config, [*self.settings, f"seed={seed}", *self._start(preset, seed)]))
             for seed in range(self.seeds)
@@ -77,7 +80,7 @@ class Study:
 
 
 def file_name(preset: Preset, seed: int) -> str:
-    """Return what the run and the report of a preset are called, the seed in it where that is not 0."""
+    """Return the name of a preset's run and report, which ends with the seed unless it is 0."""
     name = preset.variant or preset.head
     return f"{name}-{seed}" if seed else name
 
@@ -86,66 +89,73 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     """Train and measure every preset of a family; return the table as text.
 
     Writes ``runs/NAME``, ``reports/NAME.json``, the spectrum as ``reports/NAME.npz``, and ``cdf.png``, ``cdf.pdf``,
-    ``cdf.csv`` under ``out``; a NAME ends with its seed where that is not 0, and the figure shows seed 0. Finished runs
-    are kept, so an interrupted demo continues, more seeds add to those there are, and a finished one is only measured
-    again.
+    ``cdf.svg``, ``cdf.csv`` under ``out``; a NAME ends with its seed unless it is 0, and the figure shows seed 0.
+    Finished runs are kept: an interrupted demo continues, and a finished one is only measured again.
 
     Args:
-        out: a folder, made when it is not there.
-        study: what to train and measure; by default what ``make demo`` does.
-        device: where models train and are evaluated.
-        progress: where to report.
+        out: a folder, created if it does not exist.
+        study: settings; by default those of ``make demo``.
+        device: device of training and evaluation.
+        progress: progress display.
 
     Raises:
-        ConfigurationError: there is no such family, no seed, or a setting is wrong.
-        BottleneckError: what `fit` and `rank` raise.
+        ConfigurationError: for an unknown family, fewer than one seed, or a wrong setting.
+        BottleneckError: as for `fit` and `rank`.
     """
     study = study or Study()
     configurations = study.configurations()
-    for preset, config in configurations:  # all of them before the first hour
+    for preset, config in configurations:  # check all configurations before the first training
         if config.initial is not None and not is_begun(out / "runs" / file_name(preset, config.seed)):
             read_config(Path(config.initial))
             check_hashes(Path(config.initial))
     make_folder(out / "reports")
-    rows, spectra = [], {}
-    for preset, config in configurations:
-        file, name = file_name(preset, config.seed), preset.variant or preset.head
-        progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
-        done = fit(config, out / "runs" / file, device=device, progress=progress)
-        row = measure(name, config.seed, done, study, device=device, progress=progress)
-        row.save(out / "reports" / file)
-        rows.append(row.values)
-        if not config.seed:
-            spectra[name] = row.report.spectrum
-    mos_figure_1.save(spectra, out / "cdf.png", out / "cdf.pdf")
+    rows, curves = [], []
+    with explained(lambda: _kept(out, configurations)):
+        for preset, config in configurations:
+            file, name = file_name(preset, config.seed), preset.variant or preset.head
+            progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
+            done = fit(config, out / "runs" / file, device=device, progress=progress)
+            row = measure(name, config.seed, done, study, device=device, progress=progress)
+            row.save(out / "reports" / file)
+            rows.append(row.values)
+            if not config.seed:
+                curves.append(row.report.spectrum.curves(name, row.report.limits))
+    save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
     return table(rows)
+
+
+def _kept(out: Path, configurations: list[tuple[Preset, RunConfig]]) -> str:
+    """Return what an interrupted demo leaves."""
+    names = [file_name(preset, config.seed) for preset, config in configurations]
+    trained = sum((out / "runs" / name / COMPLETE).exists() for name in names)
+    return f"{trained} of {len(names)} models are trained and kept in {out / 'runs'}, and the same command continues"
 
 
 class Row(NamedTuple):
     """One trained and measured output layer."""
 
     values: dict[str, Any]
-    """What is kept of it, ready for JSON: the rank report, and what training and the other measurements add to it."""
+    """Plain values, ready for JSON: the rank report and the results of training and of the other measurements."""
     report: RankReport
 
     def save(self, stem: Path) -> None:
         """Write the values as ``stem.json`` and the spectrum as ``stem.npz``."""
         write_json(stem.with_name(f"{stem.name}.json"), self.values)
-        save_spectrum(stem.with_name(f"{stem.name}.npz"), self.report.spectrum, self.report.source)
+        save_spectrum(stem.with_name(f"{stem.name}.npz"), self.report.spectrum, self.report.source, self.report.limits)
 
 
 def measure(
     name: str, seed: int, done: FitResult, study: Study, *, device: str = "cpu", progress: Progress = SILENT
 ) -> Row:
-    """Return the rank, the divergence and, of seed 0 where the study asks for them, the adaptive scores of a run.
+    """Return the rank, the divergence and, for seed 0 of an adaptive study, the adaptive scores of a run.
 
     Args:
-        name: of the preset in its family.
-        seed: of the run.
-        done: what `fit` returned.
-        study: how many contexts, and whether adaptive scores are wanted.
-        device: where the model is evaluated.
-        progress: where to report.
+        name: name of the preset in its family.
+        seed: seed of the run.
+        done: result of `fit`.
+        study: settings.
+        device: device of the evaluation.
+        progress: progress display.
     """
     source = open_source(done.path, device=device, contexts=study.contexts)
     report = rank(source, progress=progress)
@@ -169,7 +179,7 @@ def measure(
 
 
 def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:
-    """Return the test perplexities that need the text before them, and the settings they are made with."""
+    """Return the test perplexities of dynamic evaluation and of a cache, with their settings."""
     trained = load(done.path)
     trained.model.to(device)
     corpus, rates = corpus_of(trained), Dynamic()
@@ -180,14 +190,14 @@ def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[s
 
 
 def _history(run: Path) -> list[dict[str, Any]]:
-    """Return epoch, step and validation perplexity of each validation of the training."""
-    rows = map(json.loads, (run / METRICS).read_text(encoding="utf-8").splitlines())
+    """Return epoch, step and validation perplexity of each validation."""
+    rows = read_json_lines(run / METRICS, dict[str, Any], error=RunError, remedy="train the run again")
     kept = ("epoch", "step", "valid_perplexity")
     return [{key: row[key] for key in kept} for row in rows if "valid_perplexity" in row]
 
 
 def _function(head: Head) -> dict[str, Any]:
-    """Return the curve of a head's PLIF at few of its knots, shifted to f(0) = 0: a softmax sees no constant."""
+    """Return some points of a head's piecewise linear function (PLIF), shifted to f(0) = 0."""
     function = getattr(head, "function", None)
     if not isinstance(function, PLIF):
         return {}

@@ -1,8 +1,7 @@
-"""The demo's table, one row an output layer, from the reports it keeps."""
+"""The demo's table, one row for each output layer, from its saved reports."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,26 +9,27 @@ from typing import Any
 
 from .errors import ConfigurationError
 from .heads import REGISTRY
+from .json_file import read_json
 from .plotting import markdown
 
 Report = Mapping[str, Any]
 
 
 def read(folder: Path) -> list[Report]:
-    """Return the reports in a folder, in the order of the heads' registry, of their names and of their seeds.
+    """Return the reports in a folder, sorted by head (in the registry's order), name and seed.
 
     Raises:
-        ConfigurationError: there are none, or other files among them.
+        ConfigurationError: for a folder without reports, or with other JSON files.
     """
     reports = []
     for path in sorted(folder.glob("*.json")):
         if "." in path.stem:  # NAME.valid.json: another measurement of NAME
             continue
         try:
-            report = json.loads(path.read_text(encoding="utf-8"))
+            report = read_json(path, error=ConfigurationError, remedy="write it again, or remove it")
             order = [*REGISTRY].index(report["report"]["source"]["head"]), report["name"], report.get("seed", 0)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(f"{path} is no report of 'bottleneck demo'; name a folder of such") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path} is no report of 'bottleneck demo'; name a folder of reports") from error
         reports.append((order, report))
     if not reports:
         raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
@@ -42,21 +42,31 @@ def table(reports: Sequence[Report]) -> str:
 
 
 def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a table of reports, those of one model together.
+    """Return the header and the rows of a table of reports, one row for each model.
 
-    Of several seeds, perplexities and divergences are shown as mean ± standard deviation, and ranks from the least to
-    the largest. Where one of them is not determinate, the interval of tolerances ten times larger and smaller comes
-    first, and the ranks at the tolerance itself in parentheses. Adaptive scores are of the seeds that have them.
+    For several seeds, perplexities and divergences are means ± standard deviations, and ranks have the form least to
+    largest. If one of the ranks is indeterminate, the interval of tolerances ten times larger and smaller comes first,
+    with the ranks at the tolerance itself in parentheses. Adaptive scores are means over the seeds that have them.
 
     Args:
-        reports: what ``bottleneck demo`` writes under ``reports/``.
+        reports: reports from the folder ``reports/`` of a demo.
     """
     by_name: dict[str, list[Report]] = {}
     for report in reports:
         by_name.setdefault(report["name"], []).append(report)
     adaptive = any("adaptive" in report for report in reports)
     scores = ["test perplexity", *(["dynamic", "with cache"] if adaptive else [])]
-    head = ["model", "parameters", *scores, "d", "bound", "rank", "row-centred rank", "pairwise KL", "seconds"]
+    head = [
+        "model",
+        "parameters",
+        *scores,
+        "d",
+        "bound (row-centred)",
+        "rank",
+        "row-centred rank",
+        "pairwise KL",
+        "seconds",
+    ]
     return head, [_line(name, some, adaptive=adaptive) for name, some in by_name.items()]
 
 
@@ -70,7 +80,7 @@ def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:
         mean_text([one["test_perplexity"] for one in reports], ".2f"),
         *(mean_text([one[how] for one in adapted], ".2f") for how in ("dynamic", "cache") if adaptive),
         str(first["report"]["embedding_size"]),
-        "none" if bound["raw"] is None else f"{bound['raw']}, {bound['centered']}",
+        "none" if bound["raw"] is None else f"{bound['raw']} ({bound['centered']})",
         rank_text([one["report"]["rank"] for one in reports]),
         rank_text([one["report"]["rank_centered"] for one in reports]),
         mean_text([one["kld"] for one in reports], ".3f"),
@@ -87,7 +97,7 @@ def mean_text(values: Sequence[float], form: str) -> str:
 
 
 def rank_text(ranks: Sequence[Report]) -> str:
-    """Return the ranks of several seeds, from the least to the largest; see `cells` for what is not determinate."""
+    """Return the ranks of several seeds as text; see `cells`."""
     values = [rank["value"] for rank in ranks]
     text = _interval(min(values), max(values))
     if all(rank["determinate"] for rank in ranks):

@@ -1,10 +1,10 @@
-"""How far apart the next-token distributions of different contexts are."""
+"""The expected pairwise Kullback-Leibler (KL) divergence of next-token distributions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,26 @@ Blocks = Callable[[], Iterable[Any]]
 Matrix = NDArray[np.float64]
 
 CACHED = 1 << 17
-"""Entries (1 MiB of float64) that are worked on at once: they and a few results stay in a core's cache."""
+"""Entries (1 MiB of float64) processed at once: they and a few results fit into a core's cache."""
 KINDS = ("log-probs", "logits")
+BINS = 40
+"""Number of bins of the histogram of drawn pairs."""
 LARGEST_LOG_SUM = 0.5
-"""Nats by which log Σ P of a row may be off at any precision: rounding alone stays below it, while probabilities and
-logits taken for their logarithms exceed it."""
+"""Largest |log Σ P| of a row, in nats, that is accepted at any precision. Rounding alone stays below it; probabilities
+or logits given in place of log-probabilities exceed it."""
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """How often values lie in bins of equal width."""
+
+    edges: tuple[float, ...]
+    """Limits of the bins, ascending, in nats; one more than there are bins."""
+    counts: tuple[int, ...]
+    """Number of values in each bin; they add up to the number of values."""
+
+
+@dataclass(frozen=True, repr=False)
 class PairwiseKLD(Result):
     """An expected pairwise Kullback-Leibler divergence; ``float(estimate)`` is its value."""
 
@@ -43,24 +55,27 @@ class PairwiseKLD(Result):
     vocab: int
     """M."""
     roundoff: float
-    """Nats by which ``kld`` may be off because the entries were rounded, to first order."""
+    """First-order bound on the error of ``kld`` that the rounding of the entries causes, in nats."""
     largest_log_sum: float | None
-    """The largest |log Σ P| of a row that was read, before it was normalized, in nats; ``None`` for logits."""
+    """Largest |log Σ P| of the rows before they were normalized, in nats; ``None`` for logits."""
     eps: Precision
-    """The precision of the entries, which ``roundoff`` follows from."""
+    """The precision of the entries, from which ``roundoff`` is computed."""
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What was measured: path, kind, head, corpus, split."""
     seconds: float = field(default=0.0, compare=False)
     """Wall-clock time of the measurement."""
+    histogram: Histogram | None = None
+    """The divergences of drawn pairs; ``None`` when all pairs are used, because none of them is then formed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         first, last = {"source": dict(self.source)}, {"seconds": self.seconds, "version": __version__}
         names = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
-        return first | {name: getattr(self, name) for name in names} | {"eps": self.eps.to_dict()} | last
+        drawn = {"histogram": asdict(self.histogram)} if self.histogram else {}
+        return first | {name: getattr(self, name) for name in names} | {"eps": self.eps.to_dict()} | drawn | last
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the divergence as label and text, for people."""
+        """Return the divergence as rows of label and text."""
         named = [("source", str(self.source["path"]))] if self.source else []
         label, text = "expected pairwise KL divergence", str(self).removeprefix("expected pairwise KL divergence ")
         return [*named, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), (label, text)]
@@ -70,7 +85,7 @@ class PairwiseKLD(Result):
         return self.kld
 
     def __str__(self) -> str:
-        """Return the divergence with its errors, as one line for people."""
+        """Return the divergence with its errors, as one line."""
         how, error = "all pairs", ""
         if self.standard_error is not None:
             how, error = f"{self.pairs:,} drawn pairs", f" ± {self.standard_error:.4f} (standard error)"
@@ -79,7 +94,7 @@ class PairwiseKLD(Result):
         line = f"expected pairwise KL divergence {self.kld:.4f}{error} ± {self.roundoff:.1g} (roundoff of {entries})"
         line += f" nats ({how})"
         if self.largest_log_sum is not None and self.largest_log_sum > self.roundoff:
-            line += f"; the rows were normalized, the sum of one was off by {self.largest_log_sum:.2g} nats"
+            line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
         return line
 
 
@@ -92,39 +107,39 @@ def pairwise_kld(
     kind: str = "log-probs",
     eps: str | float | Precision | None = None,
 ) -> PairwiseKLD:
-    r"""Return the expected pairwise KL divergence of the rows of a log-probability matrix (MoS paper, appendix C.1).
+    r"""Return the expected pairwise KL divergence of a log-probability matrix's rows (Yang et al. 2018, appendix C.1).
 
-    Each row a is normalized in float64, l = a − log Σ exp a and p = exp l. Over all T² ordered pairs one pass is
-    enough and no pair is formed:
+    Each row a is normalized in float64, l = a − log Σ exp a and p = exp l. One pass gives the mean over all T² ordered
+    pairs, without forming a pair:
 
     .. math:: E_{c,c'}[KL(P_c ‖ P_{c'})] = E_c \sum_x P_c(x) \log P_c(x) - \sum_x E_c[P_c(x)] · E_c[\log P_c(x)]
 
-    The pairs c = c′, which are zero, are in the mean; multiply by T/(T − 1) to leave them out. The paper drew
-    pairs instead: ``pairs=N`` draws N of the T² with replacement and gives the standard error.
+    The mean includes the pairs c = c′, which are zero; multiply by T/(T − 1) to leave them out. Yang et al. 2018 drew
+    pairs: ``pairs=N`` draws N of the T² with replacement and gives the standard error.
 
-    Roundoff: rounding moves an entry by |δa| ≤ ½ eps |a|. Of D = KL(p ‖ p′), normalization included, the
-    derivatives are ∂D/∂a = p (l − l′ − D) and ∂D/∂a′ = p′ − p. So to first order
+    Roundoff: rounding changes an entry by |δa| ≤ ½ eps |a|. The derivatives of D = KL(p ‖ p′), normalization included,
+    are ∂D/∂a = p (l − l′ − D) and ∂D/∂a′ = p′ − p. So to first order
 
     .. math:: |δD| ≤ ½ eps \Big(\sum_x p |l - l' - D| |a| + \sum_x (p + p') |a'|\Big)
 
-    p + p′ stands for |p − p′|, so that the bound holds where rows are equal and the second order is all there is. Over
-    all pairs l′ and D become their means, and the Cauchy-Schwarz inequality bounds the first sum by
-    :math:`\sqrt{E_c \sum p (l - E[l])^2 - D^2} \sqrt{E_c \sum p a^2}`. Where the entries show a coarser rounding in
-    steps δ (`Rounding`), δ stands beside eps |a|. The sums of n terms in float64 add at most n · 2⁻⁵³ times the
+    p + p′ replaces |p − p′|, so that the bound also holds for equal rows, where the first-order error is zero. Over all
+    pairs l′ and D become their means, and the Cauchy-Schwarz inequality bounds the first sum by
+    :math:`\sqrt{E_c \sum p (l - E[l])^2 - D^2} \sqrt{E_c \sum p a^2}`. If the entries show a coarser rounding in
+    steps δ (`Rounding`), δ is added to eps |a|. The sums of n terms in float64 add at most n · 2⁻⁵³ times the
     magnitudes that are subtracted.
 
     Args:
         log_probs: (T, M) array or tensor, natural logarithms; or a function that returns an iterable of (n, M)
-            blocks, called once a pass.
+            blocks, called once for each pass.
         pairs: ``"all"`` or a number of at least 2.
-        seed: of the draw.
-        shape: (T, M) of the blocks, where it is known: it saves drawn pairs a pass.
-        kind: ``"log-probs"``, whose rows must sum to one within what rounding explains, or ``"logits"``.
-        eps: precision of the entries, a type's name or a number; by default what the numbers show.
+        seed: seed of the drawn pairs.
+        shape: (T, M) of the blocks; if it is given, drawn pairs take one pass less.
+        kind: ``"log-probs"``, whose probabilities must sum to one up to rounding, or ``"logits"``.
+        eps: precision of the entries, a type's name or a number; by default it is inferred from the entries.
 
     Raises:
         ConfigurationError: for another number of pairs, kind or precision.
-        MatrixError: for a matrix that is empty, not finite, or not of log-probabilities.
+        MatrixError: for a matrix that is empty, not finite, or does not hold log-probabilities.
 
     Example:
         >>> import numpy as np
@@ -145,7 +160,7 @@ def pairwise_kld(
 
 
 class _Rows:
-    """Blocks of rows, and what was seen of them while they were read and normalized."""
+    """Blocks of rows, with the precision and the largest |log Σ P| observed while they are read and normalized."""
 
     def __init__(self, blocks: Blocks, kind: str, eps: Precision | None) -> None:
         self._blocks, self._kind, self._eps = blocks, kind, eps
@@ -153,21 +168,21 @@ class _Rows:
         self._largest, self._row = 0.0, 0
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """Yield the blocks, found to be finite."""
+        """Yield the blocks; raise `MatrixError` for an entry that is not finite."""
         for block in checked(self._inspection.noting(self._blocks())):
             if self._eps is None:
                 self._inspection.watch(block)
             yield block
 
     def pieces(self) -> Iterator[Matrix]:
-        """Yield the rows in float64, about `CACHED` entries at once."""
+        """Yield the rows in float64, about `CACHED` entries at a time."""
         for block in self.blocks():
             rows = max(1, CACHED // block.shape[1])
             for start in range(0, len(block), rows):
                 yield block[start : start + rows].astype(np.float64)
 
     def normalized(self, given: Matrix, numbers: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
-        """Return P and log P of the rows of these numbers."""
+        """Return P and log P of rows, whose indices in the matrix are ``numbers``."""
         largest = given.max(1, keepdims=True)
         log_p = given - largest
         p = np.exp(log_p)
@@ -182,13 +197,13 @@ class _Rows:
         return p, log_p
 
     def eps(self, vocab: int) -> Precision:
-        """Return the precision of the rows; `MatrixError` where it does not explain how far off their sums are."""
-        found = self._eps or self._inspection.precision()
-        self._check(min(LARGEST_LOG_SUM, ROW_SUM_TOLERANCE * found.value * max(1.0, math.log(vocab))))
-        return found
+        """Return the precision of the rows; raise `MatrixError` if it does not explain their largest |log Σ P|."""
+        eps = self._eps or self._inspection.precision()
+        self._check(min(LARGEST_LOG_SUM, ROW_SUM_TOLERANCE * eps.value * max(1.0, math.log(vocab))))
+        return eps
 
     def largest_log_sum(self) -> float | None:
-        """Return how far off the sum of any row was, in nats."""
+        """Return the largest |log Σ P| of the rows read, in nats; ``None`` for logits."""
         return self._largest if self._kind == "log-probs" else None
 
     def _check(self, allowed: float) -> None:
@@ -213,7 +228,7 @@ def _exact(rows: _Rows) -> PairwiseKLD:
     p, log_p, size, p_log_p, p_log_p_squared, p_size, p_size_squared = sums / contexts
     eps = rows.eps(p.size)
     negative_entropy, cross = float(p_log_p.sum()), float(p @ log_p)
-    # Never negative: of equal rows roundoff is left.
+    # Roundoff may make the divergence of equal rows negative.
     exact = max(negative_entropy - cross, 0.0)
     variance = float((p_log_p_squared - 2 * p_log_p * log_p + p * log_p**2).sum()) - exact**2
     rounding = math.sqrt(max(variance, 0.0) * float(p_size_squared.sum())) + float(p_size.sum() + p @ size)
@@ -224,7 +239,7 @@ def _exact(rows: _Rows) -> PairwiseKLD:
 
 
 ROWS_IN_MEMORY = 1 << 27
-"""Entries (1 GiB of float64) that one pass over the matrix may collect for drawn pairs."""
+"""Most entries (1 GiB of float64) that one pass over the matrix collects for drawn pairs."""
 
 
 def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> PairwiseKLD:
@@ -248,11 +263,15 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
     error = float(values.std(ddof=1)) / math.sqrt(pairs)
     rounding = eps.value / 2 * entries.mean() + _step(eps) / 2 * spreads.mean()
     roundoff = float(rounding + vocab * 2.0**-53 * sums.mean())
-    return PairwiseKLD(float(values.mean()), pairs, error, contexts, vocab, roundoff, rows.largest_log_sum(), eps)
+    counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
+    return PairwiseKLD(
+        float(values.mean()), pairs, error, contexts, vocab, roundoff, rows.largest_log_sum(), eps,
+        histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())),
+    )  # fmt: skip
 
 
 def _step(eps: Precision) -> float:
-    """Return the step of a coarser rounding, 0 where there is none or it cannot be told."""
+    """Return the step of a coarser rounding, 0 where there is none or it is unknown."""
     rounding = eps.rounding
     counted = rounding is None or rounding.dtype == eps.dtype or math.isinf(rounding.step)
     return 0.0 if rounding is None or counted else rounding.step
@@ -268,7 +287,7 @@ def _shape(blocks: Blocks) -> tuple[int, int]:
 
 
 def _collect(rows: _Rows, needed: NDArray[np.int64], vocab: int) -> Matrix:
-    """Return the rows numbered ``needed`` (ascending) of a streamed matrix."""
+    """Return the rows of a streamed matrix whose indices are ``needed``, in ascending order."""
     given = np.empty((needed.size, vocab))
     start = 0
     for block in rows.blocks():

@@ -1,4 +1,4 @@
-"""What this machine offers, and whether a run or store is whole."""
+"""Report of this machine's environment, and checks of runs, stores and corpora."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from ._version import __version__
 from .checkpoint import check_tensors, is_run, load
 from .corpora.ids import is_ids, read_ids
 from .errors import SourceError
-from .machine import free_memory
+from .files import cache_folder
+from .machine import cores, free_memory
 from .sources import StoreSource
 from .sources.store_files import is_store
+
+CROWDED = 1.5
+"""Running threads for each processor above which work slows down."""
 
 
 def environment() -> list[tuple[str, str]]:
@@ -27,6 +31,8 @@ def environment() -> list[tuple[str, str]]:
     free = f"{free_memory() / 2**30:.1f} of {psutil.virtual_memory().total / 2**30:.1f} GiB free"
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     here = [info.name for info in corpora.catalogue() if info.available]
+    cache = cache_folder()
+    unfinished = len([*(cache / "unfinished").glob("*.npz")])
     return [
         ("softmax-bottleneck", __version__),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
@@ -34,18 +40,34 @@ def environment() -> list[tuple[str, str]]:
         ("NumPy, SciPy, Zarr", f"{np.__version__}, {scipy.__version__}, {zarr.__version__}"),
         ("CUDA devices", ", ".join(devices) or "none"),
         ("processors, memory", f"{os.cpu_count()}, {free}"),
+        ("load", _load()),
         ("corpora", ", ".join(here)),
+        ("cache", f"{cache}, {corpora.size_of(cache) / 2**20:,.1f} MiB, {unfinished} unfinished computations"),
     ]
 
 
+def _load() -> str:
+    """Return the number of processes that want a processor, and advice when there are more than processors.
+
+    Threads that wait for each other spin, so two measurements with a thread for each processor take far more than twice
+    the time of one.
+    """
+    wanting, processors = psutil.getloadavg()[0], cores()
+    text = f"{wanting:.1f} running processes or threads on {processors} processors, averaged over a minute"
+    if wanting < CROWDED * processors:
+        return text
+    share = max(1, processors // 2)
+    return f"{text}; measurements side by side crawl: give each its threads by OMP_NUM_THREADS={share}"
+
+
 def check(path: Path) -> str:
-    """Read every byte of a run, a store or a prepared corpus and check it against what was recorded; say what it is.
+    """Check every byte of a run, a store or a prepared corpus against its recorded hashes; return a description.
 
     Raises:
-        RunError: a run that is not whole.
-        StoreError: a store that is not whole.
-        CorpusError: a corpus that is not whole.
-        SourceError: something else.
+        RunError: for an incomplete or damaged run.
+        StoreError: for an incomplete or damaged store.
+        CorpusError: for an incomplete or damaged corpus.
+        SourceError: for another file or folder.
     """
     if is_run(path):
         check_tensors(path)

@@ -1,12 +1,39 @@
-"""Every error the toolkit raises on purpose.
+"""The exceptions of this package.
 
 An error's text says what was received, what is allowed, and what to do. The command line prints it as one
 sentence and exits with 1 (2 for wrong usage).
 """
 
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_COMMAND_OR_OPTION = re.compile(
+    r"('(?:bottleneck|rank|pip) [^']*'|`[^`]*`|--from [A-Z]+|--set\b)|--([a-z]+(?:-[a-z]+)*)"
+)
+
 
 class BottleneckError(Exception):
-    """Base of all errors raised by this package."""
+    """Base of all errors raised by this package.
+
+    Texts are written for the command line, which prints them as they are. In Python, options appear as the keyword
+    arguments of the same name.
+
+    Example:
+        >>> str(BottleneckError("raise --max-memory, or see 'bottleneck rank --help'"))
+        "raise max_memory, or see 'bottleneck rank --help'"
+    """
+
+    @property
+    def for_command(self) -> str:
+        """The text with the names of the command's options."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        """Return the text with the names of Python's keyword arguments."""
+        return _COMMAND_OR_OPTION.sub(lambda match: match[1] or match[2].replace("-", "_"), self.for_command)
 
 
 class ConfigurationError(BottleneckError):
@@ -30,16 +57,33 @@ class MatrixError(BottleneckError):
 
 
 class SourceError(BottleneckError):
-    """A SOURCE is none of the things that can be measured."""
+    """A SOURCE is of no kind that can be measured."""
 
 
 class TrainingError(BottleneckError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class ParallelError(BottleneckError):
-    """Another process of one computation is gone."""
+    """Another process of the same computation has ended."""
 
 
 class OutputError(BottleneckError):
     """A result could not be written."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence for a name that is not known, with the known name that is closest to it.
+
+    Example:
+        >>> unknown("head", "mso", ["softmax", "mos", "moc"])
+        "unknown head 'mso'; known heads are softmax, mos, moc; did you mean 'mos'?"
+    """
+    names = list(known)
+    return f"unknown {what} {name!r}; known {what}s are {', '.join(names)}{meant(name, names)}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question whether the closest known name is meant, or an empty string if none is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their name, flushed to disk, then renamed."""
+"""Atomic writes: a file is written under a temporary name, flushed to disk, and renamed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from platformdirs import user_cache_path
@@ -24,8 +24,12 @@ CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
 
 
 def cache_folder() -> Path:
-    """Return where corpora and unfinished computations are kept: ``$SOFTMAX_BOTTLENECK_CACHE`` or the user's cache."""
-    return Path(os.environ.get(CACHE_VARIABLE) or user_cache_path("softmax-bottleneck"))
+    """Return the folder of corpora and unfinished computations: ``$SOFTMAX_BOTTLENECK_CACHE`` or the user's cache."""
+    given = os.environ.get(CACHE_VARIABLE)
+    found = Path(given) if given else user_cache_path("softmax-bottleneck")
+    if str(found).startswith("~"):  # there is no home
+        return Path(gettempdir()) / f"softmax-bottleneck-{os.getuid()}"
+    return found
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:
@@ -43,13 +47,13 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_json(value: Any) -> str:
-    """Return the SHA-256 of ``value`` as JSON, whatever the order of its keys."""
+    """Return the SHA-256 of ``value`` as JSON with sorted keys."""
     return sha256_bytes(json.dumps(value, sort_keys=True, allow_nan=False).encode())
 
 
 @contextmanager
 def explain_output_errors(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` while writing ``path`` into an `OutputError` that says what to do."""
+    """Turn an ``OSError`` while writing ``path`` into an `OutputError` with a remedy."""
     try:
         yield
     except OSError as error:
@@ -73,12 +77,12 @@ def make_folder(path: Path) -> Path:
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[bool]:
-    """Yield whether no other process is inside this block with the same folder; a killed one is not.
+    """Lock a folder inside the block; yield whether no other process holds its lock.
 
-    Where the folder's file system has no locks, no other process is known of.
+    The lock ends with the process. On a file system without locks the result is always true.
 
     Raises:
-        OutputError: the folder cannot be opened.
+        OutputError: for a folder that cannot be opened.
     """
     with explain_output_errors(folder):
         descriptor = os.open(folder, os.O_RDONLY)
@@ -97,21 +101,21 @@ def only_process(folder: Path) -> Iterator[bool]:
 
 
 def is_special(path: Path) -> bool:
-    """Return whether ``path`` is, or links to, a device, a pipe or a socket: nothing that can be replaced."""
+    """Return whether ``path`` is, or links to, a device, a pipe or a socket, which cannot be replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def followed(path: Path) -> Path:
-    """Return what a link leads to, there or not; of anything else the path itself."""
+    """Return the target of a link, which may not exist; for any other path return the path."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``path``; flush it and rename it to ``path`` when the block succeeds.
+    """Yield a temporary name beside ``path``; flush the file and rename it to ``path`` when the block succeeds.
 
-    A failure, a full disk or a kill leaves whatever ``path`` was before. A link stays, and its target is replaced. A
-    device or a pipe is written to, when the block succeeds.
+    After a failure, a full disk or a kill, ``path`` is unchanged. For a link, its target is replaced. For a device or a
+    pipe, the content is written to it when the block succeeds.
     """
     if is_special(path):
         with explain_output_errors(path), TemporaryDirectory() as folder:
@@ -130,7 +134,7 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.replace(target)
             _flush_folder(target.parent)
     finally:
-        with suppress(OSError):  # the error under way says more
+        with suppress(OSError):  # the original error is more useful
             temporary.unlink(missing_ok=True)
 
 
@@ -140,7 +144,7 @@ def unfinished(folder: Path, name: str = "*") -> list[Path]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make a rename durable."""
+    """Flush a folder to disk, so that a rename in it survives a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -149,16 +153,18 @@ def _flush_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path``, whole or not at all."""
+    """Write ``data`` to ``path`` atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
 def json_bytes(value: Any) -> bytes:
     """Return ``value`` as indented JSON with a final newline; NaN and infinities are refused."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(
+        errors="backslashreplace"  # half a surrogate, as in a name that is not UTF-8: the same in JSON
+    )
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as JSON to ``path``, whole or not at all."""
+    """Write ``value`` as JSON to ``path`` atomically."""
     write_bytes(path, json_bytes(value))

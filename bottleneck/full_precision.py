@@ -1,4 +1,4 @@
-"""Measurements are made in full precision and evaluation mode, whatever the surroundings have switched on."""
+"""Full precision and evaluation mode for measurements, whatever settings the caller has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 
 @contextmanager
 def full_precision(*, gradients: bool = False) -> Iterator[None]:
-    """Switch TF32, autocast and, unless they are wanted, gradients off inside the block; restore what was found."""
+    """Switch TF32, autocast and, by default, gradients off inside the block; restore the settings after it."""
     switches = _switches()
     try:
         for each in switches:
@@ -41,13 +41,13 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def precision_state() -> dict[str, Any]:
-    """Return what `full_precision` would switch off, as it is now: the settings by name, ready for JSON."""
+    """Return the current values of the settings that `full_precision` changes, by name, ready for JSON."""
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     return {"autocast": autocast, **{each.name: each.found for each in _switches()}}
 
 
 class _Switch(NamedTuple):
-    """One of the settings that lower the precision of float32 products."""
+    """A setting that lowers the precision of float32 products."""
 
     name: str
     set: Callable[[Any], None]

@@ -14,7 +14,7 @@ from .backbones import State
 
 
 class Component(BaseModel):
-    """A registered component and its own settings: ``{"name": "mos", "components": 15}``."""
+    """A registered component with its settings: ``{"name": "mos", "components": 15}``."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -29,11 +29,11 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 LAYERS = 64
-"""Layers of the head that checks the settings: more than a backbone has."""
+"""Number of layers of the head that is built to check settings; more than any backbone has."""
 
 
 def _check_types(component: Component, types: Mapping[str, Any], what: str) -> None:
-    """Refuse settings that are not among the known ones, or not of their type."""
+    """Refuse unknown settings, and values of another type."""
     what = f"{what} {component.name!r}"
     for key, value in component.settings.items():
         if key not in types:
@@ -45,7 +45,7 @@ def _check_types(component: Component, types: Mapping[str, Any], what: str) -> N
 
 
 def _check_head(component: Component) -> None:
-    """Refuse values that the head's constructor refuses: make a head of one token, which takes little memory."""
+    """Refuse values that the head's constructor refuses, by building a head for a vocabulary of one token."""
     all_layers = heads.find(component.name).takes_all_layers
     sizes = {"hidden_size": LAYERS, "layer_sizes": (1,) * LAYERS} if all_layers else {"hidden_size": 1}
     with torch.random.fork_rng(devices=[]):
@@ -79,7 +79,7 @@ class LanguageModel(nn.Module):
     """A context encoder under an output layer: P(next token | tokens so far).
 
     Args:
-        config: which backbone and head, with their settings.
+        config: names and settings of backbone and head.
         vocab_size: M.
     """
 
@@ -99,8 +99,15 @@ class LanguageModel(nn.Module):
         if config.tie_embeddings:
             self.head.tie(self.backbone.embedding)
 
-    def hidden(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Return the hidden states (L, B, hidden_size) of ``ids`` (L, B), and the state after them."""
+    def hidden(
+        self, ids: Tensor, state: State | None = None, *, contexts: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Return the hidden states (L, B, hidden_size) of ``ids`` (L, B), and the state after them.
+
+        They start in ``state``, or, where a `Batch` has them, in the state after its ``contexts``.
+        """
+        if contexts is not None:
+            state = self.backbone.read(contexts)
         result: tuple[Tensor, State] = self.backbone(
             ids, self.backbone.initial_state(ids.shape[1]) if state is None else state
         )

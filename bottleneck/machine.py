@@ -1,4 +1,4 @@
-"""The machine at hand: its devices, and what a measured time must be read beside."""
+"""Description of this machine: its devices, memory, and the data that a measured time depends on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .errors import ConfigurationError
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """Return the processor, its cores, torch's threads, instructions and version, and the GPU where it is used.
+    """Return the processor, its cores, torch's threads, instructions and version, and the GPU if it is used.
 
     Args:
-        device: where the work is done: ``"cpu"`` or a CUDA device.
+        device: ``"cpu"`` or a CUDA device.
     """
     import torch
 
@@ -35,24 +35,24 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Return how many bytes this process may still take, of the machine's memory and of its control groups'.
+    """Return the bytes that this process can still allocate, within the machine's memory and its control groups.
 
-    A container's or a batch job's limit is that of a control group (Linux, versions 1 and 2), which the machine's own
-    figures do not show. What files' contents take of it is given back on demand and does not count.
+    The limit of a container or a batch job is that of a control group (Linux, versions 1 and 2). Cached file contents
+    are not counted as used, because the system frees them on demand.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: folder that holds ``proc`` and ``sys``.
     """
     return max(0, min([psutil.virtual_memory().available, *_free_in_groups(root)]))
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """Yield what is left of each limit: of the process's control group and of those it lies in."""
+    """Yield the remaining bytes of each limit: of the process's control group and of its parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # no Linux
@@ -71,16 +71,16 @@ def _free_in_groups(root: Path) -> Iterator[int]:
             except OSError:  # not mounted here, or without limits
                 continue
             if limit != "max":
-                whole = "total_" if controllers else ""  # in version 1 the same without it is of the group alone
+                whole = "total_" if controllers else ""  # in version 1, without it the value leaves out subgroups
                 files = int(stat[f"{whole}inactive_file"]) + int(stat[f"{whole}active_file"])
                 yield int(limit) - int(used) + files
 
 
 def resolve_device(device: str) -> str:
-    """Return ``"cpu"`` or a CUDA device, ``"auto"`` being CUDA where there is one.
+    """Return ``"cpu"`` or a CUDA device; ``"auto"`` is CUDA if there is a device.
 
     Raises:
-        ConfigurationError: CUDA is asked for and not there.
+        ConfigurationError: for CUDA without a device.
     """
     import torch
 
@@ -95,10 +95,10 @@ _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, 
 
 
 def parse_size(size: int | str | None) -> int | None:
-    """Return a number of bytes, read from ``8GiB``, ``500 MB`` or a plain number; ``None`` as it is.
+    """Return a number of bytes, read from ``8GiB``, ``500 MB`` or a plain number; ``None`` for ``None``.
 
     Raises:
-        ConfigurationError: for what is no size.
+        ConfigurationError: for a text that is no size.
     """
     if size is None or isinstance(size, int):
         return size
@@ -111,7 +111,7 @@ def parse_size(size: int | str | None) -> int | None:
 def peak_memory_bytes() -> int:
     """Return the largest resident size of this process so far."""
     try:
-        # Linux: getrusage would count what the parent held when it started this process.
+        # On Linux, getrusage also counts the memory of the parent when it started this process.
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return 1024 * int(status.partition("VmHWM:")[2].split()[0])
     except (OSError, IndexError):

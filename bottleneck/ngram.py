@@ -1,4 +1,4 @@
-"""Interpolated modified Kneser–Ney: the n-gram model whose log-probabilities have no rank bound."""
+"""An n-gram model with interpolated modified Kneser–Ney smoothing."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-"""D₁, D₂ and D₃₊ of an order whose counts of counts give none, as KenLM has them (Heafield et al. 2013)."""
+"""D₁, D₂ and D₃₊ where the counts of counts do not define them, as in KenLM (Heafield et al. 2013)."""
 
 
 class _Order(NamedTuple):
-    """The n-grams of one length, by their context: words that came after it, and the mass left for all words."""
+    """The n-grams of one length, by context: the words after it, and the probability mass left for all words."""
 
     keys: Ids
-    """Sorted numbers of the contexts: that of the context one word shorter, times M, plus its oldest word."""
+    """Sorted keys of the contexts: the number of the context one word shorter, times M, plus the oldest word."""
     starts: Ids
-    """Where each context's words begin, and, last, where they end."""
+    """Index at which each context's words begin, and, as the last entry, the end."""
     words: Ids
     shares: Reals
-    """(count − discount) / the context's count, of each word."""
+    """(count − discount) / the context's count, for each word."""
     left: Reals
-    """γ, what the discounts leave of each context's mass; 1 where nothing followed it."""
+    """γ, the probability mass that the discounts leave in each context; 1 for a context without a next word."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class KneserNey:
     .. math:: P(w | h) = \frac{\max(c(h w) - D_{c(h w)}, 0)}{c(h)} + γ(h) P(w | h')
 
     where h' is h without its oldest word, the counts of all orders but the highest are those of distinct words
-    before the n-gram, the discounts :math:`D_1, D_2, D_{3+}` come from each order's counts of counts, and below the
-    single words lies 1/M. A text is one stream: n-grams go on across the ends of sentences, as a recurrent model's
-    state does.
+    before the n-gram, the discounts :math:`D_1, D_2, D_{3+}` come from each order's counts of counts, and the lowest
+    order interpolates with 1/M. A text is one stream: n-grams cross the ends of sentences, as a recurrent model's state
+    does.
 
     References:
         Chen and Goodman 1999, "An Empirical Study of Smoothing Techniques for Language Modeling", §3 and §4.1.6.
@@ -61,8 +61,8 @@ class KneserNey:
             vocab_size: M.
 
         Raises:
-            ConfigurationError: the order is below 1.
-            CorpusError: the text is shorter than the order.
+            ConfigurationError: for an order below 1.
+            CorpusError: for a text shorter than the order.
         """
         if order < 1:
             raise ConfigurationError(f"the order of an n-gram model must be at least 1, not {order}")
@@ -73,7 +73,7 @@ class KneserNey:
         for length in range(1, order + 1):
             grams, counts = np.unique(contexts * vocab_size + ids[length - 1 :], return_counts=True)
             if length < order:
-                # The n-grams one word longer: every token's context of this length, the first tokens having none.
+                # The n-grams one word longer: each token with its context of this length; the first tokens have none.
                 oldest = ids[: len(ids) - length]
                 longer, places = np.unique(contexts[1:] * vocab_size + oldest, return_inverse=True)
                 pairs = np.unique(places * vocab_size + ids[length:])
@@ -90,10 +90,10 @@ class KneserNey:
         return len(self.orders)
 
     def prob(self, histories: Ids) -> Reals:
-        """Return P(w | h) of all words: every row sums to one, and nothing in it is zero.
+        """Return P(w | h) of all words, all positive; every row sums to one.
 
         Args:
-            histories: int64, (B, n − 1), the last column the latest token; −1 where the text had not begun.
+            histories: int64, (B, n − 1), the last column the latest token; −1 before the start of the text.
 
         Returns:
             float64, (B, M).
@@ -124,7 +124,7 @@ class KneserNey:
 
 
 def histories(ids: Ids, order: int) -> Ids:
-    """Return the n − 1 tokens up to each of ``ids``, (N, n − 1), −1 before the first one."""
+    """Return the n − 1 tokens up to and including each of ``ids``, (N, n − 1), with −1 before the first token."""
     padded = np.concatenate([np.full(max(0, order - 2), -1), ids])
     if order == 1:
         return np.empty((len(ids), 0), np.int64)
@@ -133,7 +133,7 @@ def histories(ids: Ids, order: int) -> Ids:
 
 
 def _smooth(grams: Ids, counts: Ids, keys: Ids, vocab_size: int) -> _Order:
-    """Discount the counts of sorted n-grams, whose numbers are context × M + word."""
+    """Return the discounted counts of sorted n-grams, whose keys are context × M + word."""
     contexts = grams // vocab_size
     discounts = np.array([0.0, *_discounts(counts)])[np.minimum(counts, 3)]
     totals = np.bincount(contexts, counts, len(keys))
@@ -154,7 +154,7 @@ def _discounts(counts: NDArray[np.integer[Any]]) -> tuple[float, float, float]:
 
 
 def _find(keys: Ids, shorter: Ids, oldest: Ids, vocab_size: int) -> Ids:
-    """Return the numbers of contexts by their shorter ones and oldest words; −1 for those that were not seen."""
+    """Return the numbers of contexts, given their shorter contexts and oldest words; −1 for unseen contexts."""
     wanted = shorter * vocab_size + oldest
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where((shorter >= 0) & (oldest >= 0) & (keys[places] == wanted), places, -1)

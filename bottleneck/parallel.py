@@ -1,4 +1,4 @@
-"""The processes that PyTorch's launcher started, sharing one computation."""
+"""Parallel computation in the processes of ``torchrun``, PyTorch's launcher."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .errors import BottleneckError, ConfigurationError, ParallelError
 Result = TypeVar("Result")
 
 SECONDS_TO_WAIT = 600
-"""How long a process waits for another's numbers before it gives up."""
+"""Longest time, in seconds, that a process waits for the numbers of another."""
 
 HOURS_IN_FIRST = 24
-"""How long the others wait while the first process works alone."""
+"""Longest time, in hours, that the others wait while the first process works alone."""
 
 
 @dataclass(eq=False)
@@ -41,14 +41,14 @@ class Processes:
         return self.index == 0
 
     def takes(self, block: int) -> bool:
-        """Return whether this process takes a block, given its number: they are dealt out in turn."""
+        """Return whether this process takes the block with this number; blocks go to the processes in turn."""
         return block % self.count == self.index
 
     def share(self, columns: int) -> slice:
         """Return this process's columns of a batch.
 
         Raises:
-            ConfigurationError: when the columns cannot be shared equally.
+            ConfigurationError: for columns that cannot be shared equally.
         """
         if columns % self.count:
             raise ConfigurationError(
@@ -65,7 +65,7 @@ class Processes:
         return nn.parallel.DistributedDataParallel(objective, gradient_as_bucket_view=True)
 
     def sum(self, value: Tensor) -> Tensor:
-        """Return the sum of the processes' tensors, in all of them; the tensor given is used up."""
+        """Return the sum of the processes' tensors, in all of them; ``value`` is overwritten."""
         if self.count > 1:
             torch.distributed.all_reduce(value)
         return value
@@ -99,9 +99,9 @@ class Processes:
         return tensor
 
     def in_first(self, work: Callable[[], Result]) -> Result:
-        """Do something in the first process; return its result, or raise its error, in all of them.
+        """Call ``work`` in the first process; return its result, or raise its error, in all of them.
 
-        The others wait up to `HOURS_IN_FIRST`, which is longer than they wait for a process that is gone.
+        The others wait up to `HOURS_IN_FIRST`.
         """
         if self.count == 1:
             return work()
@@ -121,29 +121,45 @@ class Processes:
 ALONE = Processes()
 
 
+def _launched_count() -> int:
+    """Return how many processes a launcher started; `ConfigurationError` when its variables are wrong."""
+    for name, default in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")):
+        value = os.environ.get(name) or default
+        if not re.fullmatch(r"[0-9]{1,6}", value):
+            raise ConfigurationError(f"{name}={value!r} is no number of a process: start with torchrun, or unset it")
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
 @contextmanager
 def launched() -> Iterator[Processes]:
-    """Join the processes of ``torchrun`` while the block runs; without a launcher this process is alone.
+    """Join the processes of ``torchrun`` while the block runs; without a launcher there is only this process.
 
-    Tensors travel by NCCL between GPUs, one a process, and by gloo between CPUs. A process that fails ends the others:
-    they wait for it no longer than `SECONDS_TO_WAIT`.
+    Tensors are sent by NCCL between GPUs, one for each process, and by gloo between CPUs. When a process fails, the
+    others end after at most `SECONDS_TO_WAIT`.
 
     Raises:
-        ParallelError: when another process is gone.
+        ParallelError: when another process has ended.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if _launched_count() < 2:
         yield ALONE
         return
     import torch.distributed as dist
-    import torch.distributed.nn  # loaded later, its functions' defaults would keep the group alive
+    import torch.distributed.nn  # if imported later, its functions' default arguments keep the group alive
 
-    # The launcher ends the others with SIGTERM; a Python handler would not run while they wait inside gloo.
+    # The launcher ends the others with SIGTERM; a Python handler does not run while they wait inside gloo.
     handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     backend = "gloo"
     if torch.cuda.is_available() and dist.is_nccl_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    dist.init_process_group(backend, timeout=timedelta(seconds=SECONDS_TO_WAIT))
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=SECONDS_TO_WAIT))
+    except (ValueError, RuntimeError) as error:  # a variable is missing or wrong, or nobody answers
+        signal.signal(signal.SIGTERM, handler)
+        raise ParallelError(
+            f"the processes that WORLD_SIZE={os.environ['WORLD_SIZE']} announces cannot be joined "
+            f"({str(error).splitlines()[0]}): start them with torchrun, or unset WORLD_SIZE"
+        ) from error
     processes = Processes(dist.get_rank(), dist.get_world_size())
     try:
         processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))
@@ -151,10 +167,10 @@ def launched() -> Iterator[Processes]:
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL"))):
             raise
-        # The library's first sentence, without the place in its source that gloo begins with.
+        # The first sentence of the library's error, without the source location at the start of gloo's.
         reason = re.sub(r"^\[\S*\] *", "", str(error).splitlines()[0]).partition(". ")[0]
         raise ParallelError(
-            f"another process is gone ({reason}); what was saved is whole: start all of them again to continue"
+            f"another process has ended ({reason}); saved files are complete: start all processes again to continue"
         ) from error
     finally:
         # A group lives as long as something refers to it, and a thread of its own that outlives the interpreter aborts.

@@ -1,4 +1,4 @@
-"""How long work reports on itself: a bar on a terminal, plain lines elsewhere, nothing by default."""
+"""Progress displays: a bar on a terminal, plain lines elsewhere, nothing by default."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from .printable import printable
+
 SECONDS_BETWEEN_LINES = 15.0
 
 
 class Bar:
-    """A task under way; this one reports nothing."""
+    """Progress of one task; this class reports nothing."""
 
     def advance(self, amount: int, note: str = "") -> None:
         """Report that ``amount`` more units are done; ``note`` replaces the last note."""
 
+    def stage(self, description: str) -> None:
+        """Report that all units are done, and that work of unknown length follows."""
+
 
 class Progress:
-    """Reports nothing; the base of what does. Library functions take it as their default."""
+    """A progress display that reports nothing, the default of library functions and the base of others."""
 
     @contextmanager
-    def bar(self, description: str, total: int, unit: str) -> Iterator[Bar]:
-        """Report one task of ``total`` units while the block runs."""
+    def bar(self, description: str, total: int, unit: str, *, done: int = 0) -> Iterator[Bar]:
+        """Report one task of ``total`` units, ``done`` of them earlier, while the block runs."""
         yield Bar()
 
     def line(self, text: str) -> None:
@@ -35,24 +40,38 @@ class Progress:
 SILENT = Progress()
 
 
+def reporting(progress: Progress | bool) -> Progress:
+    """Return a progress report: ``True`` means one on standard error, ``False`` a silent one."""
+    if isinstance(progress, Progress):
+        return progress
+    return StreamProgress() if progress else SILENT
+
+
 class StreamProgress(Progress):
-    """Reports to ``stream`` (standard error): a tqdm bar when it is a terminal, else a line now and then."""
+    """A progress display on ``stream``, by default standard error: a tqdm bar on a terminal, lines elsewhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
 
     @contextmanager
-    def bar(self, description: str, total: int, unit: str) -> Iterator[Bar]:
-        """Report one task of ``total`` units while the block runs."""
+    def bar(self, description: str, total: int, unit: str, *, done: int = 0) -> Iterator[Bar]:
+        """Report one task of ``total`` units, ``done`` of them earlier, while the block runs."""
         if self.stream.isatty():
-            with tqdm(total=total, desc=description, unit=unit, file=self.stream, leave=False) as shown:
+            with tqdm(
+                total=total,
+                initial=done,
+                desc=printable(description),
+                unit=unit.removesuffix("s"),
+                file=self.stream,
+                leave=False,
+            ) as shown:
                 yield _TqdmBar(shown)
         else:
-            yield _Lines(self, description, total, unit)
+            yield _Lines(self, description, total, unit, done=done)
 
     def line(self, text: str) -> None:
         """Print one line."""
-        tqdm.write(text, file=self.stream)
+        tqdm.write(printable(text), file=self.stream)
         self.stream.flush()
 
 
@@ -62,18 +81,30 @@ class _TqdmBar(Bar):
 
     def advance(self, amount: int, note: str = "") -> None:
         if note:
-            self._shown.set_postfix_str(note, refresh=False)
+            self._shown.set_postfix_str(printable(note), refresh=False)
         self._shown.update(amount)
+
+    def stage(self, description: str) -> None:
+        self._shown.set_postfix_str(description)
 
 
 class _Lines(Bar):
-    def __init__(self, progress: Progress, description: str, total: int, unit: str) -> None:
+    def __init__(self, progress: Progress, description: str, total: int, unit: str, *, done: int) -> None:
         self._progress, self._description, self._total, self._unit = progress, description, total, unit
-        self._done, self._last = 0, time.monotonic()
+        self._initial = self._done = done
+        self._start = self._last = time.monotonic()
 
     def advance(self, amount: int, note: str = "") -> None:
         self._done += amount
         if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
+            seconds = (self._last - self._start) / max(1, self._done - self._initial) * (self._total - self._done)
             tail = f", {note}" if note else ""
-            self._progress.line(f"{self._description}: {self._done:,}/{self._total:,} {self._unit}{tail}")
+            self._progress.line(
+                f"{self._description}: {self._done:,}/{self._total:,} {self._unit}, "
+                f"{tqdm.format_interval(seconds)} left{tail}"
+            )
+
+    def stage(self, description: str) -> None:
+        if time.monotonic() - self._start >= SECONDS_BETWEEN_LINES:
+            self._progress.line(f"{self._description}: {description}")

@@ -1,6 +1,6 @@
-"""Tensors and numbers in one safetensors file, under a checksum made before anything is written.
+"""Tensors and other values in one safetensors file with a checksum.
 
-The format itself notices what is cut short, and no changed number.
+The format itself detects truncated files, but not changed numbers.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from .json_file import parse_json
+
 _SHA256 = "sha256"
-DAMAGE = (OSError, SafetensorError, KeyError, TypeError, ValueError)
-"""What `read`, and a reader of what it returns, raise for files that are cut short, changed, or of another kind."""
+DAMAGE = (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
+"""Exceptions for files that are truncated, changed, or of another kind, from `read` or from using its result."""
 
 
 def pack(tensors: Mapping[str, Tensor], *, key: str, about: Mapping[str, Any] | None = None) -> bytes:
     """Return the bytes of a file.
 
     Args:
-        tensors: by name, on any device.
-        key: of the file's metadata under which ``about`` and the checksum stand.
-        about: what else is kept, as JSON.
+        tensors: tensors by name, on any device.
+        key: key of ``about`` and the checksum in the file's metadata.
+        about: other values, ready for JSON.
     """
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return save(stored, metadata={key: json.dumps({**(about or {}), _SHA256: _digest(stored, about or {})})})
 
 
 def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """Return the tensors and what is kept beside them, ``None`` where nothing is; of older files unchecked.
+    """Return the tensors and the other values, ``None`` without any. Older files have no checksum and are not checked.
 
     Raises:
-        DAMAGE: the file is absent or damaged.
+        DAMAGE: for a missing or damaged file.
     """
     with safe_open(path, framework="pt") as file:
         text = (file.metadata() or {}).get(key)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     if text is None:
         return tensors, None
-    about = dict(json.loads(text))
+    about: dict[str, Any] = parse_json(text, dict[str, Any])
     if about.pop(_SHA256, None) not in (None, _digest(tensors, about)):
         raise ValueError("its checksum does not hold")
     return tensors, about

@@ -5,16 +5,27 @@ Nothing heavy is imported before a command runs: ``--help`` answers without torc
 
 from __future__ import annotations
 
-import signal
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
-from types import FrameType
 from typing import Any, NoReturn
 
 import rich_click as click
+from click.exceptions import Exit, NoArgsIsHelpError
 
 from softmax_bottleneck import plugins
 from softmax_bottleneck._version import __version__
-from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.errors import BottleneckError, unknown
+from softmax_bottleneck.interruption import INTERRUPTIONS, Terminated
+from softmax_bottleneck.printable import printable
+
+from .loading import announce
+from .signals import handled_signals
+from .streams import flush_output, say, usable_streams
+from .verbosity import with_verbosity
 
 COMMANDS = {
     "demo": "demo",
@@ -31,25 +42,21 @@ COMMANDS = {
     "compare": "compare",
     "gradient": "gradient",
     "argmaxable": "argmaxable",
+    "report": "report",
     "figures": "figures",
     "bench": "bench",
     "doctor": "doctor",
 }
 """Command name → module of this package that holds it as ``command``."""
 
-CONTINUED = ("demo", "train", "dump", "rank", "spectrum", "synthetic")
-"""Commands that continue after an interruption."""
-
 OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""A place in memory, as Python shows objects without a name."""
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 
 
-class Terminated(BaseException):
-    """SIGTERM was received: unwind as for Ctrl-C, so that files being written stay whole."""
-
-
 class LazyGroup(click.RichGroup):
-    """A group whose commands are imported when they are needed."""
+    """A group whose commands are imported when they are needed, and whose every end is one of the promised ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in their usual order of use; commands of other packages come last."""
@@ -59,42 +66,101 @@ class LazyGroup(click.RichGroup):
         """Import one command."""
         if cmd_name not in COMMANDS:
             found: click.Command | None = plugins.find("commands", cmd_name)
-            return found
-        command: click.Command = import_module(f".{COMMANDS[cmd_name]}", __name__).command
-        return command
+        else:
+            found = import_module(f".{COMMANDS[cmd_name]}", __name__).command
+        return None if found is None else with_verbosity(found)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; report an error as one sentence and an exit code."""
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; refuse an unknown one with the name that is meant."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(unknown("command", args[0], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any
+    ) -> NoReturn:
+        """Run the command line and exit: with 0, or an exit code and one sentence on standard error."""
+        arguments = sys.argv[1:] if args is None else [*args]
+        os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
+        with usable_streams():
+            self._main_shell_completion({}, prog_name or "bottleneck")
+            with handled_signals(_say_interrupted):
+                code = self._code(prog_name or "bottleneck", arguments)
+        raise SystemExit(code)
+
+    def _code(self, prog_name: str, arguments: list[str]) -> int:
+        """Run the command line; return its exit code."""
         try:
-            return super().invoke(ctx)
-        except BottleneckError as error:
-            _fail(str(error))
-        except MemoryError:
-            _fail(OUT_OF_MEMORY)
-        except RuntimeError as error:
-            # torch raises a subclass for a GPU that is out of memory, but a plain RuntimeError for the CPU.
-            if "out of memory" not in str(error) and "can't allocate memory" not in str(error):
-                raise
-            _fail(OUT_OF_MEMORY)
-        except (KeyboardInterrupt, Terminated) as stop:
-            goes_on = ctx.invoked_subcommand in CONTINUED
-            kept = "; finished work is saved, and the same command continues it" if goes_on else ""
-            click.echo(f"interrupted{kept}", err=True)
-            raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
+            code = self._run(prog_name, arguments)
+            flush_output()
+            return code
+        except INTERRUPTIONS as stop:
+            _say_interrupted(getattr(stop, "__notes__", ()))
+            return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+        except Exception as error:
+            code, sentence = explained(error)
+            with suppress(OSError):  # it is what the sentence is about, or comes after it
+                flush_output()
+            say(f"Error: {printable(ADDRESS.sub('', sentence))}")
+            return code
+
+    def _run(self, prog_name: str, arguments: list[str]) -> int:
+        try:
+            with self.make_context(prog_name, [*arguments]) as context:
+                self.invoke(context)
+        except Exit as end:
+            return end.exit_code
+        except SystemExit as end:
+            return FAILED if isinstance(end.code, str) else end.code or 0
+        return 0
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Example: bottleneck demo")
 @click.version_option(__version__, prog_name="bottleneck")
 def main() -> None:
     """How much of the next-token distribution can a language model's output layer express?"""
-    signal.signal(signal.SIGTERM, _terminate)
+    announce()
 
 
-def _fail(sentence: str) -> NoReturn:
-    """Print one unwrapped line, which logs and scripts can search, and exit with 1."""
-    click.echo(f"Error: {sentence}", err=True)
-    raise SystemExit(FAILED)
+def explained(error: Exception) -> tuple[int, str]:
+    """Return the exit code and the sentence for an error; an error that only a mistake in the code makes is raised."""
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.message)
+        return error.exit_code, f"{error.ctx.command_path if error.ctx else 'bottleneck'} needs a command"
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "bottleneck"
+        return error.exit_code, f"{error.format_message().rstrip('.')}; see '{path} --help'"
+    if isinstance(error, BottleneckError):
+        return FAILED, error.for_command
+    text = str(error)
+    # torch raises a subclass for a GPU that is out of memory, but a plain RuntimeError for the CPU.
+    full = isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+    if full or isinstance(error, MemoryError):
+        return FAILED, OUT_OF_MEMORY
+    if isinstance(error, BrokenPipeError):
+        return FAILED, "standard output was closed before the result was written; the command must be run again"
+    if isinstance(error, OSError):
+        what = f"cannot read or write {error.filename}" if error.filename else "cannot read a file or write the result"
+        return FAILED, f"{what} ({error.strerror or text}); check its name, its permissions and the disk"
+    for kind, sentence in SENTENCES.items():
+        if isinstance(error, kind):
+            return FAILED, f"{sentence} ({text})"
+    raise error
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+SENTENCES: dict[type[Exception], str] = {
+    EOFError: "a file ends before its content does; copy it again",
+    RecursionError: "a file or setting is nested too deeply; write it with fewer levels",
+    OverflowError: "a number is too large; give a smaller one",
+    UnicodeError: "a name or a text is not UTF-8; rename or save it in UTF-8",
+    ImportError: "a package cannot be loaded; install it again, or give the process more memory",
+}
+"""Sentences for errors that can leave any library."""
+
+
+def _say_interrupted(notes: Sequence[str] = ()) -> None:
+    """Print the sentence for an interruption; ``notes`` say what is kept."""
+    say("; ".join(["interrupted", *notes]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import rich_click as click
 
+from .completion import completing, head_names
 from .options import check_outputs, device_option, emit, example, json_option, progress
 
 
@@ -46,7 +48,8 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 
 
 @command.command(epilog=example("bottleneck bench heads --only mos --shrink 100"))
-@click.option("--only", metavar="NAME,…", default="", help="Heads to time.  [default: all]")
+@click.option("--only", metavar="NAME,…", default="", shell_complete=completing(head_names),
+              help="Heads to time.  [default: all]")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
               help="Divide contexts and vocabulary by N for a quick look; the goals hold for 1.")  # fmt: skip
 @device_option
@@ -181,6 +184,50 @@ def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
         *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
     ]  # fmt: skip
     emit(values, "\n".join(lines), json_to)
+
+
+@command.command(epilog=example("bottleneck bench transformers --shrink 100"))
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20), metavar="N",
+              help="Timed runs of each case at most.")  # fmt: skip
+@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+              help="Divide width, vocabulary and tokens by N for a quick look; the goals hold for 1.")  # fmt: skip
+@device_option
+@json_option
+def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> None:
+    """Time a training step of GPT-2 under Softmax, a mixture of softmaxes (MoS) and LMS-PLIF beside its own loss.
+
+    Full size takes minutes and 6 GB of memory.
+    """
+    from softmax_bottleneck.bench import bench_transformers
+    from softmax_bottleneck.machine import resolve_device
+
+    check_outputs(json_to)
+    values = bench_transformers(device=resolve_device(device), runs=runs, shrink=shrink, progress=progress())
+    lines = [
+        *(f"{name:>24}  {case['seconds']:8.3f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"
+          for name, case in values["cases"].items()),
+        *_judgements(values["asked"]),
+    ]  # fmt: skip
+    emit(values, "\n".join(lines), json_to)
+
+
+@command.command("transformer-study", epilog=example("bottleneck bench transformer-study --out study --minutes 0"))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
+@click.option("--data", default="wikitext-2", show_default=True, metavar="CORPUS",
+              help="Corpus or .txt file with the text.")  # fmt: skip
+@click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, metavar="N",
+              help="Begin no run after N minutes.  [default: no limit]")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=150, show_default=True, metavar="N",
+              help="Training steps of a run.")  # fmt: skip
+def transformer_study(out: Path, data: str, minutes: float, steps: int) -> None:
+    """Train a small transformer under seven heads, and measure what each head can express.
+
+    Every run is a file of its own: the same command trains the runs that are missing.
+    """
+    from softmax_bottleneck.bench import study_transformers
+
+    missing = study_transformers(out, data=data, minutes=minutes, steps=steps, progress=progress())
+    click.echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
 
 
 def _judgements(goals: Iterable[Mapping[str, Any]]) -> list[str]:

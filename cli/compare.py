@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import example, json_option, progress, show
+from .options import example, json_option, progress
 from .sources import with_source
+from .tables import show
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     help="Number of contexts to show for each model.",
 )
 @json_option
-def command(sources: list[Source], examples: int, json_to: Path | None) -> None:
+def command(sources: dict[str, Source], examples: int, json_to: Path | None) -> None:
     """Show the contexts where one model beats another by most, in negative log-likelihood (Yang et al. 2018, table 14).
 
     Each context is shown with the five most likely tokens of both models. The models must predict the same tokens: runs
@@ -32,5 +33,5 @@ def command(sources: list[Source], examples: int, json_to: Path | None) -> None:
     """
     from softmax_bottleneck.measure import compare
 
-    first, second = sources
+    first, second = sources.values()
     show(compare(first, second, examples=examples, progress=progress()), json_to)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import rich_click as click
 
+from .completion import completing, corpus_names
 from .options import emit, example, json_option, progress
 
 
 @click.group("data", epilog=example("bottleneck data list"))
 def command() -> None:
-    """List, fetch or locate the corpora that --data and presets name."""
+    """List, fetch, locate or remove the corpora that --data and presets name."""
 
 
 @command.command("list", epilog=example("bottleneck data list"))
@@ -30,8 +31,8 @@ def list_corpora(json_to: Path | None) -> None:
             if info.path is None
             else "known once it is fetched"
         )
-        place = str(info.path) if info.path else "built in"
-        rows.append(f"{info.name:<12} {place if info.available else 'not fetched yet'}")
+        here = f"{info.bytes / 2**20:,.1f} MiB in {info.path}" if info.bytes is not None else "built in"
+        rows.append(f"{info.name:<12} {here if info.available else 'not fetched yet'}")
         rows.append(f"{'':<12} {info.description}")
         rows.append(f"{'':<12} tokens (train / valid / test): {size}")
     values = [
@@ -39,6 +40,7 @@ def list_corpora(json_to: Path | None) -> None:
             "name": info.name,
             "available": info.available,
             "path": str(info.path) if info.path else None,
+            "bytes": info.bytes,
             "description": info.description,
             "tokens": dict(info.tokens) if info.tokens else None,
             "vocab": info.vocabulary_size,
@@ -49,7 +51,7 @@ def list_corpora(json_to: Path | None) -> None:
 
 
 @command.command(epilog=example("bottleneck data get ptb --from ptb.zip"))
-@click.argument("name")
+@click.argument("name", shell_complete=completing(corpus_names))
 @click.option(
     "--from",
     "sources",
@@ -72,9 +74,18 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
 
 
 @command.command(epilog=example("bottleneck data path ptb"))
-@click.argument("name")
+@click.argument("name", shell_complete=completing(corpus_names))
 def path(name: str) -> None:
     """Print the folder that holds a corpus."""
     from softmax_bottleneck import corpora
 
     click.echo(corpora.path(name))
+
+
+@command.command("rm", epilog=example("bottleneck data rm ptb"))
+@click.argument("name", shell_complete=completing(corpus_names))
+def remove(name: str) -> None:
+    """Remove a corpus from the cache; 'bottleneck data get' brings it back."""
+    from softmax_bottleneck import corpora
+
+    click.echo(f"removed {name}: {corpora.remove(name) / 2**20:,.1f} MiB freed")

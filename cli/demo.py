@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import rich_click as click
 
 from .options import device_option, example, progress
+from .tables import terminal_table
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
@@ -67,4 +69,23 @@ def command(
     from softmax_bottleneck.machine import resolve_device
 
     study = Study(family=family, seeds=seeds, settings=settings, initial=initial, contexts=contexts, adaptive=adaptive)
-    click.echo(run(out, study, device=resolve_device(device), progress=progress()))
+    table_text = run(out, study, device=resolve_device(device), progress=progress())
+    click.echo(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
+    name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
+    click.echo(
+        f"\nWritten to {out}: runs (trained models), reports (JSON and singular values), cdf.png, .pdf, .svg and .csv."
+        f"\nNext:\n  bottleneck rank {out}/runs/{name}"
+        f"\n  bottleneck report {out}/reports --out {out}/report.html"
+        "\n  bottleneck spectrum YOUR_MODEL --data YOUR_TEXT.txt --out yours.png"
+        "\n  (YOUR_MODEL: the folder or the name of a Hugging Face model, or a matrix file)",
+        err=not sys.stdout.isatty(),
+    )
+
+
+def _narrow(reports: Path) -> str:
+    """Return the table of reports without the columns that do not fit a terminal of 80 columns."""
+    from softmax_bottleneck.demo_table import cells, read
+
+    header, rows = cells(read(reports))
+    kept = [place for place, name in enumerate(header) if name not in ("parameters", "d", "seconds")]
+    return terminal_table([header[place] for place in kept], [[row[place] for place in kept] for row in rows])

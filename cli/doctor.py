@@ -6,6 +6,8 @@ from pathlib import Path
 
 import rich_click as click
 
+from softmax_bottleneck.printable import printable
+
 from .options import example
 
 
@@ -15,7 +17,6 @@ def command(path: Path | None) -> None:
     """Show versions, devices and threads; with PATH, also verify every byte of a run, store or prepared corpus."""
     from softmax_bottleneck.doctor import check, environment
 
-    for label, value in environment():
-        click.echo(f"{label:>20}  {value}")
-    if path is not None:
-        click.echo(f"{'integrity':>20}  {check(path)}")
+    integrity = [] if path is None else [("integrity", check(path))]
+    for label, value in [*environment(), *integrity]:
+        click.echo(f"{label:>20}  {printable(value)}")

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import example
+from .completion import completing, figure_names
+from .options import example, style_option
 
 
 @click.command("figures", epilog=example("bottleneck figures spectra demo --results demo/reports --out demo/figures"))
-@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(figure_names))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
 @click.option(
     "--results",
@@ -28,13 +29,7 @@ from .options import example
     type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),
     help="Format to write; may be given several times.  [default: all]",
 )
-@click.option(
-    "--style",
-    type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),
-    default="screen",
-    show_default=True,
-    help="Fonts and width of a venue.",
-)
+@style_option
 @click.option(
     "--readme",
     type=click.Path(path_type=Path),

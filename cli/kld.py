@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import emit, example, json_option, progress
+from .options import example, json_option, progress
 from .sources import with_source
+from .tables import format_option, measure_all, show_all
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
 
 @click.command("kld", epilog=example("bottleneck kld demo/runs/mos"))
-@with_source()
+@with_source(count=-1)
 @click.option(
     "--pairs",
     metavar="all|N",
@@ -25,15 +26,17 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random pairs.")
 @json_option
-def command(source: Source, pairs: str, seed: int, json_to: Path | None) -> None:
+@format_option
+def command(sources: dict[str, Source], pairs: str, seed: int, json_to: Path | None, as_format: str | None) -> None:
     """Compute the expected pairwise Kullback-Leibler (KL) divergence of the rows, in nats (Yang et al. 2018, table 11).
 
     All T² ordered pairs of contexts are used in one pass, including each context with itself. A row whose probabilities
     do not sum to one is normalized if rounding explains the difference, and refused otherwise.
     """
-    if pairs != "all" and not pairs.isdecimal():
-        raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number", param_hint="--pairs")
+    if pairs != "all" and not (pairs.isdecimal() and len(pairs) < 19):
+        raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number below 10^18", param_hint="--pairs")
     from softmax_bottleneck.measure import kld
 
-    found = kld(source, pairs=pairs if pairs == "all" else int(pairs), seed=seed, progress=progress())
-    emit(found.to_dict(), str(found), json_to)
+    drawn = pairs if pairs == "all" else int(pairs)
+    results = measure_all(sources, lambda source: kld(source, pairs=drawn, seed=seed, progress=progress()))
+    show_all(results, as_format, json_to)

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from softmax_bottleneck.printable import printable
+
+from .verbosity import is_quiet
+
 if TYPE_CHECKING:
     from softmax_bottleneck.progress import Progress
-    from softmax_bottleneck.result import Result
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -85,15 +88,52 @@ class Folder(Written):
         keep_inputs(path, sources, data)
 
 
+class SpectrumFile(Written):
+    """A saved spectrum; a device or a pipe may have any name."""
+
+    def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
+        """Refuse another suffix than .npz too: 'bottleneck spectrum' reads no other."""
+        from softmax_bottleneck.errors import OutputError
+        from softmax_bottleneck.files import is_special
+
+        super().check(path, others, sources, data)
+        if path.suffix != ".npz" and not is_special(path):
+            raise OutputError(f"cannot write {path}: a spectrum's file ends in .npz; name it {path.name}.npz")
+
+
 class Figure(Written):
     """A figure, with a CSV file beside it."""
 
+    HEADER = b"model,part,index,sigma,normalized,percent,resolved,tolerance,bound"
+    """First line of that file."""
+
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
-        """Refuse an unknown image format too."""
+        """Refuse an unknown image format, and a CSV file of that name which is not of a figure, too."""
+        from softmax_bottleneck.errors import OutputError
         from softmax_bottleneck.plotting.style import check_format
 
         check_format(path)
-        check_outputs(path, path.with_suffix(".csv"), *others, sources=sources, data=data)
+        numbers = path.with_suffix(".csv")
+        check_outputs(path, numbers, *others, sources=sources, data=data)
+        if numbers.is_file():
+            with numbers.open("rb") as file:
+                if file.readline(100).strip() not in (b"", self.HEADER):
+                    raise OutputError(
+                        f"cannot write {numbers}: another file is there, and the figure's numbers go there; name "
+                        "another figure"
+                    )
+
+
+class Page(Written):
+    """An HTML page."""
+
+    def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
+        """Refuse another suffix too."""
+        from softmax_bottleneck.errors import OutputError
+
+        if path.suffix not in (".html", ".htm"):
+            raise OutputError(f"a report is one HTML page, and {path} does not end in .html; name it so")
+        super().check(path, others, sources, data)
 
 
 def check_written(given: Mapping[str, Any], *, sources: Iterable[str | Path], data: str | None = None) -> None:
@@ -117,6 +157,7 @@ def device_option(command: Command) -> Command:
         default="auto",
         show_default=True,
         help="Device to compute on; auto takes a GPU if there is one.",
+        panel="How to compute",
     )(command)
 
 
@@ -128,24 +169,36 @@ def json_option(command: Command) -> Command:
         type=Written(),
         metavar="FILE|-",
         help="Write the result as JSON to FILE; - means standard output.",
+        panel="Output",
     )(command)
 
 
-def emit(values: Any, text: str, json_to: Path | None) -> None:
-    """Print a result as text or as one JSON object, and write the JSON file if one is named."""
-    if json_to == Path("-"):
-        click.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
-        return
-    click.echo(text)
-    if json_to is not None:
+def style_option(command: Command) -> Command:
+    """Add ``--style``."""
+    return click.option(
+        "--style",
+        type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),
+        default="screen",
+        show_default=True,
+        help="Fonts and width of a venue.",
+    )(command)
+
+
+def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False, styled: bool = False) -> None:
+    """Print a result as text or as one JSON object, and write the JSON file if one is named.
+
+    ``styled`` text is printable already, and may hold styles of the terminal.
+    """
+    as_json = as_json or json_to == Path("-")
+    if as_json:
+        narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
+        text = json.dumps(values, indent=2, ensure_ascii=narrow, allow_nan=False)
+    if json_to not in (None, Path("-")):
         from softmax_bottleneck.files import write_json
 
+        check_outputs(json_to)
         write_json(json_to, values)
-
-
-def show(result: Result, json_to: Path | None) -> None:
-    """Print a measurement."""
-    emit(result.to_dict(), str(result), json_to)
+    click.echo(text if styled and not as_json else printable(text, lines=True))
 
 
 def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:
@@ -194,10 +247,10 @@ def _corpus_of(place: Path) -> str | None:
 
 
 def progress() -> Progress:
-    """Return a progress report on standard error."""
-    from softmax_bottleneck.progress import StreamProgress
+    """Return a progress report on standard error: a silent one after ``--quiet`` and in torchrun's other processes."""
+    from softmax_bottleneck.progress import SILENT, StreamProgress
 
-    return StreamProgress(sys.stderr)
+    return SILENT if is_quiet() or os.environ.get("RANK", "0") != "0" else StreamProgress(sys.stderr)
 
 
 def example(line: str) -> str:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from .options import Counts, Memory, Method, Written, example, json_option, progress, show
+from .options import Counts, Memory, Method, SpectrumFile, example, json_option, progress
 from .sources import with_source
+from .tables import format_option, measure_all, show_all
 
 if TYPE_CHECKING:
     from softmax_bottleneck.parallel import Processes
+    from softmax_bottleneck.result import Result
     from softmax_bottleneck.sources import Source
 
 INDETERMINATE = 3
 
 
 @click.command("rank", epilog=example("bottleneck rank demo/runs/softmax"))
-@with_source(parallel=True)
+@with_source(count=-1, parallel=True)
 @click.option(
     "--method",
     type=Method(),
@@ -27,6 +29,7 @@ INDETERMINATE = 3
     show_default=True,
     help="Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that "
     "suits the matrix and fits in memory.",
+    panel="How to compute",
 )
 @click.option(
     "--rule",
@@ -35,11 +38,14 @@ INDETERMINATE = 3
     show_default=True,
     help="Rule that decides which singular values count: those above the tolerance of Press et al. or of NumPy, or "
     "those before the largest gap.",
+    panel="How to compute",
 )
 @click.option(
     "--eps",
-    metavar="float64|float32|bfloat16|float16|NUMBER",
-    help="Relative roundoff of the matrix entries.  [default: recorded with the source, or inferred from the entries]",
+    metavar="DTYPE|NUMBER",
+    help="Relative roundoff of the matrix entries, a number or a type such as bfloat16.  [default: recorded with the "
+    "source, or inferred from the entries]",
+    panel="How to compute",
 )
 @click.option(
     "--inf",
@@ -47,11 +53,13 @@ INDETERMINATE = 3
     default="refuse",
     show_default=True,
     help="What to do when tokens have probability 0: refuse the matrix, or leave out their columns.",
+    panel="How to compute",
 )
 @click.option(
     "--max-memory",
     type=Memory(),
     help="Memory limit of the decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
+    panel="How to compute",
 )
 @click.option(
     "--width",
@@ -59,53 +67,82 @@ INDETERMINATE = 3
     default=1024,
     show_default=True,
     help="Number of dimensions of the sketch, for the method sketch.",
+    panel="How to compute",
 )
 @click.option(
     "--extended",
     type=Counts(),
     metavar="HISTORIES,FUTURES",
+    panel="What to measure",
     help="Measure instead the extended logit matrix of this many histories and futures, drawn from the text.",
 )
-@click.option("--estimate-hidden-size", is_flag=True, help="Estimate the hidden size from the row-centred spectrum.")
-@click.option("--dry-run", is_flag=True, help="Only estimate time and memory, and say which method would run.")
-@click.option("--save-spectrum", type=Written(), metavar="FILE.npz", help="Write the singular values to FILE.npz.")
+@click.option(
+    "--estimate-hidden-size",
+    is_flag=True,
+    panel="What to measure",
+    help="Estimate the hidden size from the row-centred spectrum.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    panel="How to compute",
+    help="Only estimate time and memory, and say which method would run.",
+)
+@click.option(
+    "--save-spectrum",
+    type=SpectrumFile(),
+    metavar="FILE.npz",
+    panel="Output",
+    help="Write the singular values of one SOURCE to FILE.npz.",
+)
 @json_option
-@click.option("--strict", is_flag=True, help="Exit with status 3 when a rank is indeterminate.")
+@format_option
+@click.option("--strict", is_flag=True, panel="Output", help="Exit with status 3 when a rank is indeterminate.")
 def command(
-    source: Source,
+    sources: dict[str, Source],
     processes: Processes,
-    extended: tuple[int, int] | None,
-    dry_run: bool,
     save_spectrum: Path | None,
     json_to: Path | None,
+    as_format: str | None,
     strict: bool,
     **settings: Any,
 ) -> None:
     """Measure the numerical rank of a log-probability matrix, raw and row-centred.
 
     SOURCE is a run folder, a Hugging Face causal language model (its folder or its name on the hub), a .zarr store or
-    array (a path or a URL), a .npy or a .safetensors file.
+    array (a path or a URL), or a matrix file (.npy, .safetensors, .npz, .pt, .csv, .mat, .parquet, .h5). Several
+    sources are measured into one table, in which LABEL=SOURCE gives a source another name.
     """
+    from softmax_bottleneck.measure import RankReport
+    from softmax_bottleneck.spectrum import save_spectrum as save
+
+    if save_spectrum is not None and len(sources) > 1:
+        raise click.UsageError("--save-spectrum takes one SOURCE at a time; 'bottleneck report' takes several")
+    results = measure_all(sources, lambda source: _measured(source, processes, **settings))
+    if not processes.first:
+        return
+    reports = [result for result in results if isinstance(result, RankReport)]
+    if save_spectrum is not None and reports:
+        save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
+    show_all(results, as_format, json_to)
+    if strict and not all(report.rank.determinate and report.rank_centered.determinate for report in reports):
+        raise SystemExit(INDETERMINATE)
+
+
+def _measured(
+    source: Source, processes: Processes, *, extended: tuple[int, int] | None, dry_run: bool, **settings: Any
+) -> Result:
+    """Return the report of one source, or its cost for ``--dry-run``."""
     from softmax_bottleneck.measure import estimate_cost, rank
     from softmax_bottleneck.measure.extended import power_law_finding
-    from softmax_bottleneck.progress import SILENT
     from softmax_bottleneck.sources import extended_logits
-    from softmax_bottleneck.spectrum import save_spectrum as save
 
     if extended is not None:
         source = extended_logits(source, *extended)
     if dry_run:
         asked = ("method", "eps", "max_memory", "width", "device")
-        show(estimate_cost(source, **{name: settings[name] for name in asked}), json_to)
-        return
-    shown = progress() if processes.first else SILENT
-    report = rank(source, processes=processes, progress=shown, **settings)
-    if not processes.first:
-        return
+        return estimate_cost(source, **{name: settings[name] for name in asked})
+    report = rank(source, processes=processes, progress=progress(), **settings)
     if extended is not None:
         report = replace(report, findings=(*report.findings, power_law_finding(report.spectrum.values)))
-    if save_spectrum is not None:
-        save(save_spectrum, report.spectrum, report.source)
-    show(report, json_to)
-    if strict and not (report.rank.determinate and report.rank_centered.determinate):
-        raise SystemExit(INDETERMINATE)
+    return report

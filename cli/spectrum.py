@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Figure, Memory, example, progress
-from .sources import with_source
+from .options import Figure, Memory, example, progress, style_option
+from .sources import is_spectrum, with_source
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from softmax_bottleneck.sources import Source
 
 
 @click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out demo/two.png"))
-@with_source(count=-1)
+@with_source(count=-1, saved=is_spectrum)
 @click.option(
     "--out",
     required=True,
@@ -24,22 +26,43 @@ if TYPE_CHECKING:
     help="Figure to write; its numbers go to a CSV file of the same name.",
 )
 @click.option(
+    "--part",
+    type=click.Choice(["raw", "row-centred", "both"]),
+    default="both",
+    show_default=True,
+    help="Matrix whose singular values are drawn: as it is, or with each row's mean subtracted.",
+)
+@click.option("--log", is_flag=True, help="Draw only the singular values against their index, on logarithmic axes.")
+@style_option
+@click.option(
     "--max-memory",
     type=Memory(),
     help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
 )
-def command(sources: list[Source | Path], out: Path, max_memory: int | None) -> None:
-    """Draw the cumulative distribution of normalized singular values (Yang et al. 2018, figure 1), and write a CSV.
+def command(
+    sources: dict[str, Source | Path], out: Path, part: str, log: bool, style: str, max_memory: int | None
+) -> None:
+    """Draw singular values: their cumulative distribution (Yang et al. 2018, figure 1) beside a log-log plot.
 
-    SOURCE is anything that 'bottleneck rank' takes, or a spectrum that it saved (.npz).
+    The log-log plot shows each value, over the largest, against its index, with the tolerance that a rank is counted at
+    and the bound of the output layer. SOURCE is anything that 'bottleneck rank' takes, or a spectrum that it saved
+    (.npz).
     """
-    from softmax_bottleneck.figures import mos_figure_1
-    from softmax_bottleneck.measure import rank
-    from softmax_bottleneck.spectrum import load_spectrum
+    import pandas as pd
 
-    spectra = {str(each): load_spectrum(each)[0] for each in sources if isinstance(each, Path)}
-    for each in sources:
-        if not isinstance(each, Path):
-            spectra[str(each.description["path"])] = rank(each, max_memory=max_memory, progress=progress()).spectrum
-    mos_figure_1.save(spectra, out)
+    from softmax_bottleneck.plotting.spectra import save_spectra
+
+    curves = [_curves(source, label, max_memory) for label, source in sources.items()]
+    save_spectra(pd.concat(curves), out, part=part, log=log, style=style)
     click.echo(f"{out}\n{out.with_suffix('.csv')}")
+
+
+def _curves(source: Source | Path, name: str, max_memory: int | None) -> pd.DataFrame:
+    """Return the rows of one source, or of one saved spectrum."""
+    from softmax_bottleneck.measure import rank
+    from softmax_bottleneck.spectrum import load_limits, load_spectrum
+
+    if isinstance(source, Path):
+        return load_spectrum(source)[0].curves(name, load_limits(source))
+    report = rank(source, max_memory=max_memory, progress=progress())
+    return report.spectrum.curves(name, report.limits)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
@@ -13,22 +15,37 @@ from softmax_bottleneck._version import __version__
 from .options import Memory, check_outputs, device_option, emit, example, json_option, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from softmax_bottleneck.synthetic import Cell, Result
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers separated by commas."""
 
-    name = "numbers"
+class Listed(click.ParamType[tuple[Any, ...]]):
+    """Values separated by commas."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+    name = "list"
+
+    def __init__(self, kind: type, what: str) -> None:
+        self.kind, self.what = kind, what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
         """Read ``2,10,50``."""
         try:
-            return tuple(int(part) for part in str(value).split(","))
+            return tuple(self.kind(part.strip()) for part in str(value).split(","))
         except ValueError:
-            self.fail(f"{value!r} is no list of whole numbers; write it as 2,10,50", param, ctx)
+            self.fail(f"{value!r} is no list of {self.what}", param, ctx)
+
+
+def listed(name: str, field: str, listed: Listed, **more: Any) -> Callable[[Command], Command]:
+    """Return an option whose values are separated by commas or given one by one; ``None`` without any."""
+
+    def joined(ctx: click.Context, param: click.Parameter, given: tuple[tuple[Any, ...], ...]) -> Any:
+        return tuple(value for values in given for value in values) or None
+
+    return click.option(name, field, type=listed, multiple=True, callback=joined, **more)
+
+
+WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 
 
 @click.command(
@@ -36,11 +53,13 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--preset", "preset_name", metavar="paper-fig2|paper-fig3|paper-fig6|paper-fig7|paper-fig8",
               help="Grid of a figure of Ganea et al. (2019); the options below replace parts of it.")  # fmt: skip
-@click.option("--alpha", type=float, help="Dirichlet concentration.  [default: 0.1, or the preset's]")
-@click.option("--vocab", type=Numbers(), metavar="M,…", help="Vocabulary sizes.  [default: 100]")
-@click.option("--dim", type=Numbers(), metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
+@listed("--alpha", "alphas", Listed(float, "numbers; write it as 0.1,1"), metavar="α,…",
+        help="Dirichlet concentrations.  [default: 0.1, or the preset's]")  # fmt: skip
+@listed("--vocab", "vocabs", WHOLE, metavar="M,…", help="Vocabulary sizes.  [default: 100]")
+@listed("--dim", "dims", WHOLE, metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
 @click.option("--contexts", type=int, metavar="N", help="Number of distributions.  [default: 500]")
-@click.option("--models", metavar="NAME,…", help="Any of softmax, mos, lms, lms-plif, sigsoftmax.  [default: first 3]")
+@listed("--models", "models", Listed(str, "names"), metavar="NAME,…",
+        help="Any of softmax, mos, lms, lms-plif, sigsoftmax.  [default: first 3]")  # fmt: skip
 @click.option("--seeds", type=int, metavar="N", help="Number of fits of each cell.  [default: 2]")
 @click.option(
     "--cycles", type=int, default=5, show_default=True,
@@ -54,107 +73,107 @@ class Numbers(click.ParamType[tuple[int, ...]]):
               help="Number of cells fitted at a time.  [default: as many as fit in memory]")  # fmt: skip
 @click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True,
               help="Fit the cells on this machine, or submit them to Slurm.")  # fmt: skip
-@click.option("--slurm", "settings", multiple=True, metavar="KEY=VALUE",
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE",
               help="Parameter for submitit, such as slurm_partition=gpu or timeout_min=60.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only list the cells, and say which are finished.")
 @click.option("--profile", "profiled", is_flag=True, help="Only time one pass of each model, at the smallest sizes.")
 @device_option
 @json_option
 def command(
-    preset_name: str | None,
-    alpha: float | None,
-    vocab: tuple[int, ...] | None,
-    dim: tuple[int, ...] | None,
-    contexts: int | None,
-    models: str | None,
-    seeds: int | None,
-    cycles: int,
-    out: Path,
-    max_memory: int,
-    processes: int | None,
-    launcher: str,
-    settings: tuple[str, ...],
-    dry_run: bool,
-    profiled: bool,
-    device: str,
-    json_to: Path | None,
+    preset_name: str | None, launcher: str, dry_run: bool, profiled: bool, json_to: Path | None, **options: Any
 ) -> None:
     """Fit output layers to random distributions; measure matched modes and KL divergence (Ganea et al. 2019, §5.1).
 
-    Finished cells are kept in DIR/cells, so an interrupted grid continues and a larger grid reuses them. The figures
-    are DIR/mode-matching.png and DIR/kl.png.
+    Finished cells are kept in DIR/cells, so an interrupted grid continues and a larger grid reuses them. Each alpha has
+    its figures, DIR/mode-matching-alpha-0.1 and DIR/kl-alpha-0.1, as PNG, PDF, SVG and CSV.
     """
-    from softmax_bottleneck import synthetic
-    from softmax_bottleneck.figures import lms_synthetic
-    from softmax_bottleneck.machine import resolve_device
-
     check_outputs(json_to)
-    chosen = synthetic.preset(preset_name)
-    alpha = chosen.alpha if alpha is None else alpha
-    cells = synthetic.grid(
-        chosen.models if models is None else models.split(","),
-        [alpha],
-        chosen.vocabs if vocab is None else vocab,
-        chosen.dims if dim is None else dim,
-        chosen.seeds if seeds is None else seeds,
-        contexts=chosen.contexts if contexts is None else contexts,
-        fit=synthetic.FitConfig(cycles=cycles),
+    how = {field.name: options.pop(field.name) for field in fields(Work) if field.name in options}
+    work = Work(cells=_cells(preset_name, **options), **how)
+    action = _list if dry_run else _time if profiled else _submit if launcher == "slurm" else _fit
+    emit(*action(work), json_to)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The cells of a command, and how they are fitted."""
+
+    cells: list[Cell]
+    """The quickest first."""
+    out: Path
+    """Folder of cells and figures."""
+    device: str
+    """``"auto"``, ``"cpu"`` or ``"cuda"``."""
+    max_memory: int
+    """Bytes of P* that a cell may keep."""
+    processes: int | None
+    """Number of cells fitted at a time; ``None`` for as many as fit in memory."""
+    slurm: tuple[str, ...]
+    """``KEY=VALUE`` of submitit."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the cells."""
+        return self.out / "cells"
+
+
+def _cells(preset_name: str | None, *, cycles: int, **given: Any) -> list[Cell]:
+    """Return the cells of a preset, with the parts that are given in place of its own."""
+    from softmax_bottleneck.synthetic import FitConfig, preset
+
+    given = {name: value for name, value in given.items() if value is not None}
+    return replace(preset(preset_name), fit=FitConfig(cycles=cycles), **given).cells()
+
+
+def _fit(work: Work) -> tuple[Result, str]:
+    from softmax_bottleneck.figures.lms_synthetic import save_figures
+    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.synthetic import run_grid, table
+
+    device, cells = resolve_device(work.device), work.cells
+    how: dict[str, Any] = {"device": device, "max_memory": work.max_memory, "processes": work.processes}
+    results = run_grid(cells, work.folder, progress=progress(), **how)
+    files = save_figures(results, work.out)
+    alphas = list(dict.fromkeys(cell.alpha for cell in cells))
+    alpha = alphas[0] if len(alphas) == 1 else alphas
+    values = {"alpha": alpha, "contexts": cells[0].contexts, "cells": results, "version": __version__}
+    return values, "\n".join([table(results), *map(str, files)])
+
+
+def _submit(work: Work) -> tuple[Result, str]:
+    from softmax_bottleneck.synthetic import submit
+
+    jobs = submit(
+        work.cells,
+        work.folder.absolute(),
+        device=work.device,
+        max_memory=work.max_memory,
+        parameters=_parameters(work.slurm),
+        progress=progress(),
     )
-    folder = out / "cells"
-    if dry_run:
-        emit(_listed(cells, folder), "\n".join(_lines(cells, folder, max_memory)), json_to)
-    elif profiled:
-        found = synthetic.profile(
-            cells[0].blocks(resolve_device(device)), dim=cells[0].dim, models=_models(cells), max_memory=max_memory
-        )
-        emit(found, _profile_text(found), json_to)
-    elif launcher == "slurm":
-        jobs = synthetic.submit(
-            cells,
-            folder.absolute(),
-            device=device,
-            max_memory=max_memory,
-            parameters=_parameters(settings),
-            progress=progress(),
-        )
-        emit(
-            {"jobs": jobs},
-            f"{len(jobs)} jobs submitted; when they are done, the same command prints the table",
-            json_to,
-        )
-    else:
-        results = synthetic.run_grid(
-            cells,
-            folder,
-            device=resolve_device(device),
-            max_memory=max_memory,
-            processes=processes,
-            progress=progress(),
-        )
-        figures = lms_synthetic.save_both(results, out)
-        values = {"alpha": alpha, "contexts": cells[0].contexts, "cells": results, "version": __version__}
-        emit(values, "\n".join([synthetic.table(results), *map(str, figures)]), json_to)
+    return {"jobs": jobs}, f"{len(jobs)} jobs submitted; when they are done, the same command prints the table"
 
 
-def _models(cells: Sequence[Cell]) -> list[str]:
-    return list(dict.fromkeys(cell.model for cell in cells))
+def _time(work: Work) -> tuple[Result, str]:
+    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.synthetic import profile
+
+    cell, models = work.cells[0], dict.fromkeys(cell.model for cell in work.cells)
+    found = profile(cell.blocks(resolve_device(work.device)), dim=cell.dim, models=models, max_memory=work.max_memory)
+    return found, _profile_text(found)
 
 
-def _listed(cells: Sequence[Cell], folder: Path) -> Result:
-    from softmax_bottleneck.synthetic.grid import finished
+def _list(work: Work) -> tuple[Result, str]:
+    from softmax_bottleneck.synthetic.grid import finished, memory
 
-    there = finished(cells, folder, progress())
-    return {"cells": [{"file": str(folder / f"{cell.name}.json"), "done": cell in there} for cell in cells]}
-
-
-def _lines(cells: Sequence[Cell], folder: Path, max_memory: int) -> list[str]:
-    from softmax_bottleneck.synthetic.grid import memory
-
-    rows = [
-        f"{'done' if row['done'] else 'to do'}  {memory(cell, max_memory=max_memory) / 2**30:5.1f} GiB  {row['file']}"
-        for cell, row in zip(cells, _listed(cells, folder)["cells"], strict=True)
+    there = finished(work.cells, work.folder, progress())
+    rows = [{"file": str(work.folder / f"{cell.name}.json"), "done": cell in there} for cell in work.cells]
+    sizes = [f"{memory(cell, max_memory=work.max_memory) / 2**30:5.1f} GiB" for cell in work.cells]
+    lines = [
+        f"{'done' if row['done'] else 'to do'}  {size}  {row['file']}" for row, size in zip(rows, sizes, strict=True)
     ]
-    return [*rows, f"{len(cells)} cells, {sum(row.startswith('to do') for row in rows)} to do"]
+    missing = sum(not row["done"] for row in rows)
+    return {"cells": rows}, "\n".join([*lines, f"{len(rows)} cells, {missing} to do"])
 
 
 def _parameters(settings: Sequence[str]) -> dict[str, Any]:

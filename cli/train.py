@@ -4,76 +4,122 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from .completion import completing, preset_names
 from .options import device_option, example, progress
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.training import RunConfig
 
 
 @click.command(
     "train", epilog=example("bottleneck train --preset demo-softmax --set training.epochs=1 --out demo/runs/short")
 )
-@click.option("--preset", metavar="NAME", help="Use a configuration that 'bottleneck presets' lists.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Use the configuration in a JSON file.")
+@click.option(
+    "--preset",
+    metavar="NAME",
+    shell_complete=completing(preset_names),
+    help="Use a configuration that 'bottleneck presets' lists.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Use the configuration in a JSON, TOML or YAML file, or in the config.json of a run.",
+)
 @click.option(
     "--finetune",
     type=click.Path(path_type=Path),
     metavar="RUN",
     help="Start from a finished run, and average weights until the validation loss no longer improves.",
 )
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting; example: training.epochs=3."
 )
 @click.option("--resume", is_flag=True, help="Fail unless there is a run to continue.")
+@click.option("--print-config", is_flag=True, help="Only print the whole configuration, as JSON that --config reads.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only make a few steps, and say what parameters, memory and time training takes."
+)
 @device_option
 def command(
     preset: str | None,
     config_file: Path | None,
     finetune: Path | None,
-    out: Path,
+    out: Path | None,
     settings: tuple[str, ...],
     resume: bool,
+    print_config: bool,
+    dry_run: bool,
     device: str,
 ) -> None:
     """Train a language model into a run folder.
 
-    Without --preset, --config and --finetune, --set changes the default configuration, a small LSTM (long short-term
-    memory) on python-docs. The same command continues an interrupted run from its last saved state; a second process in
-    the same folder is refused. Under torchrun, several processes train one model, each on its share of the batch.
+    Without --preset, --config and --finetune, the configuration is that of the run in --out, or else the default: a
+    small LSTM (long short-term memory) on python-docs. The same command continues an interrupted run from its last
+    saved state, and with --set training.epochs=N a finished run to more epochs; a second process in the same folder is
+    refused. Under torchrun, several processes train one model, each on its share of the batch.
     """
+    only_shown = print_config or dry_run
+    if out is None and (resume or not only_shown):
+        raise click.UsageError("Missing option '--out': it names the folder of the run.")
     given = sum(option is not None for option in (preset, config_file, finetune))
-    if given > 1 or not (given or resume or settings):
+    begun = not given and out is not None and (out / "config.json").exists()
+    if given > 1 or not (given or begun or settings or resume or only_shown):
         raise click.UsageError(
             "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names), or "
             "only settings of the default configuration, as --set head.name=mos"
         )
     from softmax_bottleneck.checkpoint import read_config
-    from softmax_bottleneck.errors import ConfigurationError
-    from softmax_bottleneck.training import RunConfig, finetuning, fit, is_begun, override, read
-    from softmax_bottleneck.training.fit import configuration_of
+    from softmax_bottleneck.files import json_bytes
+    from softmax_bottleneck.training import complete, configuration_of, fit, override, training_cost
+
+    if out is not None and (resume or begun):
+        saved = configuration_of(read_config(out))
+    config = override(saved if begun else _start(preset, config_file, finetune, out), settings)
+    if print_config:
+        click.echo(json_bytes(complete(config)).decode(), nl=False)
+        return
+    if dry_run:
+        click.echo(training_cost(config, device=device, progress=progress()))
+        return
+    _check_initial(preset, config)
+    assert out is not None
+    done = fit(config, out, device=device, progress=progress())
+    if os.environ.get("RANK", "0") == "0":
+        click.echo(
+            f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
+            f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"
+        )
+
+
+def _start(preset: str | None, config_file: Path | None, finetune: Path | None, out: Path | None) -> RunConfig:
+    """Return the configuration that settings change."""
+    from softmax_bottleneck.checkpoint import read_config
+    from softmax_bottleneck.training import RunConfig, configuration_of, finetuning, is_begun, read
     from softmax_bottleneck.training.presets import find
 
-    if resume:
-        saved = read_config(out)
     if preset is not None:
-        config = find(preset).config
-    elif config_file is not None:
-        config = read(config_file)
-    elif finetune is not None:
-        gone = is_begun(out) and not finetune.exists()  # it is not needed any more
-        config = configuration_of(read_config(out)) if gone else finetuning(finetune)
-    else:
-        config = configuration_of(saved) if resume else RunConfig()
-    config = override(config, settings)
+        return find(preset).config
+    if config_file is not None:
+        return read(config_file)
+    if finetune is not None:
+        if out is not None and is_begun(out) and not finetune.exists():  # it is not needed any more
+            return configuration_of(read_config(out))
+        return finetuning(finetune)
+    return RunConfig()
+
+
+def _check_initial(preset: str | None, config: RunConfig) -> None:
+    """Refuse a preset that starts from trained weights without any."""
+    from softmax_bottleneck.errors import ConfigurationError
+    from softmax_bottleneck.training.presets import find
+
     if preset is not None and config.initial is None and (other := find(preset).initial):
         raise ConfigurationError(
             f"{preset} starts from trained weights: add --set initial=RUN, with RUN a run of {other}"
         )
-    done = fit(config, out, device=device, progress=progress())
-    if os.environ.get("RANK", "0") != "0":
-        return
-    click.echo(
-        f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
-        f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"
-    )

@@ -1,4 +1,4 @@
-"""Every figure and table of the papers, and those beyond them, one file each; none of them trains.
+"""All figures and tables, those of the papers and others, one file each. They read saved results; none of them trains.
 
 To add one: write a final subclass of `Figure`, `Table` or `PublishedTable` in a file of its own and enter it in
 ``REGISTRY``.
@@ -6,7 +6,16 @@ To add one: write a final subclass of `Figure`, `Table` or `PublishedTable` in a
 
 from __future__ import annotations
 
-from softmax_bottleneck.errors import ConfigurationError
+import sys
+
+if sys.argv[:1] == ["-m"] and any(word.startswith(__name__) for word in sys.orig_argv):
+    # Python imports this package to run it, or a file of it, as a program.
+    raise SystemExit(
+        "Error: a figure is no program: draw it with 'bottleneck figures NAME --results DIR --out DIR', where NAME is "
+        "the file's name with hyphens, such as lms-figure-3"
+    )
+
+from softmax_bottleneck.errors import ConfigurationError, unknown
 
 from .attainable_kl import AttainableKL
 from .base import Entry, Figure, Table
@@ -93,7 +102,7 @@ REGISTRY: dict[str, type[Entry]] = {
 def find(name: str) -> Entry:
     """Return the figure or table registered under ``name``; `ConfigurationError` lists the known ones."""
     if name not in REGISTRY:
-        raise ConfigurationError(f"unknown figure {name!r}; known figures and tables are {', '.join(REGISTRY)}")
+        raise ConfigurationError(unknown("figure", name, REGISTRY))
     return REGISTRY[name]()
 
 

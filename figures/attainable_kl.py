@@ -18,9 +18,9 @@ from .results import Results
 
 @final
 class AttainableKL(Figure):
-    """KL divergence at the context vectors of least KL for a linear Softmax's fitted embeddings, over the fitted one:
-    near 1, gradient descent lost next to nothing in the context vectors. It falls where D is so large that the
-    fitted KL itself is next to zero. Means of the seeds, bands of one standard deviation.
+    """Least KL divergence for a linear Softmax's fitted embeddings, at optimal context vectors, divided by the fitted
+    KL divergence. Near 1, gradient descent found almost optimal context vectors. The ratio falls where D is so large
+    that the fitted divergence itself is almost 0. Means of the seeds, bands of one standard deviation.
     """
 
     panel, panel_title = "vocab", "M = {:,}"

@@ -1,55 +1,49 @@
-"""What a figure and a table are: computed from saved results, drawn or written from what was computed."""
+"""The base classes of figures and tables, which are computed from saved results."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.font_manager import FontProperties
 
 from softmax_bottleneck.files import write_bytes
-from softmax_bottleneck.plotting import latex, markdown, plain, save_figure
+from softmax_bottleneck.plotting import latex, markdown, save_figure
+from softmax_bottleneck.plotting.layout import Panel, lay_out
 from softmax_bottleneck.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.plotting.style import Style
-from softmax_bottleneck.plotting.tables import escape_markdown, float_environment
+from softmax_bottleneck.tables import escape_markdown, float_environment
 
 from .results import Results
 
-LEAST_PANEL = 1.8
-"""Inches below which a panel moves to a row of its own."""
-LEGEND = 1.7
-"""Height of a row of the legend, in sizes of its type."""
-
 
 class Entry(ABC):
-    """A figure or a table; a final class's docstring is what stands under it."""
+    """A figure or a table; the docstring of a final class is its caption."""
 
     needs: ClassVar[str] = ""
-    """What it reads and which command writes it."""
+    """The results it reads and the command that writes them."""
 
     @property
     def title(self) -> str:
-        """Return what it shows, with its source: the docstring."""
+        """Return the docstring as one line."""
         return " ".join((type(self).__doc__ or "").split())
 
     @abstractmethod
     def compute(self, results: Results) -> pd.DataFrame:
-        """Return what is shown, one row a number; empty where there are no results."""
+        """Return the data to show, one row for each number; empty without results."""
 
     def caption(self, data: pd.DataFrame) -> str:
-        """Return what stands under it."""
+        """Return the caption."""
         return self.title
 
     def missing(self, data: pd.DataFrame) -> list[str]:
-        """Return what it would show and no result has, each with the command that makes it."""
+        """Return the missing results, each with the command that writes it."""
         return [] if len(data) else [self.needs]
 
     @abstractmethod
@@ -57,21 +51,22 @@ class Entry(ABC):
         """Write files whose names begin with ``stem``; return their paths.
 
         Args:
-            data: what `compute` returned.
+            data: result of `compute`.
             stem: a path without a suffix.
-            formats: suffixes: pictures are of figures, md is of tables; tex (with the caption) and csv are of both.
+            formats: suffixes of the files: image formats for figures, md for tables, tex (with the caption) and csv for
+                both.
             style: rcParams.
         """
 
 
 class Figure(Entry):
-    """A figure. Its subclasses say what is computed and how one panel of it is drawn."""
+    """A figure. Subclasses compute its data and draw one panel."""
 
     panel: ClassVar[str] = ""
-    """The column whose values have a panel each; empty for one panel."""
+    """Column with one panel for each of its values; empty for one panel."""
     panel_title: ClassVar[str] = "{}"
     height: ClassVar[float] = 0.62
-    """Of one panel beside others, in its widths; one with a row of its own has the style's."""
+    """Height of one of several panels, as a multiple of its width; a single panel has the style's height."""
     share_y: ClassVar[bool] = True
     from_zero: ClassVar[bool] = False
     """Whether the vertical axis begins at zero."""
@@ -94,60 +89,43 @@ class Figure(Entry):
 
     def write(self, data: pd.DataFrame, *paths: Path, style: Style) -> None:
         """Write the picture to every path."""
-        panels = list(data.groupby(self.panel, sort=False)) if self.panel else [("", data)]
+        groups = list(data.groupby(self.panel, sort=False)) if self.panel else [("", data)]
+        panels = [
+            Panel(partial(self.draw, data=rows), self.title_of(value, rows, lone=len(groups) == 1))
+            for value, rows in groups
+        ]
         with mpl.rc_context(style):
-            width, lone = mpl.rcParams["figure.figsize"]
-            rows = math.ceil(len(panels) / max(1, int(width // LEAST_PANEL)))
-            columns = math.ceil(len(panels) / rows)
-            each = self.height * width / columns if columns > 1 else lone
-            size = (width, rows * each)
-            figure = Canvas(figsize=size)
-            axes = figure.subplots(rows, columns, squeeze=False, sharey=self.share_y)
-            for ax, (value, rows_of_panel) in zip(axes.flat, panels, strict=False):
-                self.draw(ax, rows_of_panel)
-                if len(panels) > 1:
-                    ax.set_title(plain(self.panel_title.format(value)))
-            for ax in axes[:, 1:].flat if self.share_y else ():
-                ax.set_ylabel("")
-                ax.tick_params(labelleft=False)
-            for ax in axes.flat[: len(panels)] if self.from_zero else ():
-                ax.set_ylim(bottom=0)  # only now: a limit ends the scaling of all panels that share the axis
-            for ax in axes.flat[len(panels) :]:
-                ax.set_visible(False)
-            _legend(figure, list(axes.flat))
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # laid out once: each format would lay it out anew, from where it was
+            canvas = Canvas()
+            lay_out(
+                canvas,
+                panels,
+                height=self.height,
+                share_y=self.share_y,
+                from_zero=self.from_zero,
+                heading=self.heading(data),
+            )
             for path in paths:
-                save_figure(figure, path)
+                save_figure(canvas, path)
 
+    def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
+        """Return the title of a panel; a lone panel has none."""
+        return "" if lone else self.panel_title.format(value)
 
-def _legend(figure: Canvas, axes: Sequence[Axes]) -> None:
-    """Put one legend above all panels, where it covers nothing, and make the figure higher by it."""
-    found: dict[str, Artist] = {}
-    for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-        if legend := ax.get_legend():
-            legend.remove()
-    if found:
-        width, height = figure.get_size_inches()
-        letter = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points() / 72
-        columns = max(1, min(len(found), int(width / (letter * (0.6 * max(map(len, found)) + 5)))))
-        rows = math.ceil(len(found) / columns)
-        figure.set_size_inches(width, height + letter * (LEGEND * rows + 0.5))
-        figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=columns)
+    def heading(self, data: pd.DataFrame) -> str:
+        """Return the line above the legend."""
+        return ""
 
 
 class Table(Entry):
-    """A table. Its subclasses say what is computed, and `rows` how it is laid out.
+    """A table. Subclasses compute its data, and `rows` lays it out.
 
-    What `compute` returns has the columns ``row``, ``column``, ``kind`` (``""`` for labels, ``"published"`` or
-    ``"measured"``), ``text`` (what is shown), ``value``, ``spread`` (sample standard deviation over seeds), ``low`` and
-    ``high`` (of a rank that is not determinate), ``seeds``, ``source``.
+    The result of `compute` has the columns ``row``, ``column``, ``kind`` (``""`` for labels, ``"published"`` or
+    ``"measured"``), ``text`` (the text of the cell), ``value``, ``spread`` (sample standard deviation over seeds),
+    ``low`` and ``high`` (interval of an indeterminate rank), ``seeds``, ``source``.
     """
 
     kinds_as_rows: ClassVar[bool] = False
-    """Whether published and measured numbers stand below instead of beside each other, for tables of many columns."""
+    """Whether published and measured numbers are in separate rows in place of columns, for tables of many columns."""
     first: ClassVar[str] = "model"
     """Heading of the first column."""
 

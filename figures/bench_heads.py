@@ -1,4 +1,4 @@
-"""A training step of the output layers, ours beside the plain formulation."""
+"""A training step of the output layers, this package's beside the plain formulation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = (
     "mos K=15", "mos K=10", "softmax", "sigsoftmax", "gss", "lms-plif", "moc", "mos-plif", "softmax M=100,000",
     "mos M=100,000",
 )  # fmt: skip
-"""Of the cases, those in the README."""
+"""The cases in the README."""
 
 
 @final

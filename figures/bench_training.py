@@ -1,4 +1,4 @@
-"""A whole training step of the papers' models, ours beside plain torch."""
+"""A whole training step of the papers' models, by this package and by plain torch."""
 
 from __future__ import annotations
 

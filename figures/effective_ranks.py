@@ -21,7 +21,7 @@ EPSILONS = np.geomspace(1e-10, 1e-1, 91)
 @final
 class EffectiveRanks(Figure):
     """ε-effective rank: the number of singular values that hold all but a share ε of the energy Σσ² (Parthiban et al.
-    2021). Curves end where the values that the method does not resolve could hold that share.
+    2021). A curve ends where the singular values that the method does not resolve could hold that share.
     """
 
     panel = "family"

@@ -1,4 +1,4 @@
-"""The small models that this repository trained, one table a family of presets."""
+"""The small models that this repository trained, one table for each family of presets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .results import Results
 
 
 class Family(Table):
-    """The reports of one family of presets; subclasses say which."""
+    """The reports of one family of presets, which subclasses name."""
 
     family: ClassVar[str]
     first = "model"

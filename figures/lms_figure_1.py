@@ -1,4 +1,4 @@
-"""LMS paper, figure 1: a piecewise linear increasing function."""
+"""Ganea et al. 2019, figure 1: a piecewise linear increasing function."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PIECES, INTERVAL, SEED = 8, 4.0, 3
 
 @final
 class LMSFigure1(Figure):
-    """A piecewise linear increasing function (PLIF) with eight pieces on [−4, 4] and random slopes, which goes on
-    linearly outside (LMS paper, figure 1 and §4).
+    """A piecewise linear increasing function (PLIF) with eight pieces on [−4, 4] and random slopes, which continues
+    linearly outside (Ganea et al. 2019, figure 1 and §4).
     """
 
     def compute(self, results: Results) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""LMS paper, figure 3: KL divergence, α = 0.1."""
+"""Ganea et al. 2019, figure 3: KL divergence, α = 0.1."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from .lms_synthetic import DirichletFigure
 
 @final
 class LMSFigure3(DirichletFigure):
-    """Mean KL divergence of the fit from the truth, Dirichlet concentration α = 0.1 (LMS paper, figure 3)."""
+    """Mean KL divergence of the fit from the truth, Dirichlet concentration α = 0.1 (Ganea et al. 2019, figure 3)."""
 
     alpha, metric = 0.1, "kl"

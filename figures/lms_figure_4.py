@@ -1,4 +1,4 @@
-"""LMS paper, figure 4: the learned function."""
+"""Ganea et al. 2019, figure 4: the learned function."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .results import Results
 
 @final
 class LMSFigure4(Figure):
-    """Functions that PLIF heads learned, shifted to f(0) = 0, since a softmax sees no constant; the dotted line is the
-    identity, with which the head is a Softmax (LMS paper, figure 4, which shows that of WikiText-2).
+    """Functions that PLIF heads learned, shifted to f(0) = 0, since a softmax does not depend on a constant; the dotted
+    line is the identity, with which the head is a Softmax (Ganea et al. 2019, figure 4, for WikiText-2).
     """
 
     panel = "family"

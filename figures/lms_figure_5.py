@@ -1,4 +1,4 @@
-"""LMS paper, figure 5: how the concentration shapes distributions drawn from a Dirichlet."""
+"""Ganea et al. 2019, figure 5: how the concentration shapes distributions drawn from a Dirichlet."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .base import Figure
 from .results import KINDS, Results
 
 LEAST_PROBABILITY = 1e-12
-"""Where the axis of probabilities ends."""
+"""Lower end of the axis of probabilities."""
 
 
 @final
 class LMSFigure5(Figure):
     """Probability of the most probable, second most probable, … of M tokens in distributions drawn from a Dirichlet
-    with concentration α: median and band from the first to the last decile over contexts (LMS paper, figure 5).
+    with concentration α: median and band from the first to the last decile over contexts (Ganea et al. 2019, figure 5).
     """
 
     panel, panel_title = "vocab", "M = {:,}"

@@ -1,4 +1,4 @@
-"""LMS paper, figure 8: contexts whose modes match, α = 1."""
+"""Ganea et al. 2019, figure 8: contexts whose modes match, α = 1."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from .lms_synthetic import DirichletFigure
 
 @final
 class LMSFigure8(DirichletFigure):
-    """Contexts whose modes match, Dirichlet concentration α = 1 (LMS paper, figure 8)."""
+    """Contexts whose modes match, Dirichlet concentration α = 1 (Ganea et al. 2019, figure 8)."""
 
     alpha, metric = 1.0, "mode_match"

@@ -1,4 +1,4 @@
-"""LMS paper, figures 2, 3, 6, 7 and 8: what fits to Dirichlet distributions reach, one panel a vocabulary."""
+"""Ganea et al. 2019, figures 2, 3, 6, 7 and 8: fits to Dirichlet distributions, one panel for each vocabulary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.files import write_bytes
-from softmax_bottleneck.plotting import draw_means, looks
-from softmax_bottleneck.plotting.style import SCREEN
+from softmax_bottleneck.plotting import Look, draw_means, looks
+from softmax_bottleneck.plotting.style import FORMATS, SCREEN
 from softmax_bottleneck.synthetic import Result, summarize
 from softmax_bottleneck.synthetic.summary import best
 
@@ -21,14 +20,18 @@ from .results import Results
 
 LABELS = {"mode_match": "matching modes, %", "kl": "KL($P^*$ ‖ $Q$), nats"}
 SCALES = {"mode_match": 100.0, "kl": 1.0}
+KEPT = ("alpha", "vocab", "dim", "model", "seed", "contexts", "converged")
+"""Keys of a result that are columns of `tidy`."""
+MOST_LEVEL = 3
+"""Number of models whose names fit side by side under a panel."""
 
 
 class DirichletFigure(Figure):
-    """One metric against the embedding size D at one concentration; subclasses say which."""
+    """One metric against the embedding size D at one concentration, which subclasses name."""
 
     alpha: ClassVar[float]
     metric: ClassVar[str]
-    panel, panel_title = "vocab", "M = {:,}"
+    panel = "vocab"
     height = 0.95
     from_zero = True
 
@@ -38,9 +41,10 @@ class DirichletFigure(Figure):
         return f"cells with α = {self.alpha:g}: bottleneck synthetic --alpha {self.alpha:g} --json FILE"
 
     def compute(self, results: Results) -> pd.DataFrame:
-        """Return one row a fit: ``vocab``, ``dim``, ``model``, ``seed``, the metric, ``attainable``, ``converged``.
+        """Return one row a fit: the columns of ``KEPT``, the metric, and ``attainable``.
 
-        ``attainable`` is what the fitted embeddings give with the context vectors of least KL (linear softmax).
+        ``attainable`` is the metric of a linear softmax at the context vectors of least KL divergence for its fitted
+        embeddings.
         """
         cells = [cell for saved in results.of("cells") for cell in saved.content["cells"]]
         return tidy([cell for cell in cells if cell["alpha"] == self.alpha], self.metric)
@@ -54,6 +58,15 @@ class DirichletFigure(Figure):
             "context vectors of least KL; a hollow marker stands where not all fits met the criterion of convergence."
         )
 
+    def heading(self, data: pd.DataFrame) -> str:
+        """Return the concentration and the number of seeds."""
+        seeds = data["seed"].nunique()
+        return f"Dirichlet α = {data['alpha'].iloc[0]:g}, N contexts, {seeds} seed{'s' if seeds > 1 else ''}"
+
+    def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
+        """Return M and N."""
+        return f"M = {value:,}, N = {data['contexts'].max():,}"
+
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:
         """Draw one vocabulary."""
         draw_against_dim(ax, data, self.metric)
@@ -62,14 +75,14 @@ class DirichletFigure(Figure):
 def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
     """Return the fits that did not diverge, one row each; see `DirichletFigure.compute`."""
     unique = {tuple(cell[key] for key in ("alpha", "vocab", "dim", "model", "seed")): cell for cell in cells}
-    columns = ["vocab", "dim", "model", "seed", "contexts", metric, "attainable", "converged"]
+    columns = ["alpha", "vocab", "dim", "model", "seed", "contexts", metric, "attainable", "converged"]
     if not unique:
         return pd.DataFrame(columns=columns)
-    summarize(list(unique.values()))  # refuses what has no common mean
+    summarize(list(unique.values()))  # refuses results with different numbers of contexts
     scale = SCALES[metric]
     rows = [
         {
-            **{key: cell[key] for key in ("vocab", "dim", "model", "seed", "contexts", "converged")},
+            **{key: cell[key] for key in columns if key in KEPT},
             metric: scale * cell[metric],
             "attainable": None if (value := best(cell, metric)) is None else scale * value,
         }
@@ -80,30 +93,48 @@ def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
 
 
 def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
-    """Draw a metric against the embedding size, one line a model, from the rows of `tidy` with one M."""
+    """Draw a metric against the embedding size, one line a model, from the rows of `tidy` with one M.
+
+    With one embedding size there is no line to draw, and the models stand side by side.
+    """
     models = looks(dict.fromkeys(data["model"]))
-    for model, look in models.items():
-        rows = data[data["model"] == model]
-        draw_means(ax, rows, "dim", metric, **look.line(marker=look.marker, markeredgewidth=0))
-        means = rows.groupby("dim")[[metric, "attainable", "converged"]].agg(
-            {metric: "mean", "attainable": "mean", "converged": "all"}
-        )
-        unfinished = means[~means["converged"].astype(bool)]
-        if len(unfinished):
-            hollow: dict[str, Any] = {"markerfacecolor": "white", "color": look.color, "linestyle": "", "zorder": 4}
-            ax.plot(unfinished.index, unfinished[metric], look.marker, **hollow)
-        reached = means["attainable"].dropna()
-        if len(reached):
-            size = 1.6 * rcParams["lines.markersize"]
-            ax.plot(
-                reached.index, reached, "x", color="0.6", markersize=size, zorder=5, label=f"{look.label}, attainable"
-            )
-    ax.set_xscale("log")
     dims = sorted(data["dim"].unique())
-    ax.set_xticks(dims, [str(dim) for dim in dims])
+    for place, (model, look) in enumerate(models.items()):
+        rows = data[data["model"] == model]
+        if len(dims) > 1:
+            draw_means(ax, rows, "dim", metric, **look.line(marker=look.marker, markeredgewidth=0))
+        else:
+            spread = rows[metric].std(ddof=1) if len(rows) > 1 else None
+            style: dict[str, Any] = {"color": look.color, "marker": look.marker, "linestyle": "", "capsize": 3}
+            ax.errorbar([place], [rows[metric].mean()], None if spread is None else [spread], **style)
+    for place, (model, look) in enumerate(models.items()):
+        rows = data[data["model"] == model]
+        _draw_marks(ax, rows.assign(place=rows["dim"] if len(dims) > 1 else place), metric, look)
+    if len(dims) > 1:
+        ax.set_xscale("log")
+        ax.set_xticks(dims, [str(dim) for dim in dims])
+        ax.set_xlabel("embedding size $D$")
+    else:
+        tilted: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(models) > MOST_LEVEL else {}
+        ax.set_xticks(range(len(models)), [look.label for look in models.values()], **tilted)
+        ax.set_xlim(-0.6, len(models) - 0.4)
+        ax.set_xlabel(f"embedding size $D$ = {dims[0]}")
     ax.minorticks_off()
-    ax.set_xlabel("embedding size $D$")
     ax.set_ylabel(LABELS[metric])
+
+
+def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
+    """Draw hollow markers where a model's fits did not all converge, and crosses at what is attainable."""
+    means = rows.groupby("place").agg({metric: "mean", "attainable": "mean", "converged": "all"})
+    unfinished = means[~means["converged"].astype(bool)]
+    if len(unfinished):
+        hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "", "zorder": 4}
+        ax.plot(unfinished.index, unfinished[metric], look.marker, color=look.color, **hollow)
+        ax.plot([], [], "o", color="0.3", label="not all seeds converged", **hollow)
+    reached = means["attainable"].dropna()
+    if len(reached):
+        size = 1.6 * rcParams["lines.markersize"]
+        ax.plot(reached.index, reached, "x", color="0.6", markersize=size, zorder=5, label=f"{look.label}, attainable")
 
 
 class _Fresh(DirichletFigure):
@@ -113,11 +144,13 @@ class _Fresh(DirichletFigure):
         self.metric = metric  # type: ignore[misc]
 
 
-def save_both(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write ``mode-matching.png`` and ``kl.png`` of one α with their numbers as CSV; return the two paths."""
-    paths = [folder / "mode-matching.png", folder / "kl.png"]
-    for metric, path in zip(("mode_match", "kl"), paths, strict=True):
-        data = tidy(results, metric)
-        _Fresh(metric).write(data, path, style=SCREEN)
-        write_bytes(path.with_suffix(".csv"), data.to_csv(index=False, lineterminator="\n").encode())
+def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write the two figures of every α as PNG, PDF and SVG, with their numbers as CSV; return the paths."""
+    paths: list[Path] = []
+    for alpha in dict.fromkeys(result["alpha"] for result in results):
+        for metric, name in (("mode_match", "mode-matching"), ("kl", "kl")):
+            data = tidy([result for result in results if result["alpha"] == alpha], metric)
+            if len(data):
+                stem = folder / f"{name}-alpha-{alpha:g}"
+                paths += _Fresh(metric).save(data, stem, formats=(*FORMATS, "csv"), style=SCREEN)
     return paths

@@ -1,4 +1,4 @@
-"""LMS paper, table 2: the slopes of a learned PLIF beside those it started from."""
+"""Ganea et al. 2019, table 2: the learned slopes of a piecewise linear increasing function (PLIF) and initial ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from .published_table import COLUMNS, cell
 from .results import Results
 
 PIECES = 100_000
-"""The knots of the paper's model."""
+"""Number of pieces of the model of Ganea et al. 2019."""
 
 
 @final
 class LMSTable2(Table):
-    """Slopes of PLIF: published, after training on WikiText-2 (LMS paper, table 2), expected before any training,
-    softplus of normal numbers with mean log(e − 1) ≈ 0.54 and deviation 1 (min and max: medians of 100,000 draws), and
-    measured after training. What was published is, within the chance of the largest slope, what stands there before
-    any training.
+    """Slopes of PLIF: published, after training on WikiText-2 (Ganea et al. 2019, table 2); expected before training,
+    softplus of normal numbers with mean log(e − 1) ≈ 0.54 and standard deviation 1 (min and max: medians for 100,000
+    slopes); and measured after training. The published slopes agree with those expected before training.
     """
 
     needs = "a report of a PLIF head with its function: bottleneck demo"

@@ -1,38 +1,31 @@
-"""Saved spectra with the tolerance of their reports, which the figures beyond the papers draw."""
+"""Saved spectra with the tolerances of their reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
-from softmax_bottleneck.spectrum import Spectrum
+from softmax_bottleneck.spectrum import Limits, Spectrum
 
 from .results import SPECTRUM, Results
 
 NEEDS = f"spectra with their reports, of the demo or of 'bottleneck demo --family NAME' (or {SPECTRUM}, rank --json)"
-POINTS = 400
-"""Of a curve, at equal ratios: more are not told apart in print."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A spectrum, and what its report says of it."""
+    """A spectrum and its report."""
 
     family: str
     model: str
     spectrum: Spectrum
-    tolerance: float
-    """Below which a singular value is roundoff, as σ."""
-    centered_tolerance: float
+    limits: Limits
+    """The tolerances and bounds of the report."""
 
-    def parts(self) -> Iterator[tuple[str, NDArray[np.float64], float, float]]:
-        """Yield ``"raw"`` and ``"row-centred"``: descending values, the method's error, the tolerance."""
-        spectrum = self.spectrum
-        yield "raw", spectrum.values, spectrum.error, self.tolerance
-        yield "row-centred", spectrum.centered, spectrum.centered_error, self.centered_tolerance
+    def curves(self) -> pd.DataFrame:
+        """Return the rows of `Spectrum.curves`, with the ``family``."""
+        return self.spectrum.curves(self.model, self.limits).assign(family=self.family)
 
 
 def measured(results: Results) -> list[Measured]:
@@ -42,11 +35,7 @@ def measured(results: Results) -> list[Measured]:
         report = saved.content.get("report", saved.content)
         if saved.seed == 0 and saved.key in results.spectra:
             family, _, model = saved.key.rpartition("/")
-            limits = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
-            found.append(Measured(family, model, results.spectra[saved.key], *limits))
+            tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
+            bounds = (report.get("bound", {}).get(which) for which in ("raw", "centered"))
+            found.append(Measured(family, model, results.spectra[saved.key], Limits(*tolerances, *bounds)))
     return found
-
-
-def spaced(size: int) -> NDArray[np.int64]:
-    """Return at most `POINTS` places in 0 … size − 1, at equal ratios, with both ends."""
-    return np.unique(np.geomspace(1, size, POINTS).round().astype(np.int64)) - 1

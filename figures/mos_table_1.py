@@ -1,4 +1,4 @@
-"""MoS paper, table 1: perplexity on Penn Treebank."""
+"""Yang et al. 2018, table 1: perplexity on Penn Treebank."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable1(PublishedTable):
-    """Test and validation perplexity of single models on Penn Treebank (MoS paper, table 1; † marks scores that learn
-    from the text before).
+    """Test and validation perplexity of single models on Penn Treebank (Yang et al. 2018, table 1; † marks models that
+    adapt to the preceding text).
     """
 
     paper, number = "mos", "1"

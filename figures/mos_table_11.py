@@ -1,4 +1,4 @@
-"""MoS paper, table 11: pairwise KL divergence."""
+"""Yang et al. 2018, table 11: pairwise KL divergence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable11(PublishedTable):
-    """Expected pairwise KL divergence on Penn Treebank, nats (MoS paper, table 11)."""
+    """Expected pairwise KL divergence on Penn Treebank, nats (Yang et al. 2018, table 11)."""
 
     paper, number = "mos", "11"
     small = ("ptb-small", "ptb-small-nt-asgd")

@@ -1,4 +1,4 @@
-"""MoS paper, table 12: characters of text8."""
+"""Yang et al. 2018, table 12: characters of text8."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable12(PublishedTable):
-    """Bits per character on text8 (MoS paper, table 12)."""
+    """Bits per character on text8 (Yang et al. 2018, table 12)."""
 
     paper, number = "mos", "12"

@@ -1,4 +1,4 @@
-"""MoS paper, table 13: training time over Softmax's."""
+"""Yang et al. 2018, table 13: training time over Softmax's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MEASURED = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mo
 
 @final
 class MoSTable13(PublishedTable):
-    """Training time of an epoch over Softmax's (MoS paper, table 13); bs: equal batch sizes on one GPU, best-1 and
-    best-3: each model's best settings on one and three GPUs. Measured on a CPU, ptb-mos over ptb-softmax.
+    """Training time of an epoch divided by Softmax's (Yang et al. 2018, table 13); bs: equal batch sizes on one GPU;
+    best-1 and best-3: each model's best settings on one and three GPUs. Measured on a CPU: ptb-mos and ptb-softmax.
     """
 
     paper, number = "mos", "13"

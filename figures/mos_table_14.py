@@ -1,4 +1,4 @@
-"""MoS paper, table 14: where MoS is surer of the next token than MoC."""
+"""Yang et al. 2018, table 14: contexts where MoS gives the next token a higher probability than MoC."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = 6
 @final
 class MoSTable14(Table):
     """Next tokens that MoS predicts better than MoC, with the five likeliest tokens of both: published, on Penn
-    Treebank (MoS paper, table 14), and measured by 'bottleneck compare', largest margins first.
+    Treebank (Yang et al. 2018, table 14), and measured by 'bottleneck compare', largest margins first.
     """
 
     first = "case"

@@ -1,4 +1,4 @@
-"""MoS paper, table 2: perplexity on WikiText-2."""
+"""Yang et al. 2018, table 2: perplexity on WikiText-2."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable2(PublishedTable):
-    """Test and validation perplexity of single models on WikiText-2 (MoS paper, table 2; † marks scores that learn
-    from the text before).
+    """Test and validation perplexity of single models on WikiText-2 (Yang et al. 2018, table 2; † marks models that
+    adapt to the preceding text).
     """
 
     paper, number = "mos", "2"

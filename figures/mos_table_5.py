@@ -1,4 +1,4 @@
-"""MoS paper, table 5: ablation."""
+"""Yang et al. 2018, table 5: ablation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable5(PublishedTable):
-    """Perplexity without finetuning or dynamic evaluation on Penn Treebank (PTB) and WikiText-2 (WT2): ablation (MoS
-    paper, table 5).
+    """Perplexity without finetuning or dynamic evaluation on Penn Treebank (PTB) and WikiText-2 (WT2): ablation (Yang
+    et al. 2018, table 5).
     """
 
     paper, number = "mos", "5"

@@ -1,4 +1,4 @@
-"""MoS paper, table 6: ranks on Penn Treebank."""
+"""Yang et al. 2018, table 6: ranks on Penn Treebank."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable6(PublishedTable):
-    """Rank of the log-probability matrix on Penn Treebank, M = 10,000 (MoS paper, table 6). Of a rank that is not
-    determinate, the interval for tolerances ten times larger and smaller comes first.
+    """Rank of the log-probability matrix on Penn Treebank, M = 10,000 (Yang et al. 2018, table 6). An indeterminate
+    rank follows its interval for tolerances ten times larger and smaller.
     """
 
     paper, number = "mos", "6"

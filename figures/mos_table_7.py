@@ -1,4 +1,4 @@
-"""MoS paper, table 7: rank and perplexity against the number of softmaxes."""
+"""Yang et al. 2018, table 7: rank and perplexity against the number of softmaxes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .published_table import PublishedTable
 
 @final
 class MoSTable7(PublishedTable):
-    """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (MoS
-    paper, table 7).
+    """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (Yang
+    et al. 2018, table 7).
     """
 
     paper, number = "mos", "7"

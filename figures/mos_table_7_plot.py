@@ -1,4 +1,4 @@
-"""MoS paper, table 7, drawn: rank and perplexity against the number of softmaxes."""
+"""Yang et al. 2018, table 7, drawn: rank and perplexity against the number of softmaxes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FULL_RANK = 10_000
 
 @final
 class MoSTable7Plot(Figure):
-    """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (MoS
-    paper, table 7): published (hollow) and, where measured, this repository's (filled, bars from the lowest to the
-    highest rank that the tolerance leaves open).
+    """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (Yang
+    et al. 2018, table 7): published (hollow) and, where measured, this repository's (filled, bars from the lowest to
+    the highest rank within the interval of tolerances).
     """
 
     panel, panel_title = "column", ""
@@ -34,7 +34,7 @@ class MoSTable7Plot(Figure):
         return data.assign(K=data["row"].astype(int))
 
     def missing(self, data: pd.DataFrame) -> list[str]:
-        """Return the numbers of components that nothing is measured of."""
+        """Return the numbers of components without a measurement."""
         return MoSTable7().missing(data)
 
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Figures and tables on disk: all of them, a gallery page of them, and the tables inside a Markdown file."""
+"""Output of figures and tables: as files, as a gallery page, and as tables inside a Markdown file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from softmax_bottleneck.errors import ConfigurationError, OutputError
 from softmax_bottleneck.files import make_folder, write_bytes
 from softmax_bottleneck.plotting import find_style, markdown
-from softmax_bottleneck.plotting.tables import escape_markdown
+from softmax_bottleneck.tables import escape_markdown
 
 from . import REGISTRY, find
 from .base import Figure, Table
@@ -18,7 +18,7 @@ from .results import Results
 
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-"""Where a Markdown file holds a table of the registry."""
+"""A table of the registry inside a Markdown file, with its comments."""
 INTRODUCTION = """\
 Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published numbers
 stand beside measured ones; a cell without a result is empty."""
@@ -26,11 +26,11 @@ stand beside measured ones; a cell without a result is empty."""
 
 @dataclass(frozen=True)
 class Drawn:
-    """What `draw` wrote."""
+    """The result of `draw`."""
 
     files: tuple[Path, ...]
     missing: tuple[tuple[str, str], ...]
-    """Name of a figure or table, and what of it has no result."""
+    """Names of figures and tables, each with a missing result."""
 
 
 def draw(
@@ -41,15 +41,15 @@ def draw(
     formats: Sequence[str] = FORMATS,
     style: str = "screen",
 ) -> Drawn:
-    """Draw figures and write tables from saved results; what has no result stays empty and is listed.
+    """Draw figures and write tables from saved results; cells without a result stay empty and are listed.
 
     Args:
-        names: of ``REGISTRY``.
-        results: from `results.read`.
-        out: a folder, made when it is not there; files are called ``NAME.SUFFIX``.
-        formats: of ``FORMATS``: figures are written in the first three, tables as md; tex holds a table, or a figure's
-            caption and inclusion, and csv the numbers of either.
-        style: one of ``plotting.STYLES``.
+        names: names in ``REGISTRY``.
+        results: results from `results.read`.
+        out: a folder, created if it does not exist; files are named ``NAME.SUFFIX``.
+        formats: names in ``FORMATS``: figures are written in the first three, tables as md; tex holds a table, or a
+            figure's caption and inclusion, and csv the numbers of either.
+        style: name of a style in ``plotting.STYLES``.
 
     Raises:
         ConfigurationError: for an unknown name, format or style; the text lists the known ones.
@@ -77,7 +77,7 @@ def table_text(name: str, results: Results) -> str:
     """
     entry = find(name)
     if not isinstance(entry, Table):
-        raise ConfigurationError(f"{name} is a figure; the tables are {', '.join(_tables())}")
+        raise ConfigurationError(f"{name} is a figure, not a table; the tables are {', '.join(_tables())}")
     return markdown(*entry.rows(entry.compute(results)))
 
 
@@ -86,12 +86,12 @@ def _tables() -> list[str]:
 
 
 def with_tables(text: str, results: Results) -> str:
-    """Return a Markdown text with every table after ``<!-- table NAME -->`` made anew."""
+    """Return a Markdown text with every table after ``<!-- table NAME -->`` replaced."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{table_text(found[2], results)}\n\n{found[3]}", text)
 
 
 def update_tables(file: Path, results: Results) -> None:
-    """Write a Markdown file again `with_tables`; `ConfigurationError` where it holds none."""
+    """Replace the tables in a Markdown file; `ConfigurationError` if it holds none."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Parthiban et al. 2021, drawn: perplexity against rank, under both ways to start averaging."""
+"""Parthiban et al. 2021, as a figure: perplexity against rank, for both ways to start averaging."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .results import Results
 
 TRIGGERS = {"NT-ASGD": ParthibanNTASGD, "ET-ASGD": ParthibanETASGD}
 LEFT = ("sigsoftmax", "mos")
-"""Heads whose label stands left of their point, where another is near."""
+"""Heads whose label is left of their point, because another point is near."""
 CORPORA = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
 
 

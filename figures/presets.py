@@ -1,4 +1,4 @@
-"""What the presets of the papers' models aim at, and what was measured."""
+"""Published and measured numbers of the presets of published models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .base import Table
 from .published_table import COLUMNS, cell
 from .results import Results
 
-FAMILIES = ("ptb", "wt2", "text8", "1b")
+FAMILIES = ("ptb", "wt2", "text8", "1b", "switchboard")
 NGRAMS = {row.result: row.result.rpartition("/")[2] + ":ptb" for row in tables("mikolov", "4.1")[0].rows}
-"""Where a measurement of an n-gram model lies → its SOURCE."""
+"""SOURCE of each n-gram model, by the place of its measurement."""
 
 
 @final
@@ -43,13 +43,13 @@ class Presets(Table):
         return pd.DataFrame(found, columns=COLUMNS)
 
     def missing(self, data: pd.DataFrame) -> list[str]:
-        """Return the presets that nothing is measured of."""
+        """Return the presets without a measurement."""
         absent = data[(data["column"] == "measured") & (data["text"] == "")]["row"]
         return [f"nothing measured of {', '.join(absent)}"] if len(absent) else []
 
 
 SIZES = {"one-billion": 100_000, "text8": 27}
-"""Vocabularies that are known before their corpus is there."""
+"""Vocabulary sizes of corpora that need not be downloaded to know them."""
 
 
 def _row(results: Results, name: str, key: str, parameters: int | None) -> Iterator[dict[str, object]]:

@@ -1,10 +1,10 @@
-"""Tables of the papers: every published number with what this repository measured of the same model beside it."""
+"""Tables of the papers, with this repository's measurements of the same models beside the published numbers."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -17,7 +17,7 @@ from softmax_bottleneck.published import Table as Published
 from .base import Table
 from .results import Results
 
-DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f"}
+DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "BLEU": ".3f"}
 CORPORA = {"ptb": "PTB", "wikitext-2": "WT2"}
 COLUMNS = ["row", "column", "kind", "text", "value", "spread", "low", "high", "seeds", "source"]
 
@@ -33,7 +33,7 @@ class PublishedTable(Table):
     paper: ClassVar[str]
     number: ClassVar[str]
     small: ClassVar[tuple[str, ...]] = ()
-    """Families of small models that have rows below the paper's."""
+    """Families of small models that have rows below the published ones."""
     needs = (
         "no run of the papers' size is measured yet: bottleneck train --preset NAME, bottleneck rank, bottleneck eval"
     )
@@ -45,7 +45,7 @@ class PublishedTable(Table):
         return pd.DataFrame(found, columns=COLUMNS).astype({"seeds": "Int64"})
 
     def missing(self, data: pd.DataFrame) -> list[str]:
-        """Return the models of the paper that nothing is measured of."""
+        """Return the published models without a measurement."""
         measured = data[data["kind"] == "measured"]
         absent = measured[(measured["text"] == "") & (measured["source"] != "")]["source"]
         there = set(measured[measured["text"] != ""]["source"])
@@ -54,9 +54,8 @@ class PublishedTable(Table):
 
     def _part(self, results: Results, part: Published, *, several: bool) -> Iterator[dict[str, Any]]:
         end = f", {CORPORA[part.corpus]}" if several else ""
-        families = [(family, report["name"]) for family in self.small for report in results.reports(family)]
         matrix = part.metric in ("rank", "pairwise KL")
-        small = [_small(results, family, name, contexts=matrix) for family, name in dict.fromkeys(families)]
+        small = [_small(family, model, contexts=matrix) for family in self.small for model in results.models(family)]
         for row in (*part.rows, *small):
             for column, value in zip(part.columns, row.values or [""] * len(part.columns), strict=True):
                 heading = f"{column}{end}"
@@ -80,7 +79,7 @@ class PublishedTable(Table):
             )
         else:
             values, more = results.numbers(row.result, metric, split=split, how=row.how), {}
-            text = mean_text(values, DIGITS.get(metric, ".2f")) if values else ""
+            text = mean_text(values, DIGITS.get(metric.partition("-")[0], ".2f")) if values else ""
         return cell(row.name, heading, "measured", text, source=row.result, **summary(values), **more)
 
 
@@ -90,12 +89,12 @@ def summary(values: Sequence[float]) -> dict[str, float | int | None]:
     return {"value": statistics.mean(values) if values else None, "spread": spread, "seeds": len(values)}
 
 
-def _small(results: Results, family: str, name: str, *, contexts: bool) -> Row:
+def _small(family: str, model: Mapping[str, Any], *, contexts: bool) -> Row:
+    name = model["name"]
     head = head_of(name)
-    report = next(report for report in results.reports(family) if report["name"] == name)["report"]
     label = HEADS[head].label if head else name
-    rows = f", T = {report['contexts']:,}" if contexts else ""
-    return Row(f"{label}, d = {report['embedding_size']}{rows} ({family})", (), f"{family}/{name}")
+    rows = f", T = {model['contexts']:,}" if contexts else ""
+    return Row(f"{label}, d = {model['embedding_size']}{rows} ({family})", (), f"{family}/{name}")
 
 
 def _number(text: str) -> float | None:

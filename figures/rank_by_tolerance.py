@@ -9,20 +9,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from softmax_bottleneck.plotting import looks
+from softmax_bottleneck.plotting.spectra import mark_unresolved
 from softmax_bottleneck.spectrum.rules import MARGIN
 
 from .base import Figure
 from .measured_spectra import NEEDS, measured
 from .results import Results
-from .spectra import mark_unresolved
 
 FACTORS = np.geomspace(1e-3, 1e3, 241)
 
 
 @final
 class RankByTolerance(Figure):
-    """Number of singular values above a tolerance, over Press's tolerance. In the grey band, ten times more and less, a
-    determinate rank is flat. A hollow circle stands where the method resolves nothing below.
+    """Number of singular values above a tolerance, against its ratio to Press's tolerance. In the grey band, a factor
+    of ten on either side, a determinate rank is constant. A hollow circle marks the smallest tolerance that the method
+    resolves.
     """
 
     panel = "family"
@@ -35,7 +36,7 @@ class RankByTolerance(Figure):
         """
         frames = []
         for each in measured(results):
-            limits, values, error = FACTORS * each.tolerance, each.spectrum.values, each.spectrum.error
+            limits, values, error = FACTORS * (each.limits.tolerance or 0.0), each.spectrum.values, each.spectrum.error
             ranks = np.searchsorted(-values, -limits)  # values above a limit
             kept = (limits >= error) | (values[-1] > error)
             numbers = {"factor": FACTORS[kept], "rank": ranks[kept], "unresolved": not kept.all()}
@@ -49,7 +50,8 @@ class RankByTolerance(Figure):
         for model, look in looks(dict.fromkeys(data["model"])).items():
             rows = data[data["model"] == model]
             ax.plot(rows["factor"], rows["rank"], drawstyle="steps-post", **look.line())
-            mark_unresolved(ax, rows.head(1), "factor", "rank", look)
+            if rows["unresolved"].any():
+                mark_unresolved(ax, rows.head(1), "factor", "rank", look)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlabel("tolerance, multiples of Press's")

@@ -1,13 +1,12 @@
-"""Saved results: what the commands wrote as JSON and ``.npz`` under one folder, by what was measured.
+"""Saved results of the commands: the JSON and ``.npz`` files under one folder.
 
-A file is known by its content, and its place says of which model it is: ``FAMILY/NAME.json`` is of the preset
-FAMILY-NAME; ``NAME-1.json`` is of the seed 1, ``NAME.epoch-3.json`` of a checkpoint kept after three epochs, and what
-else follows a dot, as in ``NAME.valid.json``, is free.
+The content of a file decides its kind, and its path the model: ``FAMILY/NAME.json`` belongs to the preset FAMILY-NAME,
+``NAME-1.json`` to seed 1, and ``NAME.epoch-3.json`` to a checkpoint after three epochs. Other text after a dot, as in
+``NAME.valid.json``, is free.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from softmax_bottleneck._version import __version__
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.json_file import read_json
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
 
 Content = Mapping[str, Any]
@@ -31,11 +31,12 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "rank": (("rank", "rank_centered", "rank_by_rule"), "bottleneck rank --json FILE"),
     "evaluation": (("how", "bits", "perplexity"), "bottleneck eval --json FILE"),
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),
+    "transformer": (("regime", "bits_per_byte"), "bottleneck bench transformer-study --out DIR"),
     "profile": (("machine", "passes"), "bottleneck synthetic --profile --json FILE"),
 }
-"""Kind of a JSON file → the keys it is known by, and the command that writes it."""
+"""For each kind of JSON file, the keys that identify it and the command that writes it."""
 CHECKPOINT = "checkpoint"
-"""Kind of a rank of weights that were kept during training."""
+"""Kind of the rank of a checkpoint kept during training."""
 SPECTRUM = "bottleneck rank --save-spectrum FILE"
 
 
@@ -51,8 +52,9 @@ class Saved:
 
     @property
     def seed(self) -> int:
-        """Return the seed; 0 where the file does not say."""
-        return int(self.content.get("seed", 0))
+        """Return the seed; 0 if the file does not state it."""
+        seed = self.content.get("seed")
+        return seed if isinstance(seed, int) else 0
 
     @property
     def epoch(self) -> int | None:
@@ -61,19 +63,19 @@ class Saved:
 
     @property
     def split(self) -> str:
-        """Return the split it is of."""
+        """Return the split that was measured."""
         report = self.content.get("report", self.content)
         return str(report.get("source", {}).get("split", "test"))
 
 
 @dataclass(frozen=True)
 class Results:
-    """All results of one folder; `read` makes it."""
+    """All results of one folder, from `read`."""
 
     folder: Path
     saved: tuple[Saved, ...]
     unknown: tuple[Path, ...] = ()
-    """JSON files of no kind above."""
+    """JSON files of no known kind."""
 
     def of(self, kind: str, key: str | None = None) -> list[Saved]:
         """Return the files of one kind, or those of one model."""
@@ -84,24 +86,25 @@ class Results:
         return [each.content for each in self.of("report") if each.key.rpartition("/")[0] == family]
 
     def families(self) -> list[str]:
-        """Return the families of presets that there are reports of."""
+        """Return the families of presets with reports."""
         return list(dict.fromkeys(each.key.rpartition("/")[0] for each in self.of("report")))
 
     @cached_property
     def spectra(self) -> Mapping[str, Spectrum]:
-        """Return the saved spectra, by key; of several seeds that of seed 0."""
+        """Return the saved spectra of seed 0, by key."""
         others = {saved.path.with_suffix(".npz") for saved in self.of("report") if saved.seed}
         files = sorted(set(self.folder.rglob("*.npz")) - others)
         return {_key(self.folder, file): load_spectrum(file)[0] for file in files}
 
     def numbers(self, key: str, metric: str, *, split: str = "test", how: str = "") -> list[float]:
-        """Return one measured number of a model for each seed there is.
+        """Return one measured number of a model, for each measured seed.
 
         Args:
             key: ``FAMILY/NAME``.
-            metric: ``"perplexity"``, ``"bits per character"``, ``"pairwise KL"`` or ``"parameters"``.
-            split: that the number is of.
-            how: ``"dynamic"`` or ``"cache"``; or a variation that has files of its own, ``FAMILY-HOW/NAME``.
+            metric: ``"perplexity"``, ``"bits per character"``, ``"pairwise KL"``, ``"parameters"``, or a name of
+                `evaluation.bleu.SCORES`.
+            split: split that was measured.
+            how: ``"dynamic"`` or ``"cache"``, or a variation whose files are ``FAMILY-HOW/NAME``.
         """
         if how not in ("", "dynamic", "cache"):
             family, _, name = key.rpartition("/")
@@ -115,7 +118,10 @@ class Results:
             kept = [
                 each.content for kind in ("report", "divergence") for each in self.of(kind, key) if each.split == split
             ]
-            return [content["kld"] for content in kept]
+            exact = [content for content in kept if content.get("pairs", "all") == "all"]
+            return [content["kld"] for content in exact or kept]
+        if metric.startswith("BLEU"):
+            return [score["mean"] for score in self.bleu(key, metric, split=split)]
         if metric != "perplexity":
             return []
         if how:
@@ -128,14 +134,30 @@ class Results:
             if each.content["how"] == (how or "static") and each.split == split
         ]
 
+    def bleu(self, key: str, score: str, *, split: str = "test") -> list[Content]:
+        """Return the mean and the interval of one of a model's BLEU scores, for each seed there is."""
+        kept = [each.content for each in self.of("evaluation", key) if each.split == split]
+        return [content["bleu"]["scores"][score] for content in kept if "bleu" in content]
+
+    def models(self, family: str) -> list[Content]:
+        """Return one report or evaluation of each model of a family of presets; it says the model's embedding size."""
+        kept = [
+            each
+            for kind in ("report", "evaluation")
+            for each in self.of(kind)
+            if each.key.rpartition("/")[0] == family and "embedding_size" in each.content.get("report", each.content)
+        ]
+        found = {each.key: each.content.get("report", each.content) for each in reversed(kept)}
+        return [{**found[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]
+
     def ranks(self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None) -> list[Content]:
-        """Return the measured ranks of a model, one a seed, as the reports have them.
+        """Return the measured ranks of a model, as in the reports, one for each seed.
 
         Args:
             key: ``FAMILY/NAME``.
-            split: that the matrix is of.
+            split: split that was measured.
             how: a variation, see `numbers`.
-            contexts: number of rows that the matrix must have; ``None`` for any.
+            contexts: required number of rows of the matrix; ``None`` for any.
         """
         if how:
             family, _, name = key.rpartition("/")
@@ -154,15 +176,9 @@ def read(folder: Path) -> Results:
     """
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}; name one of results with --results")
-    saved, unknown = [], []
-    for path in sorted(folder.rglob("*.json")):
-        content = _content(path)
-        kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
-        if kind is None:
-            unknown.append(path)
-        else:
-            kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
-            saved.append(Saved(path, kind, _key(folder, path, content.get("seed", 0)), content))
+    files = {path: read_file(path, folder) for path in sorted(folder.rglob("*.json"))}
+    saved = [each for each in files.values() if each is not None]
+    unknown = [path for path, each in files.items() if each is None]
     if not saved:
         commands = ", ".join(f"'{command}'" for _, command in KINDS.values())
         raise ConfigurationError(f"{folder} holds no results; {commands} write them")
@@ -170,11 +186,18 @@ def read(folder: Path) -> Results:
     return Results(folder, tuple(sorted(saved, key=_order)), tuple(unknown))
 
 
+def read_file(path: Path, folder: Path) -> Saved | None:
+    """Return one file of results under a folder, or ``None`` for JSON of no kind above; it raises what `read` does."""
+    content = _content(path)
+    kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
+    if kind is None:
+        return None
+    kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
+    return Saved(path, kind, _key(folder, path, content.get("seed", 0)), content)
+
+
 def _content(path: Path) -> Content:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} is cut short or no JSON ({error}); write it again, or remove it") from error
+    content = read_json(path, error=ConfigurationError, remedy="write it again, or remove it")
     if not isinstance(content, dict):
         return {}
     report = content.get("report", content)
@@ -202,21 +225,22 @@ def _key(folder: Path, path: Path, seed: int = 0) -> str:
 
 
 def _order(saved: Saved) -> tuple[int, str, int]:
-    """Return where a file stands: by kind, then as `demo_table.read` has them."""
+    """Return the sort key of a file: its kind, then the order of `demo_table.read`."""
     from softmax_bottleneck.heads import REGISTRY
 
-    head = saved.content.get("report", {}).get("source", {}).get("head") if saved.kind == "report" else None
+    report = saved.content.get("report", saved.content) if saved.kind in ("report", "rank") else {}
+    head = report.get("source", {}).get("head")
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
     return [*KINDS, CHECKPOINT].index(saved.kind), f"{saved.path.parent}/{place:02d}/{saved.key}", saved.seed
 
 
 def _refuse_contradictions(saved: Sequence[Saved]) -> None:
-    """Refuse two files about the same measurement that say different things."""
+    """Refuse two files of the same measurement with different numbers."""
     identity: dict[str, Callable[[Saved], Any]] = {
         "report": lambda each: (each.key, each.seed),
-        "divergence": lambda each: (each.key, each.split),
+        "divergence": lambda each: (each.key, each.split, each.content["pairs"]),
         "rank": lambda each: (each.key, each.split),
-        "evaluation": lambda each: (each.key, each.split, each.content["how"]),
+        "evaluation": lambda each: (each.key, each.seed, each.split, each.content["how"]),
         CHECKPOINT: lambda each: (each.key, each.split, each.epoch),
     }
     seen: dict[Any, Saved] = {}

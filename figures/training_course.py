@@ -17,8 +17,8 @@ LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 
 @final
 class TrainingCourse(Figure):
-    """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from
-    the lowest to the highest rank that the tolerance leaves open.
+    """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from the
+    lowest to the highest rank within the interval of tolerances.
     """
 
     panel, panel_title = "panel", ""

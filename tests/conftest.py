@@ -96,3 +96,30 @@ def log_probs() -> Callable[..., NDArray[np.float64]]:
         return np.asarray(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
 
     return make
+
+
+def _talk(rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Return a conversation: its speakers count up in turn, so that a line is predicted from the one before it."""
+    word, lines = int(rng.integers(10)), []
+    for _ in range(rng.integers(4, 9)):
+        words = [f"w{(word + step) % 10}" for step in range(rng.integers(1, 5))]
+        lines.append(("AB"[int(rng.integers(2))] if len(lines) > 1 else "AB"[len(lines)], " ".join(words)))
+        word += len(words)
+    return lines
+
+
+@pytest.fixture(scope="session")
+def talks() -> Mapping[str, list[list[tuple[str, str]]]]:
+    """Conversations of the three splits, each a list of speakers and words."""
+    rng = np.random.default_rng(1)
+    return {split: [_talk(rng) for _ in range(count)] for split, count in (("train", 20), ("valid", 4), ("test", 5))}
+
+
+@pytest.fixture(scope="session")
+def talk_folder(talks: Mapping[str, list[list[tuple[str, str]]]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The conversations as a corpus folder: the speaker is a line's first token, a blank line ends a conversation."""
+    folder = tmp_path_factory.mktemp("talk")
+    for split, conversations in talks.items():
+        lines = [f"<{who.lower()}> {words}\n" for talk in conversations for who, words in (*talk, ("", ""))]
+        (folder / f"{split}.txt").write_text("".join("\n" if line.startswith("<>") else line for line in lines))
+    return folder

@@ -64,7 +64,7 @@ def test_a_changed_copy_is_noticed(run: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_copied(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is there already; give another folder"):
+    with pytest.raises(RunError, match="exists already; give another folder"):
         copy_weights(run, run)
     with pytest.raises(RunError, match=r"float32 or bfloat16, not torch\.float16"):
         copy_weights(run, tmp_path / "copy", dtype=torch.float16)

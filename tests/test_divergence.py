@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -152,7 +153,7 @@ def normalized(matrix: Matrix) -> Matrix:
 
 
 def test_rows_whose_sums_are_off_are_normalized() -> None:
-    """As rounding a log-partition of 100 to bfloat16 leaves them: a row's probabilities sum to e^±0.4."""
+    """Rows after a log-partition of 100 was rounded to bfloat16: their probabilities sum to e^±0.4."""
     matrix = rounded(log_probs(30, 40) + np.linspace(-0.4, 0.4, 30)[:, None], "bfloat16")
     true = normalized(matrix)
     expected = math.fsum(divergence(p, q) for p in true for q in true) / 30**2
@@ -217,7 +218,7 @@ def test_the_line_for_people() -> None:
     expected = (
         rf"expected pairwise KL divergence {found.kld:.4f} ± 0\.\d+ \(roundoff of bfloat16\) nats \(all pairs\); "
     )
-    assert re.fullmatch(expected + r"the rows were normalized, the sum of one was off by 0\.4\d? nats", str(found))
+    assert re.fullmatch(expected + r"the rows were normalized, \|log Σ P\| was at most 0\.4\d? nats", str(found))
     drawn = str(pairwise_kld(matrix, pairs=25, eps=0.01))
     assert re.search(
         r" ± 0\.\d{4} \(standard error\) ± 0\.\d+ \(roundoff of eps 0\.01\) nats \(25 drawn pairs\)", drawn
@@ -236,3 +237,25 @@ def test_unknown_kinds() -> None:
 def test_numbers_of_pairs(pairs: Any) -> None:
     with pytest.raises(ConfigurationError, match="pairs must be 'all' or a number of at least 2, not"):
         pairwise_kld(log_probs(4, 5), pairs=pairs)
+
+
+def test_a_histogram_of_drawn_pairs() -> None:
+    matrix, pairs = log_probs(30, 8), 500
+    found = pairwise_kld(matrix, pairs=pairs, seed=3)
+    assert pairwise_kld(matrix).histogram is None
+    assert found.histogram is not None
+    edges, counts = found.histogram.edges, found.histogram.counts
+    drawn = np.random.default_rng(3).integers(30, size=(pairs, 2))
+    values = sorted(divergence(matrix[c], matrix[other]) for c, other in drawn)
+    for count, (low, high) in zip(counts[:-1], itertools.pairwise(edges[:-1]), strict=True):
+        assert count == sum(low <= value < high for value in values)
+    assert sum(counts) == pairs
+    assert edges[0] == 0 == values[0]
+    assert edges[-1] == pytest.approx(values[-1])
+    assert found.to_dict()["histogram"] == {"edges": edges, "counts": counts}
+
+
+def test_equal_rows_have_a_histogram_too() -> None:
+    found = pairwise_kld(np.log(np.full((5, 4), 0.25)), pairs=20)
+    assert found.histogram is not None
+    assert sum(found.histogram.counts) == 20

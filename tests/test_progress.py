@@ -55,7 +55,7 @@ def test_a_line_says_where_the_work_stands(clock: list[float]) -> None:
     first, last = stream.getvalue().splitlines()
     description, done = first.split(": ")
     assert description == "epoch 1/2"
-    assert done.endswith("/1,234 steps, loss 2.345")
+    assert done.endswith("/1,234 steps, 00:03 left, loss 2.345")
     assert 950 < int(done.split("/")[0].replace(",", "")) <= 1000
     assert last == "done: 5.0"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from .. import plugins
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, unknown
 from .awd_lstm import AWDLSTM, AWDLSTMConfig
 from .base import Backbone, Encoding, State
+from .encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from .lstm import LSTM, LSTMConfig
 
-REGISTRY: dict[str, type[Backbone]] = {"lstm": LSTM, "awd-lstm": AWDLSTM}
+REGISTRY: dict[str, type[Backbone]] = {"lstm": LSTM, "awd-lstm": AWDLSTM, "encoder-decoder": EncoderDecoder}
 
 
 def find(name: str) -> type[Backbone]:
@@ -25,8 +26,7 @@ def find(name: str) -> type[Backbone]:
         "backbones", name, Backbone, "softmax_bottleneck.backbones.Backbone"
     )
     if found is None:
-        known = ", ".join([*REGISTRY, *plugins.names("backbones")])
-        raise ConfigurationError(f"unknown backbone {name!r}; known backbones are {known}")
+        raise ConfigurationError(unknown("backbone", name, [*REGISTRY, *plugins.names("backbones")]))
     return found
 
 
@@ -45,6 +45,8 @@ __all__ = [
     "REGISTRY",
     "AWDLSTMConfig",
     "Backbone",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
     "Encoding",
     "LSTMConfig",
     "State",

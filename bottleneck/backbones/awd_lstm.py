@@ -30,9 +30,9 @@ class AWDLSTMConfig:
     dropout_input: float = 0.4
     """Probability of dropping a unit of the embeddings, the same ones at all tokens of a stretch."""
     dropout_hidden: float = 0.25
-    """Likewise between the layers."""
+    """Probability of dropping a unit between the layers, the same ones at all tokens of a stretch."""
     dropout_output: float = 0.4
-    """Likewise on the last layer's hidden states."""
+    """Probability of dropping a unit of the last layer's hidden states, the same ones at all tokens of a stretch."""
     weight_drop: float = 0.5
     """Probability of dropping a hidden-to-hidden weight for a whole stretch."""
     activation_penalty: float = 2.0
@@ -41,7 +41,7 @@ class AWDLSTMConfig:
     """β, the weight of the temporal activation regularization (TAR)."""
 
     def __post_init__(self) -> None:
-        """Refuse what no AWD-LSTM can have."""
+        """Refuse settings out of range."""
         if not self.hidden_sizes or min(self.embedding_size, *self.hidden_sizes) < 1:
             raise ConfigurationError("an AWD-LSTM's embedding_size and all of its hidden_sizes must be at least 1")
         for name in DROPOUTS:
@@ -54,11 +54,11 @@ class AWDLSTMConfig:
 
 @final
 class AWDLSTM(Backbone):
-    r"""An LSTM language model's encoder, regularized throughout (Merity, Keskar and Socher 2018).
+    r"""The encoder of an LSTM (long short-term memory) language model with weight drop (Merity et al. 2018).
 
-    In training, each stretch of a batch, or each part of it that is worked through at once, draws one mask for each
+    In training, each stretch of a batch, or each part of it that is processed at once, draws one mask for each
     hidden-to-hidden matrix (DropConnect) and one for each sequence of vectors (variational dropout, Gal and Ghahramani
-    2016); in eval mode nothing is dropped. Its penalty is
+    2016); in eval mode nothing is dropped. The penalty is
 
     .. math:: α\, \mathrm{mean}(\tilde h_t^2) + β\, \mathrm{mean}\big((h_{t+1} - h_t)^2\big)
 
@@ -121,7 +121,7 @@ class AWDLSTM(Backbone):
 
 
 def _run(layer: nn.Module, inputs: Tensor, state: State, weight_drop: float) -> tuple[Tensor, list[Tensor]]:
-    """Run torch's fused kernel over a stretch, with some hidden-to-hidden weights dropped; the layer stays as it is."""
+    """Run torch's fused kernel over a stretch, with some hidden-to-hidden weights dropped; the layer is not changed."""
     if not weight_drop:
         hidden, after = layer(inputs, state)
         return hidden, list(after)

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
+from ..errors import ConfigurationError
+
 State = tuple[Tensor, ...]
 """The recurrent state after the last token: tensors whose second dimension is the batch."""
 
@@ -17,27 +19,27 @@ class Encoding(NamedTuple):
     hidden: Tensor
     """(L, B, hidden_size)."""
     state: State
-    """After the last token."""
+    """Recurrent state after the last token."""
     penalty: Tensor | None
-    """What the encoder's own regularization adds to a training loss, a scalar; ``None`` for nothing."""
+    """The encoder's own regularization, a scalar to add to the training loss; ``None`` for nothing."""
 
 
 class Backbone(nn.Module, ABC):
     """A causal encoder of contexts. Subclasses are final and hold their input embeddings as ``embedding``.
 
     Args:
-        config: its settings, a `Config`.
+        config: settings, an instance of ``Config``.
         vocab_size: M.
-        all_layers: whether hidden states are those of all layers side by side, the first layer first.
+        all_layers: whether hidden states are those of all layers, concatenated, the first layer first.
     """
 
     Config: ClassVar[type[Any]]
     """A dataclass of the settings; configuration files take names, types and defaults from there."""
     embedding: nn.Embedding
     hidden_size: int
-    """Size of the hidden states that come out: the last layer's, or the sum of all layers'."""
+    """Size of the hidden states that `forward` returns: that of the last layer, or the sum over all layers."""
     layer_sizes: tuple[int, ...]
-    """Sizes of the layers in them, the first layer first."""
+    """Sizes of the layers in these hidden states, the first layer first."""
 
     def __init__(self, config: Any, *, vocab_size: int, all_layers: bool = False) -> None:
         super().__init__()
@@ -54,7 +56,17 @@ class Backbone(nn.Module, ABC):
         Return the hidden states (L, B, hidden_size), and the state after the last token.
         """
 
+    @property
+    def context_lines(self) -> int | None:
+        """The largest number of lines before a line that it answers; ``None`` if it reads a text as one stream."""
+        lines: int | None = getattr(self.config, "context_lines", None)
+        return lines
+
+    def read(self, contexts: Tensor) -> State:
+        """Return the state before the first token of B texts that answer contexts, (W, N, B); see `reading.Batch`."""
+        raise ConfigurationError(f"{type(self).__name__} reads a text as one stream, without contexts")
+
     def encode(self, ids: Tensor, state: State) -> Encoding:
-        """Encode a stretch of text like `forward`, and say what it adds to a training loss."""
+        """Encode a stretch of text like `forward`, with the penalty that is added to a training loss."""
         hidden, after = self(ids, state)
         return Encoding(hidden, after, None)

@@ -18,9 +18,9 @@ def locked_dropout(sequence: Tensor, probability: float, *, training: bool) -> T
 
 
 def drop_words(embedding: nn.Embedding, ids: Tensor, probability: float, *, training: bool) -> Tensor:
-    """Look embeddings up, (…) ids to (…, d), with whole words dropped wherever they occur (Merity et al. 2018, §4.3).
+    """Return embeddings of ids, (…) → (…, d), with whole words dropped wherever they occur (Merity et al. 2018, §4.3).
 
-    The words that stay are scaled by 1 / (1 − p).
+    The other words are scaled by 1 / (1 − p).
     """
     vectors: Tensor = embedding(ids)
     if not training or not probability:
@@ -33,8 +33,8 @@ def drop_words(embedding: nn.Embedding, ids: Tensor, probability: float, *, trai
 def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
     """Return a one-layer LSTM's weights with some of its hidden-to-hidden ones dropped (DropConnect, Wan et al. 2013).
 
-    These are the input-to-hidden and the hidden-to-hidden matrix, whose other weights are scaled by 1 / (1 − p), then
-    the two biases. Gradients flow back to the layer's parameters, which are left alone.
+    They are the input-to-hidden matrix, the hidden-to-hidden matrix, whose other weights are scaled by 1 / (1 − p), and
+    the two biases. Gradients flow back to the layer's parameters, which are not changed.
     """
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights: list[Tensor] = [layer.get_parameter(name) for name in names]
@@ -43,9 +43,10 @@ def drop_weights(layer: nn.LSTM, probability: float) -> list[Tensor]:
 
 
 def _stays(matrix: Tensor, probability: float) -> Tensor:
-    """Draw which numbers of a matrix stay, two from 64 random bits: on a CPU torch's own dropout draws a fifth as fast.
+    """Return a random mask, bool, of the entries that are kept.
 
-    The ``probability`` of those that do not is rounded to a multiple of 2⁻³². The result is bool.
+    One 64-bit random number decides two entries, which on a CPU is faster than torch's own dropout. The ``probability``
+    of dropping an entry is rounded to a multiple of 2⁻³².
     """
     bits = torch.empty(matrix.numel() // 2 + 1, dtype=torch.int64, device=matrix.device).random_(-(2**63), None)
     least = min(round(probability * 2**32) - 2**31, 2**31 - 1)
@@ -53,6 +54,6 @@ def _stays(matrix: Tensor, probability: float) -> Tensor:
 
 
 def in_one_piece(weights: list[Tensor]) -> list[Tensor]:
-    """Return the same weights one after the other in memory, as cuDNN keeps them: else its kernels warn and copy."""
+    """Return the weights in one contiguous buffer, as cuDNN requires; otherwise its kernels warn and copy them."""
     pieces = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
     return [piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True)]

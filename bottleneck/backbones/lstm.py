@@ -1,4 +1,4 @@
-"""A stack of LSTM layers with dropout between them."""
+"""A stack of LSTM (long short-term memory) layers with dropout between them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LSTMConfig:
     """Probability of dropping a unit: on the embeddings, between the layers and on the output."""
 
     def __post_init__(self) -> None:
-        """Refuse what no LSTM can have."""
+        """Refuse settings out of range."""
         if min(self.embedding_size, self.hidden_size, self.layers) < 1:
             raise ConfigurationError("an LSTM's embedding_size, hidden_size and layers must be at least 1")
         if not 0 <= self.dropout < 1:
@@ -55,7 +55,7 @@ class LSTM(Backbone):
         self.embedding = nn.Embedding(vocab_size, config.embedding_size)
         init_embeddings_(self.embedding.weight)
         self.dropout = nn.Dropout(config.dropout)
-        if len(self.layer_sizes) > 1:  # torch's stack of layers returns only the last one's hidden states
+        if len(self.layer_sizes) > 1:  # torch's stack of layers returns only the last layer's hidden states
             inputs = (config.embedding_size, *self.layer_sizes[:-1])
             self.layers = nn.ModuleList(nn.LSTM(size, config.hidden_size) for size in inputs)
         else:

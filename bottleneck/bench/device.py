@@ -1,4 +1,4 @@
-"""Whether a device computes what the CPU computes: every head's loss and gradient, every method's singular values."""
+"""Checks of a device against the CPU: every head's loss and gradient, every method's singular values."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mixtape": {"components": 4},
 }
 SLACK = 10.0
-"""How many times the CPU's float32 error the device's may be: sums are made in another order."""
+"""Largest error of the device, as a multiple of the CPU's float32 error; sums are computed in another order."""
 EXACT = 1e-12
-"""σ / σ_1 that methods without a resolution of their own may be wrong by in float64."""
+"""Largest error of σ / σ_1, in float64, of methods that state no resolution."""
 
 
 def check_device(device: str) -> dict[str, Any]:
     """Compare a device with float64 on the CPU.
 
     Args:
-        device: a CUDA device, or ``"cpu"`` for a check of the check.
+        device: a CUDA device, or ``"cpu"`` to test this function.
 
     Returns:
         ``machine``; ``heads``: for each the largest relative error of the loss or of a gradient in float32, on the

@@ -1,10 +1,10 @@
-"""``bottleneck bench gpu``: all that a GPU lent for half an hour can tell, resumable from call to call.
+"""``bottleneck bench gpu``: all benchmarks and a family of presets on a GPU within some hours, resumable.
 
     bottleneck bench gpu --hours 0.4 --archive ptb.zip --out gpu
 
-In order: `check_device`; the benches of heads, spectra and training steps; then the models of a family of presets, each
-for its share of the hours that are left, and their ranks. What is there already is not made again, and a training goes
-on from its last saved state. Hours count work alone, over all calls.
+In order: `check_device`; the benchmarks of heads, spectra and training steps; then the models of a family of presets,
+each for its share of the remaining hours, and their ranks. Finished stages are not repeated, and a training run
+continues from its last saved state. Hours count only work, over all calls.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from .. import corpora, demo
 from ..demo_table import read, table
 from ..errors import ConfigurationError
-from ..figures import mos_figure_1
 from ..files import make_folder, write_json
 from ..machine import machine
+from ..plotting.spectra import save_spectra
 from ..progress import SILENT, Progress
-from ..spectrum import load_spectrum, save_spectrum
+from ..spectrum import load_limits, load_spectrum, save_spectrum
 from ..training import PRESETS, Preset, RunConfig, fit, override
 from .device import check_device
 from .heads import bench_heads
@@ -35,47 +36,47 @@ from .training import bench_training, shrunk, training_step
 
 STAGES = ("device", "heads", "spectrum", "training", "models")
 FOR_RANKS = 0.15
-"""Share of the hours after the benches that is kept for ranks, divergences and test perplexities."""
+"""Share of the hours after the benchmarks that is reserved for ranks, divergences and test perplexities."""
 TIMED_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lent:
-    """What is to be done, and with how much of what machine."""
+    """Stages, presets, device and hours of a GPU benchmark."""
 
     hours: float
     device: str
     family: str = "ptb-fast"
-    """Family of the presets that are trained."""
+    """Family of the presets to train."""
     only: Collection[str] = STAGES
     shrink: int = 1
-    """Divides what the benches time, and the models' layers: a dry run; the figures that count are for 1."""
+    """Divisor of the benchmarks' sizes and the models' layers, for a dry run; the goals hold for 1."""
     contexts: int | None = None
-    """Rows of the test split that ranks and divergences are of; ``None`` for all."""
+    """Number of rows of the test split to measure; ``None`` for all."""
     settings: tuple[str, ...] = ()
-    """``key=value`` for every training, as ``bottleneck train --set`` takes them."""
+    """Settings ``key=value`` of every training run, as in ``bottleneck train --set``."""
 
     def __post_init__(self) -> None:
         """Refuse unknown stages."""
         if unknown := sorted(set(self.only) - set(STAGES)):
-            raise ConfigurationError(f"there is no stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")
+            raise ConfigurationError(f"unknown stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")
 
 
 def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
-    """Do what is not done yet and return the models' table.
+    """Run the stages that are not finished, and return the models' table.
 
     Writes ``bench/STAGE.json``, ``plan.json``, ``runs/NAME``, ``reports/NAME.json`` (as the demo's, which `demo_table`
     reads), ``spectra/NAME.npz``, ``cdf.png``, ``cdf.csv`` and ``seconds.json`` under ``out``.
 
     Args:
-        out: a folder, made when it is not there.
+        out: a folder, created if it does not exist.
         lent: hours, device, presets and stages.
-        archive: of Penn Treebank, where it is not in the cache yet.
-        progress: where to report.
+        archive: archive of Penn Treebank, if it is not in the cache yet.
+        progress: progress display.
 
     Raises:
-        ConfigurationError: an unknown stage or family, or a setting that is wrong.
-        BottleneckError: what the benches, `fit` and `rank` raise.
+        ConfigurationError: for an unknown stage or family, or a wrong setting.
+        BottleneckError: as for the benchmarks, `fit` and `rank`.
     """
     stages: dict[str, Callable[[], dict[str, Any]]] = {
         "device": lambda: check_device(lent.device),
@@ -104,7 +105,7 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
         raise ConfigurationError(f"there is no family of presets {lent.family!r}; 'bottleneck presets' lists them")
     configs = {preset.variant or preset.head: _config(preset, lent) for preset in presets}
     epochs = _plan(out, lent, configs, progress)
-    spectra = {}
+    curves = []
     for name, config in configs.items():
         report, spectrum = out / "reports" / f"{name}.json", out / "spectra" / f"{name}.npz"
         if not (report.exists() and spectrum.exists()):
@@ -118,11 +119,11 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
                 study = demo.Study(family=lent.family, contexts=lent.contexts)
                 row = demo.measure(name, config.seed, done, study, device=lent.device, progress=progress)
                 make_folder(spectrum.parent)
-                save_spectrum(spectrum, row.report.spectrum, row.report.source)
+                save_spectrum(spectrum, row.report.spectrum, row.report.source, row.report.limits)
                 make_folder(report.parent)
                 write_json(report, row.values)
-        spectra[name] = load_spectrum(spectrum)[0]
-    mos_figure_1.save(spectra, out / "cdf.png")
+        curves.append(load_spectrum(spectrum)[0].curves(name, load_limits(spectrum)))
+    save_spectra(pd.concat(curves), out / "cdf.png", part="raw")
     return table(read(out / "reports"))
 
 
@@ -132,7 +133,7 @@ def _config(preset: Preset, lent: Lent) -> RunConfig:
 
 
 def _plan(out: Path, lent: Lent, configs: dict[str, RunConfig], progress: Progress) -> int:
-    """Return the epochs that fit: decided once, by the time of a few steps of each model, and kept in ``plan.json``."""
+    """Return the number of epochs that fit into the hours, from the time of a few steps; ``plan.json`` keeps it."""
     file = out / "plan.json"
     if file.exists():
         return int(json.loads(file.read_text(encoding="utf-8"))["epochs"])
@@ -148,7 +149,7 @@ def _plan(out: Path, lent: Lent, configs: dict[str, RunConfig], progress: Progre
 
 
 def _epoch_seconds(config: RunConfig, device: str) -> float:
-    """Return the seconds of an epoch, by the median of a few steps after one that loads and compiles."""
+    """Return the seconds of an epoch, from the median of a few steps after one that loads and compiles."""
     corpus, settings = corpora.load(config.corpus), config.training
     columns, length = settings.batch_size, settings.bptt
     step = training_step(config, types=len(corpus.vocabulary), length=length, columns=columns, device=device)
@@ -167,14 +168,14 @@ def _shape(shrink: int) -> tuple[int, int]:
 
 
 def _seconds(out: Path) -> dict[str, float]:
-    """Return the seconds of work so far, by stage and model, over all calls."""
+    """Return the seconds of work of each stage and model, over all calls."""
     file = out / "seconds.json"
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
 @contextmanager
 def _counted(out: Path, what: str) -> Iterator[None]:
-    """Add the seconds of the block to ``seconds.json``, also when it is stopped."""
+    """Add the seconds of the block to ``seconds.json``, also after an interruption."""
     started = time.monotonic()
     try:
         yield

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .. import plugins
 from .._version import __version__
 from ..errors import ConfigurationError
 from ..machine import machine
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..heads.scores import Scores
 
 COMPONENTS = (5, 7, 10, 15)
-"""K of the MoS paper's table 13, where training times are compared."""
+"""K of table 13 of Yang et al. 2018, where training times are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,27 +38,27 @@ class Case:
     vocab: int
     """M."""
     components: int = 1
-    """K, where the head takes one."""
+    """K, for heads with components."""
     plain: bool = False
-    """Whether the step is of the plain formulation, which holds N × K × M tensors."""
+    """Whether the step is that of the plain formulation, which holds N × K × M tensors."""
     device: str = "cpu"
 
     @property
     def floor(self) -> float:
-        """Floating-point operations of the three products of contexts with embeddings: no exact step takes fewer.
+        """Floating-point operations of the three matrix products of a step, a lower bound for any exact step.
 
-        They are N·K × d × M each; MoC mixes its K contexts to one before them.
+        Each product is N·K × d × M; MoC mixes its K contexts into one before them.
         """
         softmaxes = 1 if self.head == "moc" else self.components
         return 6.0 * self.contexts * softmaxes * self.size * self.vocab
 
 
 MOS = Case(head="mos", contexts=840, size=280, vocab=10_000, components=15)
-"""The MoS paper's Penn Treebank model: 12 texts of 70 tokens."""
+"""The Penn Treebank model of Yang et al. 2018: 12 texts of 70 tokens."""
 BILLION = Case(head="mos", contexts=2_100, size=280, vocab=100_000, components=7)
-"""The size of the MoS paper's 1B-word model."""
+"""The size of the 1B Word model of Yang et al. 2018."""
 POINTWISE = Case(head="softmax", contexts=1_400, size=400, vocab=10_000)
-"""The LMS paper's Penn Treebank model: 20 texts of 70 tokens."""
+"""The Penn Treebank model of Ganea et al. 2019: 20 texts of 70 tokens."""
 OTHERS = {"moc": 15, "sigsoftmax": 1, "gss": 1, "lms-plif": 1, "lms-net": 1, "mos-plif": 5, "doc": 5, "mixtape": 4}
 """The heads timed at ``POINTWISE``'s shape, with their K."""
 
@@ -65,13 +66,13 @@ OTHERS = {"moc": 15, "sigsoftmax": 1, "gss": 1, "lms-plif": 1, "lms-net": 1, "mo
 def bench_heads(
     *, only: Collection[str] = (), device: str = "cpu", shrink: int = 1, progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Time the training step of every head and of its plain formulation, each in a process of its own.
+    """Measure the time of every head's training step and of its plain formulation, each in its own process.
 
     Args:
-        only: these heads, beside the bare products; by default all.
+        only: heads to measure beside the matrix products; by default all.
         device: ``"cpu"`` or a CUDA device.
-        shrink: divides contexts and vocabulary of every case: 1 for the figures that count.
-        progress: where to report.
+        shrink: divisor of contexts and vocabulary of every case; the goals hold for 1.
+        progress: progress display.
 
     Returns:
         ``machine``, ``cases`` (median ``seconds`` of the ``runs``, which are in turn; bytes above the idle process;
@@ -116,12 +117,13 @@ def bench_heads(
 
 
 def _cases() -> dict[str, Case]:
-    """Return every case by name; the plain formulation of each is beside it where it can be run."""
+    """Return every case by name, with its plain formulation if that fits into memory."""
     ours = {
         "softmax d=280": replace(MOS, head="softmax", components=1),
         **{f"mos K={K}": replace(MOS, components=K) for K in COMPONENTS},
         "softmax": POINTWISE,
         **{head: replace(POINTWISE, head=head, components=K) for head, K in OTHERS.items()},
+        **{head: replace(POINTWISE, head=head, components=_components(head)) for head in plugins.names("heads")},
         "softmax M=100,000": replace(BILLION, head="softmax", components=1),
     }
     paired: dict[str, Case] = {}
@@ -136,8 +138,16 @@ def _cases() -> dict[str, Case]:
     }
 
 
+def _components(head: str) -> int:
+    """Return the default K of a head of another package, 1 for a head without components."""
+    from .. import heads
+
+    setting = heads.parameters(head).get("components")
+    return 1 if setting is None else int(setting.default)
+
+
 def _comparable(cases: Mapping[str, Case]) -> list[dict[str, Case]]:
-    """Return the cases in groups of one number of contexts and one vocabulary, where there is more than products."""
+    """Return the cases in groups of equal contexts and vocabulary, without groups that hold only matrix products."""
     groups: dict[tuple[int, int], dict[str, Case]] = {}
     for name, case in cases.items():
         groups.setdefault((case.contexts, case.vocab), {})[name] = case
@@ -168,12 +178,12 @@ def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _work(case: Case) -> Callable[[], dict[str, float]]:
-    """Make a case's input, and return its step, which tells its loss."""
+    """Make a case's input, and return a function that runs its step and returns the loss."""
     import torch
 
     torch.manual_seed(0)
     make = _products if case.head == "products" else _step
-    make(replace(case, contexts=2, vocab=8))()  # what torch loads on first use is none of the step's memory
+    make(replace(case, contexts=2, vocab=8))()  # the step's memory must not include what torch loads on first use
     step = make(case)
     return lambda: {"loss": float(step())}
 
@@ -200,7 +210,7 @@ def _step(case: Case) -> Callable[[], Tensor]:
 
 
 def _products(case: Case) -> Callable[[], Tensor]:
-    """The three matrix products of a step and nothing else, into memory that is there already."""
+    """Return a function that computes only the three matrix products of a step, into existing buffers."""
     import torch
 
     rows = case.contexts * case.components
@@ -225,7 +235,7 @@ def plain_nll(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
         hidden: float, (N, hidden_size).
         targets: int64, (N,).
 
-    Source: MoS paper §2.4; LMS paper eq. 12 to 14. Only its logarithm has nothing added inside.
+    Source: Yang et al. 2018, §2.4; Ganea et al. 2019, eq. 12 to 14. Only its logarithm has nothing added inside.
     """
     import torch
     from torch.nn import functional as F

@@ -1,4 +1,4 @@
-"""``bottleneck bench hugging-face``: what measuring a model costs beside the model's own forward pass."""
+"""``bottleneck bench hugging-face``: time and memory of a rank measurement beside the model's forward pass."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
     "tiny": {"vocab_size": 500, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32},
 }
-"""GPT-2 small's shape (Radford et al. 2019, table 2), and one for trying it out."""
+"""The shape of GPT-2 small (Radford et al. 2019, table 2), and a tiny one for tests."""
 FORWARD, ONCE, AFTER = "forward pass", "forward pass, no overlap", "rank after it"
-"""What is timed."""
+"""Names of the cases."""
 
 
 def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Progress = SILENT) -> dict[str, Any]:
-    """Time a random model's forward pass over a text, and all that the rank of its outputs takes after it.
+    """Measure the time of a random model's forward pass over a text, and of the rank of its outputs after it.
 
-    Windows overlap by half, so that the forward pass sees each token twice; beside it stands one without overlap, after
-    which the rank takes no longer. Each part runs in a process of its own.
+    Windows overlap by half, so that the forward pass processes each token twice; another case has no overlap. Each case
+    runs in its own process.
 
     Args:
-        size: of `SIZES`.
+        size: a name in `SIZES`.
         contexts: T.
-        progress: where to report.
+        progress: progress display.
 
     Returns:
         ``machine``, ``size``, ``contexts``, ``cases`` (seconds, bytes above the loaded model) and ``ratios``.
@@ -82,7 +82,7 @@ def _write(folder: Path, size: str, contexts: int) -> None:
 
 
 def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
-    """Load the model, and return a case's work, which tells its seconds."""
+    """Load the model, and return a function that runs a case and returns its seconds."""
     options = HuggingFaceOptions(batch_size=1)
     if name == ONCE:
         length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]

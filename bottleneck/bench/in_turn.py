@@ -1,6 +1,6 @@
-"""Cases that are compared with each other, each in a process of its own, run in turn.
+"""Measurement of several cases in turn, each in its own process.
 
-A machine that is slow for a while is then slow for all cases, and the memory of each case is its own.
+Other load on the machine then slows all cases alike, and the memory of each case is measured separately.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from ..errors import BottleneckError
 from ..progress import SILENT, Progress
 
 RUNS, SECONDS = 9, 24.0
-"""Timed runs of each case at most, and the time that the slowest may take before the last round."""
+"""Largest number of timed runs of each case, and the total seconds of the slowest case after which none begins."""
 
 Work = Callable[[], Any]
-"""A case's work; what it returns can be pickled, and on a GPU all of it is done when it returns."""
+"""A function that runs a case. Its result can be pickled, and on a GPU it returns after all kernels have finished."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one case took."""
+    """Time, memory and results of one case."""
 
     runs: list[float]
-    """Seconds of each."""
+    """Seconds of each run."""
     memory_bytes: int
-    """Largest resident size while they ran, above that of the process with its input; of the GPU where it used one."""
+    """Largest memory during the runs, of the process above its size with the input, or of the GPU if it is used."""
     results: list[Any]
-    """What each returned."""
+    """Result of each run."""
 
     @property
     def seconds(self) -> float:
-        """The median run's."""
+        """Median of the runs."""
         return statistics.median(self.runs)
 
     @property
     def result(self) -> Any:
-        """What the last run returned."""
+        """Result of the last run."""
         return self.results[-1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, as JSON."""
+        """Return all values, ready for JSON."""
         return {"seconds": self.seconds, **asdict(self)}
 
     def row(self) -> dict[str, Any]:
-        """Return it for work whose result is a loss."""
+        """Return the values of a case whose result is a loss."""
         values = self.to_dict()
         del values["results"]
         return {**values, **self.result}
 
 
 Goal = tuple[str, float, str, float]
-"""What it is, what was measured (NaN: it was not), ``"<="`` or ``">="``, and the bound."""
+"""Description, measured value (NaN if there is none), ``"<="`` or ``">="``, and bound."""
 
 
 def judged(goals: Iterable[Goal]) -> list[dict[str, Any]]:
@@ -86,15 +86,15 @@ def in_turn(
     warm_up: bool = True,
     progress: Progress = SILENT,
 ) -> dict[str, Measured]:
-    """Run each case in a process of its own, one run of each after one of every other; Linux only.
+    """Run all cases in turn, each in its own process; Linux only.
 
     Args:
-        cases: by name, what makes a case's input and returns its work, called in the process.
-        device: whose memory is measured: the process's for ``"cpu"``, else what torch took of the GPU.
-        runs: timed runs of each case at most.
-        seconds: the time of the slowest case's runs after which no round is begun.
-        warm_up: whether a first run of each is not timed.
-        progress: where to report.
+        cases: by name, functions that make a case's input and return its `Work`; they are called in the case's process.
+        device: device whose memory is measured: for ``"cpu"`` that of the process, else torch's memory on the GPU.
+        runs: largest number of timed runs of each case.
+        seconds: total seconds of the slowest case's runs after which no round begins.
+        warm_up: whether each case has a first run that is not timed.
+        progress: progress display.
 
     Raises:
         BottleneckError: when a case fails.
@@ -119,7 +119,7 @@ def in_turn(
 
 
 class _Worker:
-    """A process that makes a case's input and does its work each time it is asked to."""
+    """A process that makes a case's input and runs the case on request."""
 
     def __init__(self, name: str, make: Callable[[], Work], device: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -130,7 +130,7 @@ class _Worker:
         self._answer()
 
     def ask(self, question: str) -> Any:
-        """Have it ``"run"``, for its seconds and result, or tell its ``"memory"`` in bytes."""
+        """Request ``"run"``, which returns seconds and result, or ``"memory"``, which returns bytes."""
         with suppress(BrokenPipeError):
             self._pipe.send(question)
         return self._answer()
@@ -151,7 +151,7 @@ class _Worker:
 
 
 def _serve(pipe: Connection, make: Callable[[], Work], device: str) -> None:
-    """Answer until the other end of the pipe is closed; a text says why the case fails."""
+    """Answer requests until the other end of the pipe is closed; a text as an answer is an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)  # standard output holds the report alone
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -173,7 +173,7 @@ def _serve(pipe: Connection, make: Callable[[], Work], device: str) -> None:
 
 
 def _resident_memory() -> Callable[[], int]:
-    """Return what tells the largest resident size from now on above the present one."""
+    """Return a function that returns the largest increase of the resident size from now on."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew from here
     before = status("VmRSS")
     return lambda: max(0, status("VmHWM") - before)
@@ -188,6 +188,6 @@ def _device_memory(device: str) -> Callable[[], int]:
 
 
 def status(field: str) -> int:
-    """Return a size that Linux reports of this process, in bytes: ``VmHWM``, ``RssAnon``."""
+    """Return a size that Linux reports for this process, such as ``VmHWM`` or ``RssAnon``, in bytes."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.partition(f"{field}:")[2].split()[0])

@@ -1,7 +1,7 @@
-"""``bottleneck bench corpora``: a few hundred steps on a cut of text through the loaders of text8 and one-billion.
+"""``bottleneck bench corpora``: a few hundred steps on a part of a text with the loaders of text8 and one-billion.
 
-What it shows: ids are written and read where they lie, the loss falls, and memory stays as it is while training goes
-through them. The models are the presets' with smaller layers.
+It shows that ids are read from their files, that the loss falls, and that memory does not grow during training. The
+models are those of the presets with smaller layers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..progress import SILENT, Progress
 from .in_turn import in_turn, status
 
 ROUNDS = 10
-"""Validations, at each of which losses and memory are noted."""
+"""Number of validations, each with losses and memory."""
 HIDDEN, EMBEDDING = 128, 32
-"""Sizes of the LSTM and of d, instead of the presets'."""
+"""Size of the LSTM and d, in place of the presets'."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One training."""
+    """One training run."""
 
     corpus: str
     preset: str
@@ -115,13 +115,14 @@ def _prepare_one_billion(case: Case) -> None:
 
 
 class _Memory(Progress):
-    """Notes the memory at each validation."""
+    """A progress display that records the memory at each validation."""
 
     def __init__(self) -> None:
         self.bytes: list[int] = []
 
     def line(self, text: str) -> None:
-        self.bytes.append(status("RssAnon"))
+        if text.startswith("epoch"):
+            self.bytes.append(status("RssAnon"))
 
 
 def _train(case: Case) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _train(case: Case) -> dict[str, Any]:
     from ..training.presets import find
 
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[CACHE_VARIABLE] = folder  # of this process alone: no corpus of the user's is touched
+        os.environ[CACHE_VARIABLE] = folder  # only for this process, so that the user's corpora are not changed
         {"text8": _prepare_text8, "one-billion": _prepare_one_billion}[case.corpus](case)
         corpus = corpora.load(case.corpus)
         settings = [

@@ -29,7 +29,7 @@ ROWS = 1024
 PTB = (82_429, 10_000)
 """Contexts and tokens of Penn Treebank's test split."""
 PTB_RANK = 402
-"""Columns of [H, 1, −log Z] for the papers' Softmax with d = 400 and a bias."""
+"""Number of columns of [H, 1, −log Z] for a Softmax with d = 400 and a bias."""
 FACTORED, STORE = "factored, PTB shape, d = 400", "gram float32, PTB shape, from a store"
 """Cases at that shape."""
 ASKED = (
@@ -47,16 +47,16 @@ ASKED = (
 def bench_spectrum(
     *, shape: tuple[int, int] = (20_000, 5_000), store: bool = False, device: str = "cpu", progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Time each method on one full-rank random matrix, and the machine's own product rates beside it.
+    """Measure the time of each method on one full-rank random matrix, and the machine's matrix product rates.
 
-    Each case has a process of its own; they run in turn. Both spectra, raw and row-centred, are in our times; NumPy and
-    torch compute the raw one alone.
+    Cases run in turn, each in its own process. The methods of this package compute the raw and the row-centred
+    spectrum, NumPy and torch only the raw one.
 
     Args:
         shape: (T, M).
-        store: whether to rank a matrix of Penn Treebank's size from a store too: minutes, and 3.3 GB of disk.
-        device: of our methods; NumPy, torch and the rates stay on the CPU.
-        progress: where to report.
+        store: whether to rank a stored matrix of Penn Treebank's size too, which takes minutes and 3.3 GB of disk.
+        device: device of this package's methods; NumPy, torch and the product rates are measured on the CPU.
+        progress: progress display.
 
     Returns:
         ``machine``, ``shape``, ``cases`` (median seconds, bytes above the input), ``rates`` (float64 GFLOP/s),
@@ -149,7 +149,7 @@ def _from_store(path: Path, device: str) -> Callable[[], Any]:
 
 
 def _case(name: str, T: int, M: int, device: str = "cpu") -> Callable[[], Any]:
-    """Make a case's input, and return its work."""
+    """Make a case's input, and return a function that runs it."""
     random = np.random.default_rng(0)
     if name == "factored":
         right = random.standard_normal((M, PTB_RANK))
@@ -166,13 +166,13 @@ def _case(name: str, T: int, M: int, device: str = "cpu") -> Callable[[], Any]:
         square = np.zeros((M, M), order="F")
         return lambda: float(dsyrk(1.0, matrix.T, beta=1.0, c=square, lower=1, overwrite_c=1)[0, 0])
     if name == "gemm":
-        other = matrix.copy()  # of one matrix with itself NumPy would make a syrk
+        other = matrix.copy()  # for a matrix with itself NumPy calls syrk, which computes half of the product
         return lambda: float((matrix.T @ other)[0, 0])
     return lambda: _streamed(REGISTRY[name].build(M, Options(arithmetic=on(device))), matrix)
 
 
 def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
-    """Measure block by block; tell the time of the stream from that of the decomposition."""
+    """Measure block by block; return the seconds of streaming and of the decomposition."""
     started = time.perf_counter()
     stream = 0.0
 

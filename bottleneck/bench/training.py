@@ -1,4 +1,4 @@
-"""``bottleneck bench training``: a training step of the papers' models against the same step in plain torch."""
+"""``bottleneck bench training``: a training step of published models beside the same step in plain torch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Case:
     """Whether the step is `plain_loss`'s, which holds N × K × M tensors."""
     device: str = "cpu"
     shrink: int = 1
-    """Divides the layers, the vocabulary and the batch."""
+    """Divisor of the layers, the vocabulary and the batch."""
 
     @property
     def columns(self) -> int:
-        """Columns of the batch as it is timed."""
+        """Number of columns of the measured batch."""
         return max(1, self.batch_size // self.shrink)
 
 
@@ -51,16 +51,16 @@ CASES = {
     "mos plain": replace(MOS, plain=True),
     "mos, batch 20": replace(MOS, batch_size=20),
 }
-"""Softmax and MoS at their papers' batch sizes, and MoS at Softmax's, as the papers compare the time of an epoch."""
+"""Softmax and MoS at their published batch sizes, and MoS at Softmax's, to compare the times of an epoch."""
 
 
 def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
-    """Time a training step of ``ptb-softmax`` and ``ptb-mos`` in float32, each in a process of its own.
+    """Measure the time of a training step of ``ptb-softmax`` and ``ptb-mos`` in float32, each in its own process.
 
     Args:
         device: ``"cpu"`` or a CUDA device.
-        shrink: divides layers, vocabulary and batch: 1 for the figures that count.
-        progress: where to report.
+        shrink: divisor of layers, vocabulary and batch; the goals hold for 1.
+        progress: progress display.
 
     Returns:
         ``machine``; ``cases``: median seconds of a step, seconds of an epoch of Penn Treebank at that rate, bytes of
@@ -102,7 +102,7 @@ def _asked(rows: dict[str, dict[str, Any]], *, on_gpu: bool) -> list[dict[str, A
 
 
 def _work(case: Case) -> Callable[[], dict[str, float]]:
-    """Return a step, which tells its loss; the first makes the model. What torch loads on first use is no memory."""
+    """Return a function that runs a step and returns its loss; the first call makes the model."""
     _step(replace(case, shrink=200))()
     step = cache(lambda: _step(case))
     return lambda: {"loss": float(step()())}
@@ -121,16 +121,17 @@ def training_step(
     """Return one step of a run on random text: loss, backward, clipping and update; it returns the loss.
 
     Args:
-        config: of the run; its batch and stretches are those given here.
+        config: configuration of the run, without its batch size and stretch length.
         types: M.
-        length: L, tokens of a stretch.
-        columns: B, of the batch.
-        device: where.
+        length: L, number of tokens of a stretch.
+        columns: B, number of columns of the batch.
+        device: device of the step.
         plain: whether the loss is `plain_loss`, in float32.
     """
     import torch
 
     from ..language_model import LanguageModel
+    from ..reading import Batch
     from ..training import optimizer as optimizers
     from ..training.objective import Objective, accumulate
 
@@ -150,7 +151,7 @@ def training_step(
             loss = plain_loss(model, inputs, targets)
             loss.backward()
         else:
-            loss = accumulate(objective, inputs, targets, state, columns=None)[0]
+            loss = accumulate(objective, Batch(inputs, targets), state, columns=None)[0]
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         optimizer.step()
         return loss.detach()
@@ -173,7 +174,7 @@ def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss of a stretch by torch's own LSTM and dropout, and the loss as the papers print it.
 
     Args:
-        model: with an AWD-LSTM; its activations are not penalized.
+        model: model with an AWD-LSTM; its activations are not penalized.
         inputs: int64, (L, B).
         targets: int64, (L, B).
     """

@@ -4,7 +4,7 @@ from .corpus import SPLITS, Corpus, Text, corpus_of
 from .downloadable import Downloadable
 from .pinned import PINNED, PinnedCorpus
 from .prepared import PREPARED
-from .registry import CorpusInfo, catalogue, get, load, path
+from .registry import CorpusInfo, catalogue, get, load, path, remove, size_of
 from .sources import PinnedFile
 from .vocabulary import EOS, UNK, Vocabulary
 
@@ -26,4 +26,6 @@ __all__ = [
     "get",
     "load",
     "path",
+    "remove",
+    "size_of",
 ]

@@ -24,9 +24,9 @@ _PACKINGS: Final[dict[bytes, Callable[[io.BytesIO], io.BufferedIOBase]]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
 }
-_USTAR_AT: Final = 257  # where POSIX 1003.1 puts the magic word of a tar header
+_USTAR_AT: Final = 257  # position of the magic word in a tar header (POSIX 1003.1)
 
-_EXTENSIONS: Final = (  # headers that say more about the next member, which tarfile reads whole
+_EXTENSIONS: Final = (  # headers that extend the next member's, which tarfile reads into memory
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
@@ -35,7 +35,7 @@ _EXTENSIONS: Final = (  # headers that say more about the next member, which tar
 )
 _LONGEST_EXTENSION: Final = 1 << 13  # bytes of names and dates; tarfile's time grows with their square
 
-_DAMAGE: Final = (  # what Python's readers raise for broken archives, each its own
+_DAMAGE: Final = (  # exceptions that Python's readers raise for broken archives
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -44,8 +44,8 @@ _DAMAGE: Final = (  # what Python's readers raise for broken archives, each its 
     EOFError,
     OSError,
     ValueError,
-    OverflowError,  # sizes that no file has
-    RecursionError,  # headers that extend each other
+    OverflowError,  # impossible sizes
+    RecursionError,  # headers that extend each other in a circle
 )
 _JUNK: Final = re.compile(r"(.*/)?(__MACOSX/.*|\.DS_Store|(README|LICENSE)(\.txt|\.md)?)", re.IGNORECASE | re.DOTALL)
 
@@ -69,10 +69,17 @@ def is_archive(data: bytes) -> bool:
 def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the bytes of each file in an archive, leaving out folders and well-known junk.
 
-    Junk is ``__MACOSX/``, ``.DS_Store``, ``README`` and ``LICENSE``. A member bigger than ``largest`` bytes
-    is refused unread, and so is a packed tar that unpacks to more than ``total`` bytes. `CorpusError`, naming
-    ``where`` and the member, for those, for a name that is absolute or has a ``..``, for links and devices,
-    and for an archive that is encrypted or damaged.
+    Junk is ``__MACOSX/``, ``.DS_Store``, ``README`` and ``LICENSE``.
+
+    Args:
+        data: the archive.
+        where: its origin, for error messages.
+        largest: largest size of a member, in bytes.
+        total: largest size of a compressed tar archive after decompression, in bytes.
+
+    Raises:
+        CorpusError: for a size above these limits, a name that is absolute or contains ``..``, a link or device, and an
+            archive that is encrypted or damaged.
     """
     try:
         for member in _zip_members(data) if data.startswith(_ZIP) else _tar_members(_unpacked(data, where, total)):
@@ -89,14 +96,14 @@ def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterat
 
 
 def _fault(member: _Member, *, is_junk: bool, largest: int) -> str | None:
-    """Return why a member is refused; of junk, which is not read, only its name and kind count."""
-    # Both slashes and a drive letter, so that an archive made for Windows is judged the same everywhere.
+    """Return why a member is refused, or ``None``; the size of junk does not matter, because it is not read."""
+    # Both slashes and drive letters are checked on every platform.
     if re.match(r"[/\\]|[A-Za-z]:", member.name):
         return "has an absolute path; do not trust this archive"
     if ".." in re.split(r"[/\\]", member.name):
         return "points outside with '..'; do not trust this archive"
     if not member.is_plain:
-        return "is a link or a device, or sparse; only plain files are taken"
+        return "is a link, a device or a sparse file; only plain files are read"
     if member.size > largest and not is_junk:
         return (
             f"has {member.size:,} bytes, and no file of this corpus has more than {largest:,}; it was not read, give "
@@ -119,7 +126,7 @@ def _zip_members(data: bytes) -> Iterator[_Member]:
 
 
 class _Header(tarfile.TarInfo):
-    """A header that is refused before `tarfile` goes where it points, which may be back to itself (CVE-2025-8194)."""
+    """A header that is checked before `tarfile` follows it, possibly in an endless loop (CVE-2025-8194)."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
@@ -135,7 +142,7 @@ class _Header(tarfile.TarInfo):
 def _tar_members(data: bytes) -> Iterator[_Member]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
         for info in archive:
-            if info.size < 0:  # as an extended header has it
+            if info.size < 0:  # from an extended header
                 raise tarfile.ReadError(f"the member {info.name!r} has a negative size")
             is_plain = (info.isreg() and not info.issparse()) or info.isdir()
             yield _Member(info.name, info.size, partial(archive.extractfile, info), info.isdir(), is_plain)
@@ -148,5 +155,5 @@ def _unpacked(data: bytes, where: str, total: int) -> bytes:
                 data = file.read(total + 1)
             break
     if len(data) > total:
-        raise CorpusError(f"{where} unpacks to more than {total:,} bytes: it is something else than this corpus")
+        raise CorpusError(f"{where} unpacks to more than {total:,} bytes: it is not this corpus; give the right file")
     return data

@@ -1,4 +1,4 @@
-"""A corpus in memory, and the one way from three texts to it."""
+"""A corpus in memory, made from three texts."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorpusError
-from ..files import sha256_bytes
+from ..files import is_special, sha256_bytes
 from .vocabulary import EOS, Vocabulary
 
 SPLITS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
-    """Three splits of text as token ids.
-
-    ``name`` is what `load` takes. ``splits`` maps ``"train"``, ``"valid"``, ``"test"`` to 1-D int64 arrays.
-    ``sha256`` covers the raw bytes of the three texts, so that a changed corpus is noticed.
-    """
+    """Three splits of text as token ids."""
 
     name: str
+    """The name that `load` takes."""
     vocabulary: Vocabulary
     splits: Mapping[str, npt.NDArray[np.int64]]
+    """Token ids, int64, (N,), of ``"train"``, ``"valid"`` and ``"test"``."""
     sha256: str
+    """SHA-256 of the raw bytes of the three texts, which shows whether a corpus was changed."""
+
+    def __repr__(self) -> str:
+        """Return the name, the size of the vocabulary and those of the splits."""
+        sizes = ", ".join(f"{split} {len(ids):,}" for split, ids in self.splits.items())
+        return f"Corpus({self.name!r}, {len(self.vocabulary):,} types, tokens: {sizes})"
 
     def split(self, name: str) -> npt.NDArray[np.int64]:
         """Return the token ids of one split; `CorpusError` when there is no such split."""
@@ -47,8 +51,8 @@ class Text:
     def lines(self) -> list[list[str]]:
         """Return each line's tokens and `EOS`, as Mikolov's PTB scripts and AWD-LSTM read them.
 
-        A blank line is a lone `EOS`: WikiText-2 has 245,569 test tokens only so. `CorpusError` when the data
-        is not UTF-8 or holds no token.
+        A blank line is one `EOS`, as the 245,569 test tokens of WikiText-2 require. `CorpusError` when the data is not
+        UTF-8 or has no token.
         """
         try:
             text = self.data.decode("utf-8-sig")
@@ -58,18 +62,23 @@ class Text:
                 f"{self.where}, line {line}: the byte 0x{error.object[error.start]:02x} is not UTF-8; "
                 f"save the file as UTF-8"
             ) from None
+        if "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            raise CorpusError(
+                f"{self.where}, line {line} holds a NUL byte, so it is no text in UTF-8 (perhaps in UTF-16): save the "
+                "file as UTF-8"
+            )
         if not text.strip():
             raise CorpusError(f"{self.where} is empty: a split needs lines of tokens separated by spaces")
-        # Not splitlines(): that also breaks at form feeds and U+2028, which are spaces inside a line.
+        # splitlines() would also split at form feeds and U+2028, which are spaces inside a line.
         return [[*line.split(), EOS] for line in text.removesuffix("\n").split("\n")]
 
 
 def corpus_of(name: str, texts: Mapping[str, Text], *, vocabulary: Vocabulary | None = None) -> Corpus:
     """Return the corpus of three ``texts``, keyed by `SPLITS`.
 
-    Without ``vocabulary`` it is made of the tokens of all three splits, train first, as the papers do
-    (AWD-LSTM's ``data.py``, after which PTB has 10,000 types). With one, a token outside it is a
-    `CorpusError` that names the text and the line.
+    The default ``vocabulary`` consists of the tokens of all three splits, train first, as in AWD-LSTM's ``data.py``. A
+    token outside a given one is a `CorpusError` that names the text and the line.
     """
     lines = {split: texts[split].lines() for split in SPLITS}
     if vocabulary is None:
@@ -77,7 +86,7 @@ def corpus_of(name: str, texts: Mapping[str, Text], *, vocabulary: Vocabulary | 
     splits = {
         split: np.concatenate(list(_encoded(lines[split], vocabulary, where=texts[split].where))) for split in SPLITS
     }
-    # Hashes of hashes: text moved from the end of one split to the start of the next is a change too.
+    # A hash of hashes also changes when text moves from the end of one split to the start of the next.
     digests = "".join(f"{sha256_bytes(texts[split].data)}  {split}\n" for split in SPLITS)
     return Corpus(name=name, vocabulary=vocabulary, splits=splits, sha256=sha256_bytes(digests.encode()))
 
@@ -85,13 +94,15 @@ def corpus_of(name: str, texts: Mapping[str, Text], *, vocabulary: Vocabulary | 
 def load_folder(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
     """Return the corpus in ``folder``: ``train.txt``, ``valid.txt`` and ``test.txt``, UTF-8, tokens between spaces.
 
-    Its name is the folder's absolute path, so that a run finds its corpus again from anywhere. `CorpusError` when a
-    file is missing, unreadable, empty, not UTF-8, or does not fit ``vocabulary``.
+    Its name is the folder's absolute path, so that a run finds its corpus from any working directory. `CorpusError` for
+    a file that is missing, unreadable, empty, not UTF-8, or does not fit ``vocabulary``.
     """
     texts = {}
     for split in SPLITS:
         file = folder / f"{split}.txt"
         try:
+            if is_special(file):
+                raise CorpusError(f"{file} is a pipe or a device: make it a readable text file")
             texts[split] = Text(where=str(file), data=file.read_bytes())
         except FileNotFoundError:
             holds = ", ".join(f"{split}.txt" for split in SPLITS)

@@ -1,7 +1,8 @@
-"""Fetching one address into memory, bounded in time and size."""
+"""Download of one file into memory, with limits on time and size."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from http.client import HTTPException
 from urllib.error import HTTPError
@@ -12,18 +13,19 @@ from .._version import __version__
 from ..errors import CorpusError
 
 ByteCallback = Callable[[str, int, int], None]
-"""Called with the file's name, the bytes that have come, and the bytes in all (0: not known)."""
+"""Function that is called with the file's name, the bytes received, and the bytes in all (0 if unknown)."""
 
 _TIMEOUT = 30.0  # seconds without a byte
 _BLOCK_BYTES = 1 << 16
+_SLOWEST, _GRACE = 1000, 60.0  # bytes a second on average, after so many seconds
 _BY_HAND = "or get the file in another way and give it with --from PATH"
 
 
 def download(url: str, *, limit: int, progress: ByteCallback | None = None) -> bytes:
     """Return the bytes at ``url`` (http or https), at most ``limit`` of them.
 
-    `CorpusError` when the address is wrong, the server cannot be reached or refuses, the answer is longer
-    than ``limit``, or the connection breaks before its end.
+    `CorpusError` for a wrong address, a server that cannot be reached or refuses, an answer longer than ``limit``, or a
+    connection that breaks.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise CorpusError(f"{url!r} is no web address: it must begin with https:// or http://, {_BY_HAND}")
@@ -40,16 +42,19 @@ def download(url: str, *, limit: int, progress: ByteCallback | None = None) -> b
 def _fetch(url: str, limit: int, progress: ByteCallback | None) -> bytes:
     name = unquote(urlsplit(url).path).rsplit("/", 1)[-1] or url
     request = Request(url, headers={"User-Agent": f"softmax-bottleneck/{__version__}"})
-    data = bytearray()
+    data, started = bytearray(), time.monotonic()
     with urlopen(request, timeout=_TIMEOUT) as response:
         total = response.length or 0
-        while block := response.read(_BLOCK_BYTES):
+        while block := response.read1(_BLOCK_BYTES):
             data += block
+            seconds = time.monotonic() - started
+            if seconds > _GRACE and len(data) < _SLOWEST * seconds:
+                raise CorpusError(f"{url} sent only {len(data):,} bytes in {seconds:.0f} s: try later, {_BY_HAND}")
             if max(len(data), total) > limit:
-                raise CorpusError(f"{url} sends more than {limit:,} bytes: it is something else than this corpus")
+                raise CorpusError(f"{url} sends more than {limit:,} bytes: it is not this corpus; check the address")
             if progress is not None:
                 progress(name, len(data), total)
-    # http.client reports a broken connection only to a read() without a size.
+    # http.client reports a broken connection only for a read() without a size.
     if len(data) < total:
-        raise CorpusError(f"{url} broke off after {len(data):,} of {total:,} bytes: run the same command again")
+        raise CorpusError(f"{url} ended after {len(data):,} of {total:,} bytes: run the same command again")
     return bytes(data)

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import TypedDict
 
 from ..errors import CorpusError
 from ..files import json_bytes, make_folder, replacing, sha256_bytes, sha256_file, sha256_json, write_bytes, write_json
+from ..json_file import Count, json_if_any, parse_json, read_json
 from .corpus import SPLITS, Corpus
 from .vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.int64]
+
+
+class _Description(TypedDict):
+    """The content of ``corpus.json``."""
+
+    format: str
+    sha256: str
+    tokens: dict[str, Count]
+    files: dict[str, str]
+    checksum: str
+
+
 FORMAT = "softmax-bottleneck ids 1"
 _DESCRIPTION, _VOCABULARY, _CHECKSUM = "corpus.json", "vocabulary.json", "checksum"
 _TYPE = np.dtype("<i8")
 
 
 def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterable[Ids]], *, sha256: str) -> None:
-    """Write a corpus; the file that says that it is whole comes last.
+    """Write a corpus; the description, which marks it as complete, is written last.
 
     Args:
-        folder: made when it is not there.
-        vocabulary: of the ids.
-        splits: for each of `SPLITS` its ids, piece by piece.
-        sha256: of what the ids were made from.
+        folder: folder to write to, created if it does not exist.
+        vocabulary: vocabulary of the ids.
+        splits: the ids of each of `SPLITS`, piece by piece.
+        sha256: SHA-256 of the text from which the ids were made.
     """
     make_folder(folder)
     (folder / _DESCRIPTION).unlink(missing_ok=True)
@@ -50,15 +63,13 @@ def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterabl
 
 
 def is_ids(folder: Path) -> bool:
-    """Return whether a folder holds what `write_ids` wrote, whole or not."""
-    try:
-        return bool(json.loads((folder / _DESCRIPTION).read_bytes())["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    """Return whether a folder holds a corpus from `write_ids`, complete or not."""
+    description = json_if_any(folder / _DESCRIPTION)
+    return isinstance(description, dict) and description.get("format") == FORMAT
 
 
 def is_whole(folder: Path, *, ids: bool = False) -> bool:
-    """Return whether `write_ids` came to its end there and the files have their sizes; with ``ids``, their bytes."""
+    """Return whether a folder holds a complete corpus, by its files' sizes and, with ``ids``, by their hashes."""
     try:
         _checked(folder, *(f"{split}.ids" for split in SPLITS if ids))
     except CorpusError:
@@ -67,24 +78,25 @@ def is_whole(folder: Path, *, ids: bool = False) -> bool:
 
 
 def read_ids(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
-    """Return a corpus whose ids stay in their files (`numpy.memmap`, private: what is changed is not written).
+    """Return a corpus whose ids stay in their files (`numpy.memmap`, private: changes are not written).
 
     Args:
-        folder: as `write_ids` left it; the corpus has its name.
-        vocabulary: a run's; it must be the corpus's own.
+        folder: folder from `write_ids`; the corpus has its name.
+        vocabulary: vocabulary of a run, which must be that of the corpus.
 
     Raises:
-        CorpusError: a file is absent or has another size, or the vocabulary is another one.
+        CorpusError: for a file that is missing or has another size, or another vocabulary.
     """
     description = _checked(folder)
-    own = Vocabulary(tuple(json.loads((folder / _VOCABULARY).read_bytes())))
-    if vocabulary is not None and vocabulary.tokens != own.tokens:
-        raise CorpusError(f"{folder.name} has a vocabulary of its own: measure a run on it that was trained on it")
-    return Corpus(name=folder.name, vocabulary=own, splits=_Splits(folder), sha256=description["sha256"])
+    remedy = f"run `bottleneck data get {folder.name}` again"
+    saved = Vocabulary(tuple(read_json(folder / _VOCABULARY, list[str], error=CorpusError, remedy=remedy)))
+    if vocabulary is not None and vocabulary.tokens != saved.tokens:
+        raise CorpusError(f"{folder.name} has another vocabulary: measure a run that was trained on {folder.name}")
+    return Corpus(name=folder.name, vocabulary=saved, splits=_Splits(folder), sha256=description["sha256"])
 
 
 class _Splits(Mapping[str, Ids]):
-    """The ids of each split, checked when they are first asked for: the files may be gigabytes."""
+    """The ids of each split, whose files may have gigabytes and are checked on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._read = folder, dict[str, Ids]()
@@ -106,13 +118,13 @@ class _Splits(Mapping[str, Ids]):
 
 
 def _checked(folder: Path, *files: str) -> dict[str, Any]:
-    """Return the description of a corpus whose ids have their sizes, and ``files`` and the vocabulary their bytes.
+    """Return the description of a corpus after a check of the ids' sizes and of the hashes of ``files``.
 
     Raises:
-        CorpusError: something is absent, or not as it was written.
+        CorpusError: for a file that is missing or was changed.
     """
     try:
-        description: dict[str, Any] = json.loads((folder / _DESCRIPTION).read_bytes())
+        description: dict[str, Any] = parse_json((folder / _DESCRIPTION).read_bytes(), _Description)
         if description["format"] != FORMAT or description.pop(_CHECKSUM) != sha256_json(description):
             raise ValueError(f"{_DESCRIPTION} is not as it was written")
         for split in SPLITS:
@@ -121,7 +133,7 @@ def _checked(folder: Path, *files: str) -> dict[str, Any]:
         for file in (_VOCABULARY, *files):
             if sha256_file(folder / file) != description["files"][file]:
                 raise ValueError(f"{file} is not as it was written")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise CorpusError(
             f"{folder.name} is not whole on this machine ({error}): run `bottleneck data get {folder.name}` again"
         ) from error

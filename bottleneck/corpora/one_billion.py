@@ -1,4 +1,4 @@
-"""The 1B Word benchmark (Chelba et al. 2013), lower-cased, in the 100,000 words that are most frequent."""
+"""The 1B Word benchmark (Chelba et al. 2013), lower-cased, with the 100,000 most frequent words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .vocabulary import EOS, UNK, Vocabulary
 
 NAME = "one-billion"
 VOCABULARY_SIZE = 100_000
-"""`EOS` and `UNK` among them (MoS paper, §3.1: "the top 100K tokens")."""
+"""Number of tokens, including `EOS` and `UNK` (Yang et al. 2018, §3.1: "the top 100K tokens")."""
 
 _TRAIN = "training-monolingual.tokenized.shuffled/news.en-{:05d}-of-00100"
 _HELD_OUT = "heldout-monolingual.tokenized.shuffled/news.en.heldout-{:05d}-of-00050"
@@ -25,19 +25,19 @@ SHARDS = {
     "valid": [_HELD_OUT.format(number) for number in (0, 10)],
     "test": [_HELD_OUT.format(number) for number in (20, 30, 40)],
 }
-"""All training shards, two and three of the held-out ones (MoS paper, appendix B.2)."""
+"""All training shards, two held-out ones for validation and three for testing (Yang et al. 2018, appendix B.2)."""
 
 BYTES_AT_ONCE = 1 << 20
-"""About how many bytes of a shard are in memory at once."""
+"""Approximate number of bytes of a shard in memory at a time."""
 
 
 def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
-    """Turn the shards of the unpacked benchmark ``source`` into ids in ``folder``; a few thousand lines are in memory.
+    """Encode the shards of the unpacked benchmark in ``source`` as ids in ``folder``, some lines at a time.
 
-    ``progress`` is called after each shard with its name and how many of all are done.
+    ``progress`` is called after each shard with its name, the number of finished shards, and the number of all.
 
     Raises:
-        CorpusError: no source or an address is given, or a shard is missing or unreadable.
+        CorpusError: for a missing source, an address, or a shard that is missing or unreadable.
     """
     if source is None or url is not None:
         raise CorpusError(
@@ -56,7 +56,7 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
 
 
 def _count(shards: dict[str, list[Path]], progress: ByteCallback | None) -> tuple[Vocabulary, str]:
-    """Return the most frequent words of the training shards, ties in the order of the alphabet, and a hash of all."""
+    """Return the most frequent words of the training shards, ties in alphabetical order, and a hash of all shards."""
     counts, digests, done = Counter[str](), hashlib.sha256(), 0
     total = sum(map(len, shards.values()))
     for split, paths in shards.items():
@@ -77,7 +77,7 @@ def _count(shards: dict[str, list[Path]], progress: ByteCallback | None) -> tupl
 
 
 def _encoded(paths: Iterable[Path], vocabulary: Vocabulary) -> Iterator[Ids]:
-    """Yield the ids of some lines after the others; a word outside the vocabulary is `UNK`."""
+    """Yield the ids of consecutive lines; a word outside the vocabulary is `UNK`."""
     index = vocabulary.index
     unknown = index[UNK]
     for path in paths:

@@ -1,4 +1,4 @@
-"""The corpora that are downloaded as texts, and the bytes they must have.
+"""The corpora that are downloaded as texts, with the SHA-256 of each file.
 
 Neither is part of this package: the Penn Treebank text derives from LDC material, and WikiText-2 is CC BY-SA.
 """
@@ -26,12 +26,12 @@ class PinnedCorpus(Downloadable):
     files: tuple[PinnedFile, ...]
 
     def is_present(self, cache: Path | None = None) -> bool:
-        """Return whether all three texts are there with their sizes; `load` checks their bytes."""
+        """Return whether all three texts exist with their sizes; `load` also checks their hashes."""
         places = ((self._place(file, cache), file.size) for file in self.files)
         return all(place.is_file() and place.stat().st_size == size for place, size in places)
 
     def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
-        """Return it; `CorpusError` when a text is absent or not the pinned bytes, or does not fit ``vocabulary``."""
+        """Return the corpus; `CorpusError` for a text that is missing, changed, or does not fit ``vocabulary``."""
         texts, remedy = {}, f"run `bottleneck data get {self.name}` to get it again"
         for file in self.files:
             place = self._place(file, cache)
@@ -49,7 +49,7 @@ class PinnedCorpus(Downloadable):
     def get(
         self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
     ) -> None:
-        """Bring the texts that are not there intact into the cache, from their pinned addresses if nothing is named."""
+        """Bring missing or damaged texts into the cache, by default from their pinned addresses."""
         missing, pins = self._missing(cache), Pins(self.name, self.files)
         if not missing:
             return
@@ -63,14 +63,14 @@ class PinnedCorpus(Downloadable):
         if missing := self._missing(cache):
             raise CorpusError(
                 f"{self.name} still lacks {', '.join(f'{file.name} ({file.size:,} bytes)' for file in missing)}: "
-                f"what was found is kept, give the rest with another --from PATH"
+                f"the other files are kept; give the rest with another --from PATH"
             )
 
     def _place(self, file: PinnedFile, cache: Path | None) -> Path:
         return self.folder(cache) / f"{file.split}.txt"
 
     def _missing(self, cache: Path | None) -> list[PinnedFile]:
-        """Return the files that are absent, unreadable or not the pinned bytes."""
+        """Return the files that are missing, unreadable or changed."""
         missing = []
         for file in self.files:
             try:

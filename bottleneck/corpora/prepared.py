@@ -1,4 +1,4 @@
-"""The corpora that are turned into id files once, by name."""
+"""The corpora that are encoded once as files of token ids, by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorpusError
-from . import one_billion, text8
+from . import one_billion, switchboard, text8
 from .corpus import Corpus
 from .download import ByteCallback
 from .downloadable import Downloadable
@@ -20,14 +20,14 @@ class PreparedCorpus(Downloadable):
     """A corpus that is read from id files in the cache."""
 
     prepare: Callable[..., None]
-    """Makes the files: takes the folder, and ``source``, ``url`` and ``progress``."""
+    """Function that writes the files, given the folder and the keywords ``source``, ``url`` and ``progress``."""
 
     def is_present(self, cache: Path | None = None) -> bool:
-        """Return whether its files are there with their sizes; their bytes are checked when a split is read."""
+        """Return whether all files exist with their sizes; hashes are checked when a split is read."""
         return is_whole(self.folder(cache))
 
     def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
-        """Return it; `CorpusError` when it is not there or the vocabulary is another one."""
+        """Return the corpus; `CorpusError` if it is missing, or for another vocabulary."""
         if not self.folder(cache).is_dir():
             raise CorpusError(self.absent)
         return read_ids(self.folder(cache), vocabulary=vocabulary)
@@ -35,11 +35,11 @@ class PreparedCorpus(Downloadable):
     def get(
         self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
     ) -> None:
-        """Make its files where they are not whole; `CorpusError` for more than one source or address."""
+        """Write the files unless they are complete; `CorpusError` for more than one source or address."""
         if is_whole(self.folder(cache), ids=True):
             return
         if len(sources) + len(urls) > 1:
-            raise CorpusError(f"{self.name} comes from one place: give one --from PATH or one --url")
+            raise CorpusError(f"{self.name} takes one source: give one --from PATH or one --url")
         source, url = next(iter(sources), None), next(iter(urls), None)
         self.prepare(self.folder(cache), source=source, url=url, progress=progress)
 
@@ -62,6 +62,14 @@ PREPARED: dict[str, PreparedCorpus] = {
             tokens=None,
             vocabulary_size=one_billion.VOCABULARY_SIZE,
             prepare=one_billion.prepare,
+        ),
+        PreparedCorpus(
+            name=switchboard.NAME,
+            description="Switchboard telephone conversations, an utterance a line; from the dialog act corpus",
+            licence="derived from LDC97S62; for research use",
+            tokens=None,
+            vocabulary_size=switchboard.VOCABULARY_SIZE,
+            prepare=switchboard.prepare,
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""The built-in corpus: the reference text that ``help()`` shows, which every CPython carries."""
+"""The built-in corpus: the reference text that ``help()`` shows, which is part of CPython."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "python-docs"
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+")
-_BLOCK = 10  # paragraphs; a block stays together, so that a held-out text has some context of its own
+_BLOCK = 10  # paragraphs in a block, which stays in one split so that held-out text is connected
 
 
 def load_python_docs(*, vocabulary: Vocabulary | None = None) -> Corpus:
@@ -44,8 +44,8 @@ def _topics() -> Mapping[str, str]:
 
 
 def _texts(topics: Mapping[str, str]) -> dict[str, str]:
-    """Return the three splits, a sentence a line."""
-    # Sorted, because the order of the dict is not promised to stay.
+    """Return the three splits, one sentence in each line."""
+    # Sorted, because the order of the dict may change.
     paragraphs = [
         sentences
         for topic in sorted(topics)

@@ -1,13 +1,14 @@
-"""What corpora there are, and how to load one by name."""
+"""The known corpora, and functions to load or download one by name."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import plugins
-from ..errors import CorpusError
+from ..errors import CorpusError, meant
 from . import python_docs
 from .corpus import Corpus, load_folder
 from .download import ByteCallback
@@ -19,28 +20,30 @@ from .vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class CorpusInfo:
-    """What is known of a corpus without downloading it.
-
-    ``tokens`` (for each split, `EOS` counted) and ``vocabulary_size`` are None when they are not known.
-    ``available`` says whether `load` can have it now. ``path`` is its folder in the cache, there or not; None
-    for the built-in corpus.
-    """
+    """Description of a corpus, without downloading it."""
 
     name: str
     description: str
     licence: str
     tokens: Mapping[str, int] | None
+    """Number of tokens in each split, including `EOS`; ``None`` if unknown."""
     vocabulary_size: int | None
+    """M; ``None`` if unknown."""
     available: bool
+    """Whether `load` can read it now."""
     path: Path | None
+    """Folder in the cache, which may not exist yet; ``None`` for the built-in corpus."""
+    bytes: int | None
+    """Size of that folder; ``None`` if there is none."""
 
 
 def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
     """Return a corpus as token ids.
 
-    ``name`` is ``"python-docs"``, ``"ptb"``, ``"wikitext-2"``, ``"text8"``, ``"one-billion"``, or a folder with
-    ``train.txt``, ``valid.txt`` and ``test.txt`` (a `Path` is always a folder). ``vocabulary``, a trained run's,
-    encodes the text; without it the corpus makes its own. ``cache`` is the folder to use instead of the platform's.
+    ``name`` is ``"python-docs"``, ``"ptb"``, ``"wikitext-2"``, ``"text8"``, ``"one-billion"``, ``"switchboard"``, or a
+    folder with ``train.txt``, ``valid.txt`` and ``test.txt`` (a `Path` is always a folder). ``vocabulary``, a trained
+    run's, encodes the text; without it the corpus makes its own. ``cache`` is the folder to use instead of the
+    platform's.
 
     `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit
     ``vocabulary``.
@@ -53,14 +56,16 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
     folder = Path(name).expanduser()
     if folder.is_dir():
         return load_folder(folder, vocabulary=vocabulary)
+    names = [python_docs.NAME, *known]
+    what = "a file, not a" if folder.exists() else "no"
     raise CorpusError(
-        f"{str(name)!r} is {'a file, not a' if folder.exists() else 'no'} corpus: choose one of "
-        f"{', '.join([python_docs.NAME, *known])}, or a folder that holds train.txt, valid.txt and test.txt"
+        f"{str(name)!r} is {what} corpus: choose one of {', '.join(names)}, or a "
+        f"folder that holds train.txt, valid.txt and test.txt{meant(str(name), names)}"
     )
 
 
 def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
-    """Return what `load` knows by name, the built-in corpus first."""
+    """Return all corpora that `load` knows by name, the built-in corpus first."""
     return [
         _python_docs_info(),
         *(
@@ -72,6 +77,7 @@ def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
                 vocabulary_size=corpus.vocabulary_size,
                 available=corpus.is_present(cache),
                 path=corpus.folder(cache),
+                bytes=size_of(corpus.folder(cache)) if corpus.folder(cache).is_dir() else None,
             )
             for corpus in _downloadable().values()
         ),
@@ -86,15 +92,21 @@ def get(
     cache: Path | None = None,
     progress: ByteCallback | None = None,
 ) -> Path:
-    """Bring a downloadable corpus into the cache and return its folder; an intact one is left alone.
+    """Bring a downloadable corpus into the cache and return its folder; a complete one is not downloaded again.
 
-    ``sources`` are folders, zip or tar archives, or text files to take it from; ``urls`` are addresses of
-    archives or text files to download instead of the pinned ones. Files are recognized by their pinned
-    SHA-256, whatever their names. ``progress(file_name, bytes_done, bytes_total)`` is called while
-    downloading, with a total of 0 when the server does not say.
+    Args:
+        name: name of the corpus.
+        sources: folders, zip or tar archives, or text files that hold it. Files are recognized by their SHA-256,
+            whatever their names.
+        urls: addresses of archives or text files to download in place of the pinned ones.
+        cache: folder to use in place of the platform's cache.
+        progress: function ``progress(file_name, bytes_done, bytes_total)``, called while downloading; the total is 0 if
+            the server does not state it.
 
-    `CorpusError` when a source holds something else, when files are still missing in the end (what was found
-    is kept), or when there is no network; `OutputError` when the cache cannot be written.
+    Raises:
+        CorpusError: for a source that holds something else, files that are still missing in the end (the others are
+            kept), or a failed download.
+        OutputError: for a cache that cannot be written.
     """
     corpus = _find(name)
     corpus.get(sources=sources, urls=urls, cache=cache, progress=progress)
@@ -112,14 +124,30 @@ def _downloadable() -> dict[str, Downloadable]:
     return {**PINNED, **PREPARED, **others}
 
 
+def remove(name: str, *, cache: Path | None = None) -> int:
+    """Remove a corpus from the cache and return the number of bytes freed; `CorpusError` when there is none."""
+    corpus = _find(name)
+    folder = corpus.folder(cache)
+    if not folder.is_dir():
+        raise CorpusError(corpus.absent)
+    freed = size_of(folder)
+    shutil.rmtree(folder)
+    return freed
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def _find(name: str) -> Downloadable:
     known = _downloadable()
     if name == python_docs.NAME:
         raise CorpusError(f"{name} is built into Python and has no folder: use it without getting it")
     if name not in known:
         raise CorpusError(
-            f"{name!r} is no corpus that can be downloaded: choose one of {', '.join(known)}; "
-            f"a folder of your own needs no getting"
+            f"{name!r} is no corpus that can be downloaded: choose one of {', '.join(known)}{meant(name, known)}; a "
+            "folder of your own is used by its path"
         )
     return known[name]
 
@@ -137,4 +165,5 @@ def _python_docs_info() -> CorpusInfo:
         vocabulary_size=None if corpus is None else len(corpus.vocabulary),
         available=corpus is not None,
         path=None,
+        bytes=None,
     )

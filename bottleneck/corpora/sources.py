@@ -1,4 +1,4 @@
-"""Finding pinned files, by their bytes, in what was given: an address, a folder, an archive, a text file."""
+"""Search for pinned files, by their SHA-256, in a folder, an archive or a text file, or at an address."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _HTML = re.compile(rb"\s*(<(\?|!--)[^>]*>\s*)*<(!doctype\s+html|html|head)\b", r
 
 
 class PinnedFile(NamedTuple):
-    """One file of a corpus.
-
-    ``split`` says which text it is, ``name`` how it is usually called, ``size`` is in bytes, ``sha256`` is
-    hexadecimal, ``url`` is where it is downloaded from.
-    """
+    """One file of a corpus."""
 
     split: str
     name: str
+    """Usual name of the file."""
     size: int
+    """Size in bytes."""
     sha256: str
+    """SHA-256, hexadecimal."""
     url: str
+    """Address from which it is downloaded."""
 
 
 @dataclass(frozen=True)
 class Pins:
-    """The files that a corpus is made of."""
+    """The files of a corpus."""
 
     corpus: str
     files: tuple[PinnedFile, ...]
 
     @property
     def size(self) -> int:
-        """All files together, in bytes."""
+        """Size of all files together, in bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def limit(self) -> int:
-        """How many bytes a source may have, packed or unpacked."""
+        """Largest size of a source, compressed or not, in bytes."""
         return self.size + _OVERHEAD
 
 

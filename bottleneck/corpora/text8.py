@@ -1,4 +1,4 @@
-"""text8: a hundred million characters of Wikipedia, letters and spaces alone."""
+"""text8: a hundred million characters of Wikipedia, only letters and spaces."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ FILE = PinnedFile(
     url="http://mattmahoney.net/dc/text8.zip",
 )
 TOKENS = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-"""The first 90M characters, the next 5M and the last 5M (Mikolov et al. 2012; MoS paper, appendix C.2)."""
+"""The first 90M characters, the next 5M and the last 5M (Mikolov et al. 2012; Yang et al. 2018, appendix C.2)."""
 VOCABULARY = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz"))
 
 
 def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
-    """Turn the text, from a file or archive or else from an address, into ids in ``folder``, a character a token.
+    """Encode the text as ids in ``folder``, one token for each character.
+
+    The text comes from ``source``, a file or archive, or is downloaded from ``url``.
 
     Raises:
-        CorpusError: the source is not there or not the pinned text.
+        CorpusError: for a source that is missing or not the pinned text.
     """
     pins = Pins(NAME, (FILE,))
     origin = source or url or FILE.url

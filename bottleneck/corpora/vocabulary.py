@@ -16,7 +16,7 @@ UNK = "<unk>"
 EOS = "<eos>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Vocabulary:
     """The ``M`` tokens a language model can predict; a token's id is its place.
 
@@ -32,6 +32,12 @@ class Vocabulary:
         if len(self.index) != len(self.tokens):
             twice = next(token for place, token in enumerate(self.tokens) if self.index[token] != place)
             raise CorpusError(f"the vocabulary holds the token {twice!r} twice: each token may come once")
+
+    def __repr__(self) -> str:
+        """Return the number of tokens and the first of them."""
+        return (
+            f"Vocabulary({len(self):,} tokens: {', '.join(map(repr, self.tokens[:4]))}{', …' if len(self) > 4 else ''})"
+        )
 
     @classmethod
     def of(cls, tokens: Iterable[str]) -> Vocabulary:

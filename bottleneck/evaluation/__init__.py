@@ -1,21 +1,34 @@
-"""Scores of a text beside a run's plain perplexity: dynamic evaluation, a cache, and the rows of any source."""
+"""Scores of a text beside a run's perplexity: dynamic evaluation, a cache, the rows of any source, and BLEU."""
 
+from .answers import Answered, answered
+from .beam import Beam, Response, beam_search
+from .bleu import Bleu, bleu
 from .cache import Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
 from .of_run import cached_scores, dynamic_scores
+from .of_source import Perplexity, perplexity
 from .source import evaluate_source
 from .statistics import GradientStatistics, gradient_statistics
 
 __all__ = [
+    "Answered",
+    "Beam",
+    "Bleu",
     "Cache",
     "Dynamic",
     "GradientStatistics",
+    "Perplexity",
+    "Response",
+    "answered",
+    "beam_search",
+    "bleu",
     "cache_evaluate",
     "cached_scores",
     "dynamic_evaluate",
     "dynamic_scores",
     "evaluate_source",
     "gradient_statistics",
+    "perplexity",
     "published_dynamic",
     "tune_cache",
 ]

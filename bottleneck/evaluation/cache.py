@@ -28,7 +28,7 @@ WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 
 _CODE = tables("merity", "code")[0]
 WINDOWS = {corpus: int(_CODE.cell("window", corpus)) for corpus in _CODE.columns}
-"""Contexts in the cache by corpus in AWD-LSTM's code, if not 500."""
+"""Number of contexts in the cache, by corpus, in AWD-LSTM's code; for other corpora 500."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,8 @@ def cache_evaluate(
     .. math:: P(x | c_t) = (1 - λ) P_θ(x | c_t) + λ \frac{\sum_{i} 1[x_{i+1} = x] \exp(θ\, h_t·h_i)}{\sum_i \exp(θ\,
         h_t·h_i)}
 
-    over the ``window`` contexts before t. Everything is summed in log space. The first token scored has no cache,
-    and is the model's alone.
+    over the ``window`` contexts before t, computed in log space. For the first scored token the cache is empty, and its
+    probability is the model's.
 
     Args:
         model: model to score, in evaluation mode; its former mode is restored.

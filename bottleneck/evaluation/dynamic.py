@@ -23,7 +23,7 @@ MOST_NATS = 700
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamic:
-    """Settings of dynamic evaluation; the defaults are the MoS paper's for Penn Treebank (table 9)."""
+    """Settings of dynamic evaluation; the defaults are those of Yang et al. 2018 for Penn Treebank (table 9)."""
 
     learning_rate: float = 0.002
     """Learning rate η."""
@@ -52,13 +52,13 @@ _MOS = tables("mos", "9")[0]
 AWD_LSTM = _published(tables("krause", "code")[0], "sum")
 """Settings of AWD-LSTM's Softmax on both corpora: Krause et al. 2018 (``--oldhyper`` in their code)."""
 MOS = {corpus: _published(_MOS, corpus) for corpus in _MOS.columns}
-"""Settings of MoS by corpus: MoS paper, table 9."""
+"""Settings of MoS by corpus: Yang et al. 2018, table 9."""
 
 
 def published_dynamic(head: str, corpus: str) -> Dynamic:
     """Return the settings of published numbers for a head on a corpus, both by name.
 
-    For MoS they are those of the MoS paper, for all other heads those of AWD-LSTM.
+    For MoS they are those of Yang et al. 2018, for all other heads those of AWD-LSTM.
 
     Example:
         >>> published_dynamic("mos", "ptb").decay, published_dynamic("softmax", "ptb").decay
@@ -89,7 +89,7 @@ def dynamic_evaluate(
         model: model to score; its weights and mode are restored.
         ids: int64, (N,), N ≥ 2.
         statistics: gradient statistics of the training text.
-        settings: settings of the update; by default the MoS paper's.
+        settings: settings of the update; by default `Dynamic()`.
         progress: where to report.
 
     Raises:
@@ -113,7 +113,7 @@ def dynamic_evaluate(
                 total += nll.item() * len(targets)
                 if not total <= MOST_NATS * (len(text) - 1):
                     raise TrainingError(
-                        f"dynamic evaluation went astray by token {start + len(targets)}: lower --learning-rate (now "
+                        f"dynamic evaluation diverged by token {start + len(targets)}: lower --learning-rate (now "
                         f"{settings.learning_rate:g}) or raise --epsilon (now {settings.epsilon:g})"
                     )
                 nll.backward()
@@ -125,7 +125,7 @@ def dynamic_evaluate(
 
 
 class _Update:
-    """One step of the rule, for all weights at once."""
+    """The update of all weights after a stretch of text."""
 
     def __init__(
         self, weights: dict[str, torch.nn.Parameter], statistics: GradientStatistics, settings: Dynamic
@@ -150,6 +150,6 @@ class _Update:
 
     @torch.no_grad()
     def undo(self) -> None:
-        """Put the trained weights back."""
+        """Restore the trained weights."""
         for weight, start in zip(self._weights, self._start, strict=True):
             weight.copy_(start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint import MODEL, Run, corpus_of
 from ..corpora import Corpus
+from ..errors import SourceError
 from ..files import sha256_file
 from ..progress import SILENT, Progress
 from ..training.evaluate import Evaluation
@@ -18,23 +19,25 @@ def dynamic_scores(
     """Score a split by dynamic evaluation; the training text's gradient statistics stay in the run's folder.
 
     Args:
-        run: its model on the device where it is to be scored.
-        corpus: of the split; the statistics are always of the text that the run was trained on.
+        run: run whose model is on the device of the evaluation.
+        corpus: corpus of the split; the statistics are always those of the run's own training text.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        settings: rates; by default `published_dynamic`'s for the head and the corpus.
-        progress: where to report.
+        settings: settings of the update; by default `published_dynamic` for the head and the corpus.
+        progress: progress display.
 
     Raises:
-        TrainingError: a text is too short, or the loss grows beyond any perplexity.
-        CorpusError, RunError: the run's own corpus is not there, or has changed.
-        OutputError: the run's folder cannot be written.
+        TrainingError: for a text that is too short, or a loss too large for a perplexity.
+        SourceError: for a run that answers contexts, see `Backbone.context_lines`.
+        CorpusError, RunError: if the run's own corpus is missing or has changed.
+        OutputError: for a run's folder that cannot be written.
     """
-    own = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
+    _check_stream(run, "dynamic evaluation")
+    trained_on = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
     statistics = gradient_statistics(
         run.model,
-        own.split("train"),
+        trained_on.split("train"),
         file=run.path / FILE,
-        identity=f"{sha256_file(run.path / MODEL)} {own.sha256}",
+        identity=f"{sha256_file(run.path / MODEL)} {trained_on.sha256}",
         progress=progress,
     )
     settings = settings or published_dynamic(run.model.config.head.name, corpus.name)
@@ -47,15 +50,24 @@ def cached_scores(
     """Score a split with a continuous cache; return the scores and the settings, chosen on the validation split.
 
     Args:
-        run: its model on the device where it is to be scored.
-        corpus: of both splits.
+        run: run whose model is on the device of the evaluation.
+        corpus: corpus of both splits.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        window: contexts the cache holds; by default that of AWD-LSTM's code for the corpus.
-        progress: where to report.
+        window: number of contexts in the cache; by default that of AWD-LSTM's code for the corpus.
+        progress: progress display.
 
     Raises:
-        TrainingError: a split is too short.
+        SourceError: for a run that answers contexts, see `Backbone.context_lines`.
+        TrainingError: for a split that is too short.
     """
+    _check_stream(run, "a cache")
     window = window or WINDOWS.get(corpus.name, Cache.window)
     settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
     return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings
+
+
+def _check_stream(run: Run, what: str) -> None:
+    if run.model.backbone.context_lines is not None:
+        raise SourceError(
+            f"{run.path} answers the lines before a line, and {what} scores one stream of tokens: evaluate it without"
+        )

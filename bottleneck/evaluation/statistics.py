@@ -1,4 +1,4 @@
-"""Mean squared gradients of a trained model over its training text, kept in one file beside it."""
+"""Mean squared gradients of a trained model over its training text, saved in a file of the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = "gradient_statistics.safetensors"
 
 @dataclass(frozen=True)
 class GradientStatistics:
-    """Squared gradients of a text's batches."""
+    """Mean squared gradients over the batches of a text."""
 
     mean_squares: Mapping[str, Tensor]
     """The mean over the batches of each learned parameter's squared gradient, float32, by the parameter's name."""
@@ -35,11 +35,10 @@ class GradientStatistics:
 
 @contextmanager
 def differentiable(model: LanguageModel) -> Iterator[dict[str, nn.Parameter]]:
-    """Yield the parameters that are learned, by name, while the model is in eval mode and ready for backward passes.
+    """Yield the learned parameters by name, with the model in eval mode and ready for backward passes.
 
-    Products are made in full precision, as in all that is measured. cuDNN has no backward pass for recurrent layers in
-    eval mode, so these are in training mode with their own dropout at zero. Afterwards the modes are as they were, and
-    there are no gradients.
+    Products have full precision. cuDNN has no backward pass for recurrent layers in eval mode, so these are in training
+    mode with their dropout at zero. Afterwards the modes are restored and gradients removed.
     """
     training = model.training
     recurrent = {module: module.dropout for module in model.modules() if isinstance(module, nn.RNNBase)}
@@ -72,18 +71,18 @@ def gradient_statistics(
     """Return the squared gradients of the mean negative log-likelihood over batches of a text.
 
     Args:
-        model: nothing of it is dropped, its weight drop included.
-        ids: int64, (N,), of the training text.
-        batch_size: parallel texts; 100 in Krause et al. 2018 and in the MoS paper's table 9. Fewer of a text that is
-            too short for as many.
-        bptt: tokens of a batch's stretches; 5 in Krause et al. 2018.
-        file: where they are kept; read from there when it holds those of the same ``identity`` and sizes.
-        identity: of model and text, a hash.
-        progress: where to report.
+        model: the model; no dropout is applied, including weight drop.
+        ids: int64, (N,), the training text.
+        batch_size: number of parallel texts; 100 in Krause et al. 2018 and Yang et al. 2018, table 9. A short text has
+            fewer.
+        bptt: number of tokens of each text in a batch; 5 in Krause et al. 2018.
+        file: file that keeps the statistics; it is read if it holds those of the same ``identity`` and sizes.
+        identity: hash of model and text.
+        progress: progress display.
 
     Raises:
-        TrainingError: the text has fewer than two tokens.
-        OutputError: the file cannot be written.
+        TrainingError: for a text of fewer than two tokens.
+        OutputError: for a file that cannot be written.
     """
     batch_size = max(1, min(batch_size, len(ids) // 2))
     description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
@@ -110,10 +109,10 @@ def gradient_statistics(
 
 
 def _read(file: Path, description: Mapping[str, Any]) -> GradientStatistics | None:
-    """Return what the file holds; ``None`` when it is not there, damaged, or of something else."""
+    """Return the saved statistics; ``None`` for a file that is missing, damaged, or of another description."""
     try:
-        tensors, found = tensor_file.read(file, key="statistics")
+        tensors, saved = tensor_file.read(file, key="statistics")
     except tensor_file.DAMAGE:
         return None
-    batches = (found or {}).pop("batches", None)
-    return GradientStatistics(tensors, batches) if found == description else None
+    batches = (saved or {}).pop("batches", None)
+    return GradientStatistics(tensors, batches) if saved == description else None

@@ -11,7 +11,7 @@ import inspect
 from typing import Any
 
 from .. import plugins
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, unknown
 from .base import Head, ParameterSettings, RankBound
 from .doc import DOC
 from .gss import GeneralizedSigsoftmax
@@ -51,15 +51,15 @@ def find(name: str) -> type[Head]:
     """
     if name in REGISTRY:
         return REGISTRY[name]
-    found: type[Head] | None = plugins.find_class("heads", name, Head, "softmax_bottleneck.heads.Head")
-    if found is None:
-        known = ", ".join([*REGISTRY, *plugins.names("heads")])
-        raise ConfigurationError(f"unknown head {name!r}; known heads are {known}")
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(found).parameters.values()):
+    head: type[Head] | None = plugins.find_class("heads", name, Head, "softmax_bottleneck.heads.Head")
+    if head is None:
+        raise ConfigurationError(unknown("head", name, [*REGISTRY, *plugins.names("heads")]))
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(head).parameters.values()):
         raise ConfigurationError(
-            f"the head {name!r} ({found.__name__}) takes any settings; let its constructor name each of them"
+            f"the constructor of the head {name!r} ({head.__name__}) takes arbitrary keyword arguments; name each "
+            "setting as an argument of its own"
         )
-    return found
+    return head
 
 
 def build(name: str, **settings: Any) -> Head:
@@ -84,10 +84,10 @@ def build(name: str, **settings: Any) -> Head:
 
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:
-    """Return a head's own settings, each with its type and default: all but the sizes its surroundings decide."""
-    given = {"hidden_size", "vocab_size", "layer_sizes"}
+    """Return a head's settings, with type and default, without the sizes that the backbone and corpus decide."""
+    decided = {"hidden_size", "vocab_size", "layer_sizes"}
     known = inspect.signature(find(name), eval_str=True).parameters
-    return {key: parameter for key, parameter in known.items() if key not in given}
+    return {key: parameter for key, parameter in known.items() if key not in decided}
 
 
 __all__ = [

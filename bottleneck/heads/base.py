@@ -1,8 +1,9 @@
-"""What every output layer offers: log-probabilities, their negative log-likelihood, and a rank bound."""
+"""The base class of output layers: log-probabilities, their negative log-likelihood, and a rank bound."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, cast, get_args
@@ -30,19 +31,19 @@ class RankBound:
 
     @classmethod
     def of_softmax(cls, head: Head, why: str) -> RankBound:
-        """Return d + 1 for the logits' d directions and the log-partition; a bias adds one, centring removes one."""
+        """Return d + 1: d directions of the logits and the log-partition. A bias adds one, centring removes one."""
         centered = head.embedding_size + (head.bias is not None)
         return cls(centered + 1, centered, why)
 
 
 class ParameterSettings(NamedTuple):
-    """How an optimizer should treat some of a head's parameters; all others are treated alike."""
+    """Optimizer settings of some of a head's parameters. All other parameters have the defaults below."""
 
     parameters: tuple[nn.Parameter, ...]
     learning_rate_factor: float = 1.0
-    """Their learning rate over that of all others."""
+    """Learning rate of these parameters, as a multiple of the model's."""
     weight_decay: bool = True
-    """Whether weight decay acts on them, where it acts on their kind."""
+    """Whether weight decay may act on these parameters; the optimizer's settings must also select them."""
 
 
 class Head(nn.Module, ABC):
@@ -65,7 +66,10 @@ class Head(nn.Module, ABC):
     """
 
     takes_all_layers: ClassVar[bool] = False
-    """Whether hidden states are those of all layers side by side; the constructor then takes ``layer_sizes``."""
+    """Whether the head takes the concatenated hidden states of all layers; it then has the argument ``layer_sizes``."""
+    as_softmax: ClassVar[Mapping[str, Any] | None] = None
+    """Settings with which a new head is exactly the softmax of its embeddings and biases; ``None`` if there are none.
+    They need hidden states of size d."""
 
     def __init__(
         self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True
@@ -97,12 +101,12 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, hidden: Tensor) -> Scores:
-        """Say what the probabilities are made of: (…, hidden_size) → contexts (…, K, d) and log-priors (…, K)."""
+        """Return context vectors (…, K, d) and log-priors (…, K) of hidden states (…, hidden_size); see `Scores`."""
 
     @property
     @abstractmethod
     def rank_bound(self) -> RankBound:
-        """What algebra says of the rank of the log-probability matrix."""
+        """The bound that algebra sets on the rank of the log-probability matrix."""
 
     def log_prob(self, hidden: Tensor) -> Tensor:
         """Return log P(x | hidden) in nats, in float32 or wider: (…, hidden_size) → (…, M).
@@ -123,8 +127,8 @@ class Head(nn.Module, ABC):
             targets: int64, (…), token ids.
             reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the shape of ``targets``. The mean of no target is
                 NaN, as in torch.
-            ignore_index: targets that do not count: the mean is that of the others, and with ``"none"`` the loss
-                there is 0. Finding them waits for a CUDA device.
+            ignore_index: target value that is left out: the mean is over all other targets, and with ``"none"`` the
+                loss of such a target is 0. A CUDA device is synchronized to find these targets.
 
         Returns:
             The loss in float32, or in float64 for hidden states in float64. A target of probability 0 has the
@@ -147,12 +151,12 @@ class Head(nn.Module, ABC):
         return loss.view(targets.shape)
 
     def penalty(self, hidden: Tensor) -> Tensor | None:
-        """Return what the head's own regularization adds to a training loss, a scalar, or ``None`` for nothing."""
+        """Return the head's own regularization, a scalar to add to the training loss, or ``None`` for nothing."""
         return None
 
     @torch.no_grad()
     def start_at(self, log_probs: Tensor) -> None:
-        """Give the output bias the values at which contexts of 0 predict this distribution; without a bias do nothing.
+        """Set the output bias so that a context vector of 0 predicts this distribution; without a bias do nothing.
 
         Args:
             log_probs: float, (M,), all finite.
@@ -161,16 +165,16 @@ class Head(nn.Module, ABC):
             self.bias.copy_(self._logits_of(log_probs))
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:
-        """Return logits that this head makes the distribution of."""
+        """Return logits for which this head's log-probabilities are ``log_probs``."""
         return log_probs
 
     def parameter_settings(self) -> list[ParameterSettings]:
-        """Return what an optimizer should know of some parameters, by default those of ``function``; each once."""
+        """Return settings of parameters that need their own, by default those of ``function``; each parameter once."""
         function: Any = getattr(self, "function", None)
         return function.parameter_settings() if hasattr(function, "parameter_settings") else []
 
     def _check_hidden(self, hidden: Tensor) -> None:
-        """Refuse hidden states that are not the head's: of another size, or without autocast of another type."""
+        """Refuse hidden states of another size than the head's or, without autocast, of another type."""
         if hidden.shape[-1:] != (self.hidden_size,):
             raise ConfigurationError(
                 f"{type(self).__name__} takes hidden states of size {self.hidden_size}, not shape {tuple(hidden.shape)}"
@@ -182,7 +186,7 @@ class Head(nn.Module, ABC):
             )
 
     def _check(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
-        """Refuse targets that do not stand one to one beside the hidden states: they would be paired wrongly."""
+        """Refuse targets whose shape is not that of the hidden states without the last dimension."""
         self._check_hidden(hidden)
         if targets.shape != hidden.shape[:-1]:
             raise ConfigurationError(
@@ -197,7 +201,7 @@ class Head(nn.Module, ABC):
             )
 
     def _check_range(self, ids: Tensor) -> None:
-        """Refuse ids outside the vocabulary, where looking costs nothing: CUDA's own kernels stop at one."""
+        """Refuse ids outside the vocabulary on the CPU. CUDA's own kernels check them, without a synchronization."""
         if ids.device.type != "cpu" or not ids.numel() or torch.compiler.is_compiling():
             return
         low, high = (bound.item() for bound in ids.aminmax())

@@ -5,11 +5,10 @@ A mixture's loss needs only its K log-partition values, not the N × K × M tens
 .. math:: -\log P(y) = -\log \sum_k \exp(\log π_k + z_{k,y} - \log Z_k)
 
 and, with the responsibilities :math:`r_k = P(k | y)` and component probabilities :math:`p_k`, the gradient in
-the logits z of component k is :math:`r_k (p_k - 1_y)`. So each block of logits is made once, turned into its
-own gradient in place, and dropped: three matrix products in all, and no more than a few blocks in memory, however
-long the text.
+the logits z of component k is :math:`r_k (p_k - 1_y)`. So each block of logits is computed once, overwritten by its
+gradient, and released: three matrix products in all, and memory for a few blocks, independent of N.
 
-The cross entropy :math:`-\sum_x P^*(x) \log P(x)` goes the same way: the gradient in z is :math:`p - P^*` for one
+The cross entropy :math:`-\sum_x P^*(x) \log P(x)` is computed likewise: the gradient in z is :math:`p - P^*` for one
 softmax, and :math:`π_k p_k (s_k - P^*/P)` with :math:`s_k = \sum_x p_k(x) P^*(x) / P(x)` for component k of a mixture.
 """
 
@@ -25,34 +24,33 @@ from .first_order import first_order
 from .scores import Factors, Reduction, Scores, widest
 
 BLOCK_BYTES = 16 << 20
-"""One block of logits: it stays in cache between the passes over it and still fills a matrix product."""
+"""Size of one block of logits: it stays in the cache between passes and is large enough for a fast matrix product."""
 BLOCK_ROWS = 384
-"""Rows of logits in a block at least: with 20, at M = 100,000, the traffic of W costs a third of the speed."""
+"""Fewest rows of logits in a block. With fewer, reading W once a block takes more time than the product."""
 MIXTURE_BYTES = 2 << 20
-"""One block of a mixture's logits against whole distributions, which takes several passes over three such blocks."""
+"""Size of one block of a mixture's logits against distributions, where several passes need three such blocks."""
 THIN = 32
-"""Up to this d, a CPU takes products with logit gradients two to four times as fast with the thin factor first."""
+"""Largest d for which products with logit gradients have the thin factor first, which is faster on a CPU."""
 NEGLIGIBLE = 1e-30
-"""Where P* is less, a mixture's P may underflow: times any logarithm of a float32, this changes no loss."""
+"""Largest P* at which a mixture's P may underflow: its product with any float32 logarithm changes no loss."""
 ROWS_ADDED = 16
-"""Rows that the CPU's BLAS adds one after the other: with so few the error is that of torch's own sum."""
+"""Rows summed by one BLAS call on the CPU, which adds them one by one: few rows keep the rounding error small."""
 
 
 def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the negative log-likelihood of token ids, or the cross entropy of distributions, in nats.
 
-    It is in float32 or wider.
-
-    Matrix products are made in the type of the contexts, or in autocast's, and all else in float32 or wider. A target
-    of probability 0 has the loss +∞ and a finite gradient: that of its components, each weighted by its prior.
+    Matrix products are computed in the type of the contexts, or in autocast's; all else, and the result, in float32 or
+    wider. A target of probability 0 has the loss +∞ and a finite gradient: that of its components, each weighted by its
+    prior.
 
     Args:
-        scores: with N rows: contexts (N, K, d), log-prior (N, K).
+        scores: contexts (N, K, d) and log-prior (N, K).
         targets: int64, (N,), token ids; or float, (N, M), P*, each row summing to one. Subnormal numbers in P* slow the
             products down on a CPU: see `cleared`.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"`` (N values); the mean of no row is NaN, as torch's is.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` (N values); the mean of no row is NaN, as in torch.
     """
-    # The gradients of a scalar are made at once, their weights being known; others wait for the backward pass.
+    # For a scalar loss the upstream gradient is one constant: gradients are computed in the forward pass.
     per_row = reduction == "none" or not torch.is_grad_enabled()
     layout = _Layout(scores.function, len(scores.factors), _product_type(scores.factors[0].contexts))
     run = _untraced() if torch.compiler.is_compiling() else _BlockedNLL.apply
@@ -66,9 +64,9 @@ _UNTRACED: list[Callable[..., Tensor]] = []
 
 
 def _untraced() -> Callable[..., Tensor]:
-    """Return the loss as a call that ``torch.compile`` leaves alone: it would unroll the loop over the blocks.
+    """Return the loss as a call that ``torch.compile`` does not trace, since it would unroll the loop over blocks.
 
-    Made on demand, since that loads the compiler, and kept, since a new one would be compiled anew.
+    It is created on first use, which loads the compiler, and kept, because a new one would cause a recompilation.
     """
     if not _UNTRACED:
         _UNTRACED.append(torch.compiler.disable(_BlockedNLL.apply))
@@ -76,7 +74,7 @@ def _untraced() -> Callable[..., Tensor]:
 
 
 class _Parts(NamedTuple):
-    """What a pass works on, or the gradients in it: ``None`` where there is nothing or nothing is wanted."""
+    """The tensors of a pass, or their gradients: ``None`` where a tensor is absent or needs no gradient."""
 
     log_prior: Tensor | None
     factors: list[tuple[Tensor | None, Tensor | None, Tensor | None]]
@@ -84,7 +82,7 @@ class _Parts(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How the parts lie in the flat list of tensors that autograd sees, and how they are worked on."""
+    """The order of the parts in the flat list of tensors that autograd takes, and how they are processed."""
 
     function: nn.Module | None
     factors: int
@@ -142,7 +140,7 @@ def _pass(
         mixed = targets.is_floating_point() and parts.log_prior is not None
         blocks = _blocks(factors, wide, mixed=mixed)
         buffers = [_buffer(one, blocks) for one in factors]
-        # A function may need its values on the way back, a mixture its logits; others become probabilities in place.
+        # The backward pass needs a function's outputs and a mixture's logits; otherwise probabilities overwrite them.
         in_place = layout.function is None and not mixed
         spare = targets.new_empty(0) if in_place else _buffer(factors[0], blocks).to(wide)
         for rows in blocks:
@@ -153,13 +151,13 @@ def _pass(
             place = values if in_place else spare[: values.shape[0] * values.shape[1]].view_as(values)
             if targets.is_floating_point():
                 scratch = values if mixed and layout.function is None else None
-                found = _against_rows(values, log_prior, targets[rows].to(wide), place, scratch)
+                block = _against_rows(values, log_prior, targets[rows].to(wide), place, scratch)
             else:
-                found = _against_ids(values, log_prior, targets[rows], place)
-            losses[rows] = found.loss
+                block = _against_ids(values, log_prior, targets[rows], place)
+            losses[rows] = block.loss
             if into is None:
                 continue
-            _, gradient, weights, prior_gradient = found
+            _, gradient, weights, prior_gradient = block
             if upstream is not None:
                 scale = upstream[rows].unsqueeze(1)
                 weights, prior_gradient = scale if weights is None else weights * scale, prior_gradient * scale
@@ -174,13 +172,13 @@ def _pass(
                 logit_gradients, by_row = _through(outputs, products, gradient, pairs), None
                 if targets.is_floating_point():
                     logit_gradients = [cleared(one) for one in logit_gradients]
-            for one, totals, own in zip(factors, into.factors, logit_gradients, strict=True):
-                _add_linear_gradients(totals, one, rows, own, by_row)
+            for one, totals, logit_gradient in zip(factors, into.factors, logit_gradients, strict=True):
+                _add_linear_gradients(totals, one, rows, logit_gradient, by_row)
     return losses
 
 
 def _buffer(factors: Factors, blocks: Sequence[slice]) -> Tensor:
-    """Return memory for the products of one block, which all blocks take in turn: new pages would cost a pass."""
+    """Return a buffer for the products of one block. All blocks use it: fresh memory costs as much as a pass."""
     rows = blocks[0].stop if blocks else 0
     return factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
 
@@ -198,7 +196,7 @@ def _logits(factors: Factors, rows: slice, buffer: Tensor) -> Tensor:
 
 
 def _apply(function: nn.Module | None, products: list[Tensor], *, keep: bool) -> Tensor:
-    """Return the logits that the function makes, with the way back through it where it is to be kept."""
+    """Return the function of the products, with its autograd graph if ``keep``."""
     if function is None:
         return products[0]
     with torch.set_grad_enabled(keep):
@@ -209,33 +207,33 @@ def _apply(function: nn.Module | None, products: list[Tensor], *, keep: bool) ->
 def _through(
     outputs: Tensor, products: list[Tensor], gradient: Tensor, parameters: Sequence[tuple[Tensor | None, Tensor | None]]
 ) -> list[Tensor]:
-    """Carry a gradient back through the function to the products, and add that of each parameter to its sum."""
+    """Return the gradients in the products, and add each parameter's gradient to its sum."""
     learned = [(parameter, total) for parameter, total in parameters if parameter is not None and total is not None]
-    made = torch.autograd.grad(outputs, [*products, *(parameter for parameter, _ in learned)], gradient)
-    for (_, total), own in zip(learned, made[len(products) :], strict=True):
-        total.add_(own)
-    return list(made[: len(products)])
+    gradients = torch.autograd.grad(outputs, [*products, *(parameter for parameter, _ in learned)], gradient)
+    for (_, total), parameter_gradient in zip(learned, gradients[len(products) :], strict=True):
+        total.add_(parameter_gradient)
+    return list(gradients[: len(products)])
 
 
-class _Found(NamedTuple):
+class _BlockLoss(NamedTuple):
     """Losses of a block of B contexts, and their gradients."""
 
     loss: Tensor
     """(B,)."""
     gradient: Tensor
-    """Gradient in the logits without the factors ``weights``: (B, K, M)."""
+    """Gradient in the logits, (B, K, M), before it is multiplied by ``weights``."""
     weights: Tensor | None
     """(B, K); ``None`` for ones."""
     prior_gradient: Tensor
     """Gradient in the log-prior, (B, K)."""
 
 
-def _against_ids(logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor) -> _Found:
-    """Return the negative log-likelihood of the ids (B,), given logits (B, K, M); the gradient is made in ``place``.
+def _against_ids(logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor) -> _BlockLoss:
+    """Return the negative log-likelihood of the ids (B,), given logits (B, K, M); the gradient overwrites ``place``.
 
-    The fused softmax kernel gives the probability of the largest logit (never below 1/M, so its logarithm is
-    accurate), and with it log P(y) = (z_y − top) + log P(top) without a second pass over the block. The
-    log-partition itself is never made: at large logits its rounding would swallow a small loss.
+    The fused softmax kernel gives the probability of the largest logit, never below 1/M, so that its logarithm is
+    accurate. From it follows log P(y) = (z_y − top) + log P(top) without a second pass over the block. The
+    log-partition itself is not computed: at large logits its rounding error exceeds a small loss.
     """
     top = logits.amax(2)
     below_top = logits.gather(2, _at(targets, top)).squeeze(2) - top
@@ -246,22 +244,22 @@ def _against_ids(logits: Tensor, log_prior: Tensor | None, targets: Tensor, plac
     prior = torch.ones_like(joint) if log_prior is None else torch.exp(log_prior).to(joint.dtype)
     responsibility = torch.where(nll.isposinf().unsqueeze(1), prior, torch.exp(joint + nll.unsqueeze(1)))
     gradient = probability.scatter_(2, _at(targets, responsibility), -1.0, reduce="add")
-    return _Found(nll, gradient, responsibility, -responsibility)
+    return _BlockLoss(nll, gradient, responsibility, -responsibility)
 
 
 def _against_rows(
     logits: Tensor, log_prior: Tensor | None, targets: Tensor, place: Tensor, scratch: Tensor | None
-) -> _Found:
-    """Return the cross entropy of the rows P* (B, M), given logits (B, K, M); the gradient is made in ``place``.
+) -> _BlockLoss:
+    """Return the cross entropy of the rows P* (B, M), given logits (B, K, M); the gradient overwrites ``place``.
 
-    ``scratch`` is memory of the logits' shape, or the logits themselves where they are not needed afterwards.
+    ``scratch`` is a buffer of the logits' shape, or the logits themselves if they may be overwritten.
     """
     wanted = targets.unsqueeze(1)
     if log_prior is None:
         top, along = logits.amax(2), torch.linalg.vecdot(wanted, logits)
         probability = cleared(_softmax(logits, place))
         loss = top - probability.amax(2).log() - along
-        return _Found(loss.squeeze(1), probability.sub_(wanted), None, -torch.ones_like(loss))
+        return _BlockLoss(loss.squeeze(1), probability.sub_(wanted), None, -torch.ones_like(loss))
     components, prior = cleared(_softmax(logits, place)), log_prior.exp().to(logits.dtype)
     mixed = torch.bmm(prior.unsqueeze(1), components)
     smallest = torch.finfo(mixed.dtype).tiny
@@ -273,29 +271,28 @@ def _against_rows(
     ratio = wanted / mixed
     share = torch.mul(components, ratio, out=scratch).sum(2)
     gradient = components.mul_(torch.sub(share.unsqueeze(2), ratio, out=scratch))
-    return _Found(loss, cleared(gradient), prior, -prior * share)
+    return _BlockLoss(loss, cleared(gradient), prior, -prior * share)
 
 
-def _in_log_space(logits: Tensor, log_prior: Tensor, wanted: Tensor, components: Tensor) -> _Found:
-    """Return the same where P underflows and P* does not, at a multiple of the time."""
+def _in_log_space(logits: Tensor, log_prior: Tensor, wanted: Tensor, components: Tensor) -> _BlockLoss:
+    """Return the cross entropy where P underflows and P* does not; several times slower."""
     joint = torch.log_softmax(logits, 2) + log_prior.unsqueeze(2)
     log_prob = torch.logsumexp(joint, 1, keepdim=True)
     taken = torch.exp(joint - log_prob) * wanted
     share = taken.sum(2)
     gradient = cleared(components.mul_(share.unsqueeze(2)).sub_(taken))
-    return _Found(-torch.linalg.vecdot(wanted, log_prob).squeeze(1), gradient, torch.ones_like(share), -share)
+    return _BlockLoss(-torch.linalg.vecdot(wanted, log_prob).squeeze(1), gradient, torch.ones_like(share), -share)
 
 
 def _softmax(logits: Tensor, place: Tensor) -> Tensor:
-    """Return the softmaxes, in ``place`` on the CPU; elsewhere memory is cheap, and kernels in place not documented."""
+    """Return the softmaxes, on the CPU in ``place``. For other devices torch does not document a softmax in place."""
     return torch.softmax(logits, 2, out=place if place.device.type == "cpu" else None)
 
 
 def cleared(numbers: Tensor) -> Tensor:
-    """Set subnormal numbers to zero, in place: no sum over a row has the digits to see them.
+    """Set subnormal numbers to zero, in place: they are below the rounding error of any sum over a row.
 
-    Probabilities of confident models are full of them, and a CPU takes ten times as long to multiply them elementwise,
-    and a hundred times in a matrix product.
+    Confident models give many such probabilities, and products with them are many times slower on a CPU.
     """
     return torch.hardshrink(numbers, torch.finfo(numbers.dtype).tiny, out=numbers)
 
@@ -312,9 +309,9 @@ def _add_linear_gradients(
     logit_gradient: Tensor,
     by_row: Tensor | None,
 ) -> None:
-    """Carry a block's logit gradient, each row of it times ``by_row``, back through the product.
+    """Add the gradients of contexts, weight and bias from a block's logit gradient, each row times ``by_row``.
 
-    The thin matrices take the rows' factors, which spares a pass over the block.
+    The thin matrices are multiplied by ``by_row``, not the block, which saves a pass over it.
     """
     contexts_gradient, weight_gradient, bias_gradient = into
     contexts = factors.contexts[rows].flatten(0, 1)
@@ -340,7 +337,7 @@ def _add_linear_gradients(
 def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
     """Return Σ_i w_i a_i of the rows a_i, (n, M) → (M,).
 
-    A product would add the rows one by one, with an error that grows with their number; torch's own sum does not.
+    One matrix-vector product would add all rows one by one, with a rounding error that grows with their number.
     """
     together = ROWS_ADDED if rows.device.type == "cpu" else len(rows)
     sums = rows.new_empty(-(-len(rows) // together), rows.shape[1])
@@ -350,7 +347,7 @@ def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def _blocks(factors: Sequence[Factors], wide: torch.dtype, *, mixed: bool = False) -> list[slice]:
-    """Cut the contexts into blocks, all components of one together, by the constants above."""
+    """Cut the contexts into blocks of the sizes above, with all components of a context in one block."""
     count, components, _ = factors[0].contexts.shape
     row = sum(one.contexts.shape[1] * one.weight.shape[0] for one in factors) * wide.itemsize
     rows = max(1, MIXTURE_BYTES // row if mixed else max(BLOCK_BYTES // row, BLOCK_ROWS // components))
@@ -365,7 +362,7 @@ def _narrow(factors: tuple[Tensor | None, ...], dtype: torch.dtype) -> Factors:
 
 
 def _product_type(contexts: Tensor) -> torch.dtype:
-    """Return the type of the matrix products: autocast's, where it is on and not for float64."""
+    """Return the type of the matrix products: autocast's where it is on, except for float64."""
     device = contexts.device.type
     if torch.is_autocast_enabled(device) and contexts.dtype != torch.float64:
         return torch.get_autocast_dtype(device)
@@ -373,7 +370,7 @@ def _product_type(contexts: Tensor) -> torch.dtype:
 
 
 def _zeros(tensors: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:
-    """Return the sums that gradients go into, in float32 or wider."""
+    """Return zeros to which gradients are added, in float32 or wider."""
     return [
         torch.zeros(tensor.shape, dtype=widest(tensor.dtype), device=tensor.device)
         if tensor is not None and want

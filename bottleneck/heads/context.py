@@ -1,4 +1,4 @@
-"""From hidden states to context vectors and mixture weights."""
+"""Layers that map hidden states to context vectors and to mixture weights."""
 
 from __future__ import annotations
 
@@ -6,36 +6,70 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones.dropout import locked_dropout
+from ..errors import ConfigurationError
 from .checks import check_dropout, check_positive
 from .scores import widest
 
 
 class ContextVectors(nn.Module):
-    """K context vectors of size d from one hidden state: ``h_k = tanh(W_k g + b_k)`` (MoS paper §2.4).
+    """K context vectors of size d from one hidden state: ``h_k = tanh(W_k g + b_k)`` (Yang et al. 2018, §2.4).
 
-    In training, ``dropout`` of their entries are dropped, the same ones at every step of a sequence (MoS paper,
-    table 8, "context vector V-dropout").
+    In training, entries are dropped with probability ``dropout``, the same ones at every step of a sequence (table 8,
+    "context vector V-dropout").
+
+    Args:
+        hidden_size: size of g.
+        embedding_size: d.
+        components: K.
+        dropout: probability of dropping an entry in training.
+        residual: ``h_k = g + W_k g + b_k`` instead, where W_k and b_k start at 0, so that every h_k starts as g.
+        rank: r, the size of a layer between g and all W_k, which makes them ``U_k V`` with one V (r, hidden_size).
 
     Raises:
-        ConfigurationError: for fewer than one component, or a dropout outside [0, 1).
+        ConfigurationError: for fewer than one component or a rank below one, a dropout outside [0, 1), or residual
+            context vectors of another size than the hidden states.
     """
 
-    def __init__(self, hidden_size: int, embedding_size: int, *, components: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        embedding_size: int,
+        *,
+        components: int = 1,
+        dropout: float = 0.0,
+        residual: bool = False,
+        rank: int | None = None,
+    ) -> None:
         super().__init__()
-        check_positive(components=components)
+        check_positive(components=components, context_rank=rank)
         check_dropout(context_dropout=dropout)
-        self.components, self.embedding_size, self.dropout = components, embedding_size, dropout
-        self.projection = nn.Linear(hidden_size, components * embedding_size)
+        if residual and hidden_size != embedding_size:
+            raise ConfigurationError(
+                f"residual context vectors have the size of the hidden states, {hidden_size}, not {embedding_size}: "
+                "leave embedding_size out, or set residual=false"
+            )
+        self.components, self.embedding_size, self.dropout, self.residual = (
+            components,
+            embedding_size,
+            dropout,
+            residual,
+        )
+        self.reduction = None if rank is None else nn.Linear(hidden_size, rank, bias=False)
+        self.projection = nn.Linear(rank or hidden_size, components * embedding_size)
+        if residual:
+            nn.init.zeros_(self.projection.weight)
+            nn.init.zeros_(self.projection.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map (L, …, hidden_size), L steps of a sequence, to (L, …, K, d)."""
-        vectors = torch.tanh(self.projection(hidden))
+        vectors = self.projection(hidden if self.reduction is None else self.reduction(hidden))
+        vectors = torch.tile(hidden, (self.components,)) + vectors if self.residual else torch.tanh(vectors)
         vectors = locked_dropout(vectors, self.dropout, training=self.training)
         return vectors.unflatten(-1, (self.components, self.embedding_size))
 
 
 class MixtureWeights(nn.Module):
-    """Log mixture weights ``log π = log softmax(W_π g)``, without bias as in the original code."""
+    """Log mixture weights ``log π = log softmax(W_π g)``, without bias as in the code of Yang et al. 2018."""
 
     def __init__(self, hidden_size: int, *, components: int) -> None:
         super().__init__()
@@ -49,5 +83,5 @@ class MixtureWeights(nn.Module):
 
 
 def single_context(hidden_size: int, embedding_size: int) -> ContextVectors | None:
-    """Return the projection of a head with one context vector: none when the sizes agree."""
+    """Return the projection of a head with one context vector, or ``None`` when the sizes agree."""
     return None if hidden_size == embedding_size else ContextVectors(hidden_size, embedding_size)

@@ -1,7 +1,7 @@
-"""Sums that come out the same to the bit, on CUDA too where torch is told to be deterministic.
+"""Sums with bitwise reproducible results, on CUDA under ``torch.use_deterministic_algorithms(True)``.
 
-On the CPU torch's own kernels add in one order. On CUDA they do not, and under
-``torch.use_deterministic_algorithms(True)`` refuse to run; what stands in for them then is a few times slower.
+Torch's kernels add in a fixed order on the CPU. On CUDA they do not, and raise an error in deterministic mode, where
+the slower functions here replace them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 PIECE = 1 << 18
-"""Numbers at a time: with their weights in float64 a few MiB."""
+"""Numbers processed at a time; with their weights in float64 they take a few MiB."""
 
 
 def histograms(index: Tensor, weights: Tensor, factors: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """Return the sums of the weights, and of the weights times the factors, in each bin: float64, (bins,) each.
 
-    Both are added in one pass, as the parts of complex numbers, a piece at a time that stays in cache: the random
-    access to the bins is what takes the time. ``index`` (n,) holds int64 bins from 0; ``weights`` and ``factors`` (n,).
+    Both are added in one pass as the parts of complex numbers, because the random access to the bins takes most of the
+    time. ``index`` (n,) holds int64 bins from 0; ``weights`` and ``factors`` have the shape (n,).
     """
     sums = torch.zeros(bins, dtype=torch.complex128, device=index.device)
     both = torch.empty(min(PIECE, len(index)), 2, dtype=torch.float64, device=index.device)

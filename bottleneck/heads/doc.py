@@ -25,14 +25,14 @@ class DOC(Mixture):
     .. math:: P(x | c) = \sum_j π_{c,j} \mathrm{softmax}_x(h_{c,j}·w_x + b_x),
         \quad h_{c,j} = \tanh(W_j g^{n(j)}_c + b_j)
 
-    where :math:`g^n` is the hidden state of layer n and the weights π come from the last layer's. Hidden states are
-    those of all layers side by side, the first layer first: ``hidden_size`` is the sum of ``layer_sizes``.
+    where :math:`g^n` is the hidden state of layer n and the weights π come from the last layer's. The head takes the
+    hidden states of all layers, concatenated, the first layer first: ``hidden_size`` is the sum of ``layer_sizes``.
 
-    Dropout and `penalty` follow the authors' code, which made the published numbers. Dropout takes the same entries out
-    of the context vectors of all components, at all steps of a text. The penalty differs from the printed one.
+    Dropout and `penalty` follow the authors' code. Dropout sets the same entries of all components' context vectors to
+    zero, at all steps of a text. The penalty differs from the printed one.
 
     Args:
-        hidden_size: size of the hidden states that come in, that of all layers together.
+        hidden_size: size of the hidden states that come in, the sum over all layers.
         vocab_size: M, the number of tokens.
         embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
         layer_sizes: size of each layer whose hidden states come in, the first layer first; ``None`` for one layer.
@@ -96,10 +96,10 @@ class DOC(Mixture):
     def penalty(self, hidden: Tensor) -> Tensor:
         r"""Return :math:`λ (K - 1) \mathrm{var}_{b,j}(S_{b,j}) / \mathrm{mean}_{b,j}(S_{b,j})^2`, a scalar.
 
-        :math:`S_{b,j} = \sum_t π_{t,b,j}` is how much text b of the batch uses component j; the variance of these sums
-        has their number less one in its denominator. This is the penalty of the authors' code. The paper prints
-        another, :math:`λ (\mathrm{std}_j B_j / \mathrm{mean}_j B_j)^2` with :math:`B_j = \sum_b S_{b,j}`. That is far
-        smaller: it has no factor K − 1, and differences between the texts of a batch cancel in it.
+        :math:`S_{b,j} = \sum_t π_{t,b,j}` is the total weight of component j in text b of the batch; var is the
+        unbiased variance of these sums. This is the penalty of the authors' code. Takase et al. 2018 print another,
+        :math:`λ (\mathrm{std}_j B_j / \mathrm{mean}_j B_j)^2` with :math:`B_j = \sum_b S_{b,j}`. That is smaller: it
+        has no factor K − 1, and differences between the texts of a batch cancel in it.
 
         Args:
             hidden: (L, …, hidden_size), L steps of each text.

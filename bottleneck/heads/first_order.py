@@ -1,4 +1,4 @@
-"""Backward passes that must not be differentiated again."""
+"""A decorator for backward passes that cannot be differentiated again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _Result = TypeVar("_Result")
 
 
 def first_order(backward: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Let ``backward`` refuse ``create_graph=True``, which alone turns gradient mode on inside it.
+    """Let ``backward`` raise an error under ``create_graph=True``, the one case where gradient mode is on inside it.
 
-    A gradient made in the forward pass is a mere number to autograd: a second derivative through it would
-    lack terms without a word. Torch's ``once_differentiable`` notices only when the upstream gradient is itself
-    differentiable, and for a loss it is the constant one.
+    Autograd sees a gradient computed in the forward pass as a constant: a second derivative would silently lack terms.
+    Torch's ``once_differentiable`` raises only if the upstream gradient requires a gradient; that of a loss does not.
     """
 
     @wraps(backward)

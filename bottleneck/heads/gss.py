@@ -1,4 +1,4 @@
-"""Generalized sigsoftmax: where and how far the slope of sigsoftmax changes are settings."""
+"""Generalized sigsoftmax (GSS): sigsoftmax with a free centre and a free slope."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GeneralizedSigsoftmax(Pointwise):
         hidden_size: size of the hidden states that come in.
         vocab_size: M, the number of tokens.
         embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
-        c: the logit about which the slope changes; −1.5 as in Parthiban et al. 2021.
+        c: the logit around which the slope changes from k to 1; −1.5 as in Parthiban et al. 2021.
         k: the slope far below c, positive; far above c the slope is 1. Parthiban et al. 2021 have 2.5 for Penn Treebank
             and 3 for WikiText-2.
         bias: whether every token has a bias.

@@ -1,4 +1,4 @@
-"""Where an increasing function takes given values."""
+"""The inverse of an increasing function, by bisection."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import torch
 from torch import Tensor
 
 FARTHEST = 2.0**20
-"""Beyond this no function is followed."""
+"""Largest |x| that is searched."""
 RANGE = 0.98
-"""Share of a bounded function's range whose values are sought: at its ends it is flat, and nothing moves from there."""
+"""Share of a bounded function's range that is used: near its ends f is flat, and a gradient there is almost 0."""
 HALVINGS = 64
 
 
 @torch.no_grad()
 def logits_before(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
-    """Return logits x with log softmax f(x) = ``log_probs``, those whose f has the mean f(0), as far as f's range goes.
+    """Return logits x for which log softmax f(x) = ``log_probs``; values outside f's range are clamped to it.
 
-    They lie about 0, where logits start out otherwise and where such functions are curved; the softmax of f does not
-    see the constant. ``function`` is elementwise and increasing; ``log_probs`` (M,); the logits are float64, (M,).
+    The softmax does not depend on a constant added to f(x). It is chosen so that f(x) has the mean f(0), because the
+    functions of the heads are nonlinear around 0. ``function`` is elementwise and increasing, ``log_probs`` has the
+    shape (M,); the logits are float64, (M,).
     """
     centered = log_probs.double() - log_probs.double().mean()
     least, most = function(centered.new_tensor([-FARTHEST, FARTHEST]))
@@ -30,9 +31,9 @@ def logits_before(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Te
 
 @torch.no_grad()
 def inverse(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Return x with f(x) = ``values`` by bisection, for an elementwise and increasing f.
+    """Return x with f(x) = ``values``, both float64, by bisection, for an elementwise and increasing f.
 
-    Values outside f's range give an end of the interval that was searched. The result is float64, like ``values``.
+    For a value outside f's range the result is an end of the interval that was searched.
     """
     low, high = torch.full_like(values, -1.0), torch.full_like(values, 1.0)
     while bool((function(low) > values).any()) and float(low.min()) > -FARTHEST:

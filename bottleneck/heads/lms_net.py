@@ -1,4 +1,4 @@
-"""LMS with hidden units: a softmax behind a small network that can only increase."""
+"""Linear-monotonic-softmax (LMS) with a small increasing network on the logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .first_order import first_order
 from .pointwise import Pointwise
 
 PIECE = 1 << 15
-"""Logits at a time."""
+"""Logits processed at a time on the CPU."""
 
 
 @final
@@ -27,7 +27,7 @@ class LMSNet(Pointwise):
         hidden_size: size of the hidden states that come in.
         vocab_size: M, the number of tokens.
         embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
-        hidden_units: number of sigmoids (the paper's K, which it does not state).
+        hidden_units: number of sigmoids, K in Ganea et al. 2019, who do not state their number.
         interval: the sigmoids' centres start evenly spread over [−interval, interval], where f starts as the identity.
         bias: whether every token has a bias.
 
@@ -55,14 +55,14 @@ class LMSNet(Pointwise):
 
 
 class MonotonicNetwork(nn.Module):
-    r"""An increasing network of one hidden layer (Daniels and Velikova 2010; LMS paper eq. 14).
+    r"""An increasing network of one hidden layer (Daniels and Velikova 2010; Ganea et al. 2019, eq. 14).
 
     .. math:: f(x) = \sum_k v_k\, σ(u_k x + b_k), \quad u_k, v_k > 0
 
-    Positive u and v are softplus of free parameters; the biases are free. The paper's constant b is left out,
-    because a softmax does not see it. f starts as the identity on [−interval, interval] up to a constant, but
-    for the ends: with centres Δ apart, v = Δ and u = 2/Δ, the slope is 1 within 0.3 % where sigmoids overlap.
-    f is bounded, so that no bias, not even −∞, takes a token's probability away.
+    Positive u and v are softplus of free parameters; the biases are free. The equation's constant b is left out,
+    because a softmax does not depend on it. Away from the ends of [−interval, interval], f starts as the identity up to
+    a constant: with centres Δ apart, v = Δ and u = 2/Δ, the slope is 1 within 0.3 % where sigmoids overlap.
+    f is bounded, so that no bias, not even −∞, gives a token the probability 0.
 
     Args:
         hidden_units: number of sigmoids.
@@ -84,7 +84,7 @@ class MonotonicNetwork(nn.Module):
         self.b = nn.Parameter(-2 / spacing * centers)
 
     def parameter_settings(self) -> list[ParameterSettings]:
-        """Return that weight decay, which would change the function's shape, does not act on it."""
+        """Exclude the function's parameters from weight decay, which would change its shape."""
         return [ParameterSettings(tuple(self.parameters()), weight_decay=False)]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class MonotonicNetwork(nn.Module):
 
 
 class _SigmoidSum(torch.autograd.Function):
-    """f and its gradients, some inputs at a time: the activations of all units at these stay in cache."""
+    """f and its gradients, for ``PIECE`` inputs at a time, so that the activations of all units stay in the cache."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, u: Tensor, v: Tensor, b: Tensor) -> Tensor:
@@ -118,17 +118,17 @@ class _SigmoidSum(torch.autograd.Function):
             sigma = _activations(x, u, b)
             sums[:, 0] += sigma @ g
             slope = sigma.addcmul_(sigma, sigma, value=-1)
-            # At an infinite x every σ′ is zero: 0 · ∞ is to be 0.
+            # At an infinite x every σ′ is zero, and 0 · ∞ must be 0.
             finite = x.nan_to_num(nan=math.nan, posinf=0.0, neginf=0.0)
             sums[:, 1:] += slope @ torch.stack([g, g * finite]).T
             torch.mv(slope.T, u * v, out=into).mul_(g)
         v_gradient, b_gradient, u_gradient = sums.to(u.dtype).unbind(1)
         gradients = zip((v * u_gradient, v_gradient, v * b_gradient), parameters, strict=True)
-        return inputs_gradient, *(gradient.to(own.dtype) for gradient, own in gradients)
+        return inputs_gradient, *(gradient.to(parameter.dtype) for gradient, parameter in gradients)
 
 
 def _pieces(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Cut a tensor into flat pieces of ``PIECE`` numbers; on a GPU memory is cheap and calls are not."""
+    """Cut a tensor into flat pieces of ``PIECE`` numbers on the CPU; on a GPU return one piece."""
     flat = tensor.reshape(-1)
     return flat.split(PIECE if tensor.device.type == "cpu" else max(1, len(flat)))
 

@@ -1,8 +1,9 @@
-"""LMS with PLIF: a softmax behind a learned increasing function."""
+"""Linear-monotonic-softmax (LMS) with a piecewise linear increasing function (PLIF) on the logits."""
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
 
 from .plif import PLIF
 from .pointwise import Pointwise
@@ -17,9 +18,9 @@ class LMSPLIF(Pointwise):
         vocab_size: M, the number of tokens.
         embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
         knots: P, the number of linear pieces on [−interval, interval].
-        interval: T, half the width of the interval covered; f goes on linearly outside.
+        interval: T, half the width of the interval covered; f continues linearly outside.
         noise: standard deviation of the initial slope parameters around unit slope.
-        learn_slopes: whether slopes are learned; random ones that stay were found as good (Parthiban et al. 2021).
+        learn_slopes: whether slopes are learned; Parthiban et al. 2021 found fixed random slopes as good.
         slope_learning_rate: learning rate of the slopes, as a multiple of the model's.
         bias: whether every token has a bias.
 
@@ -31,6 +32,7 @@ class LMSPLIF(Pointwise):
         True
     """
 
+    as_softmax: ClassVar[Mapping[str, Any] | None] = {"noise": 0.0}
     function: PLIF
 
     def __init__(
@@ -59,5 +61,5 @@ class LMSPLIF(Pointwise):
 
     @property
     def plif(self) -> PLIF:
-        """The function on the logits."""
+        """The function applied to the logits."""
         return self.function

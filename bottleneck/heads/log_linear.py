@@ -25,15 +25,14 @@ class SoftCap(nn.Module):
         self.cap = cap
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Apply it to each element."""
+        """Apply f to each element."""
         return torch.tanh(logits / self.cap) * self.cap
 
 
 class LogLinear(Head):
-    r"""A softmax over :math:`s (h·w_x + b_x)`, whatever makes the context vector h.
+    r"""A softmax over :math:`s (h·w_x + b_x)`; subclasses compute the context vector h from the hidden state.
 
-    Subclasses say only how h comes from the hidden state. A soft cap c applies :math:`c \tanh(z / c)` to the logits,
-    which then are log-linear no more.
+    A soft cap c applies :math:`c \tanh(z / c)` to the logits. The model then is no longer log-linear.
 
     Args:
         hidden_size: size of the hidden states that come in.
@@ -70,7 +69,7 @@ class LogLinear(Head):
         """Return the context vectors h: (…, hidden_size) → (…, d)."""
 
     def scores(self, hidden: Tensor) -> Scores:
-        """Return the logits' factors, and the soft cap; see `Head.scores`."""
+        """Return the factors of the logits, and the soft cap; see `Head.scores`."""
         contexts: Tensor = self.context(hidden)
         bias: Tensor | None = self.bias
         if self.scale != 1:
@@ -83,13 +82,13 @@ class LogLinear(Head):
 
     @property
     def rank_bound(self) -> RankBound:
-        """That of `RankBound.of_softmax`; with a soft cap there is none."""
+        """The bound of `RankBound.of_softmax`; with a soft cap there is none."""
         if self.soft_cap is not None:
             why = f"soft-capping at {self.soft_cap:g} is a pointwise nonlinearity, which has no rank bound"
             return RankBound(None, None, why)
         return RankBound.of_softmax(
             self,
-            f"log-probabilities are d = {self.embedding_size} context directions"
+            f"log-probabilities consist of d = {self.embedding_size} context directions"
             + (", the output bias" if self.bias is not None else "")
             + " and the log-partition column; centring the rows removes the last",
         )

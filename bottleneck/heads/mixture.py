@@ -27,7 +27,7 @@ class Mixture(Head):
 
     @property
     def rank_bound(self) -> RankBound:
-        """None for K > 1: log Σ exp of K linear functions is no linear function (MoS paper §2.4)."""
+        """None for K > 1: log Σ exp of K linear functions is not linear (Yang et al. 2018, §2.4)."""
         if self.mixture.components == 1 and self.function is None:
             return RankBound.of_softmax(self, "a mixture of one softmax is a softmax")
         return RankBound(None, None, "a mixture of softmaxes has no rank bound below min(T, M)")

@@ -1,4 +1,4 @@
-"""Mixture of contexts: the low-rank baseline of the MoS paper."""
+"""Mixture of contexts (MoC): the low-rank baseline of Yang et al. 2018."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Mixture of softmaxes: the high-rank output layer of Yang et al. 2018."""
+"""Mixture of softmaxes (MoS): the high-rank output layer of Yang et al. 2018."""
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
 
 from .context import ContextVectors, MixtureWeights
 from .mixture import Mixture
@@ -21,6 +22,10 @@ class MoS(Mixture):
         components: K, the number of components; 15 as in the language models of Yang et al. 2018.
         context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
             sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
+        residual: whether context vectors are the hidden state plus a linear function of it that starts at 0, instead of
+            the tanh of one. All components then start as one softmax over the hidden states, which keeps a trained
+            model's predictions; the prior, which starts at random, gives them different gradients.
+        context_rank: rank of the linear functions that make the context vectors; ``None`` for full rank.
         bias: whether every token has a bias.
 
     References:
@@ -34,6 +39,8 @@ class MoS(Mixture):
         torch.Size([])
     """
 
+    as_softmax: ClassVar[Mapping[str, Any] | None] = {"residual": True}
+
     def __init__(
         self,
         hidden_size: int,
@@ -42,10 +49,20 @@ class MoS(Mixture):
         embedding_size: int | None = None,
         components: int = 15,
         context_dropout: float = 0.0,
+        residual: bool = False,
+        context_rank: int | None = None,
         bias: bool = True,
     ) -> None:
         super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         self.components, self.context_dropout = components, context_dropout
-        self.contexts = ContextVectors(hidden_size, self.embedding_size, components=components, dropout=context_dropout)
+        self.residual, self.context_rank = residual, context_rank
+        self.contexts = ContextVectors(
+            hidden_size,
+            self.embedding_size,
+            components=components,
+            dropout=context_dropout,
+            residual=residual,
+            rank=context_rank,
+        )
         self.mixture = MixtureWeights(hidden_size, components=components)
         self.function = None

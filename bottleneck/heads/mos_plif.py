@@ -1,4 +1,4 @@
-"""MoS with PLIF: a mixture of softmaxes, each behind one learned increasing function."""
+"""A mixture of softmaxes (MoS) with one piecewise linear increasing function (PLIF) on all logits."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class MoSPLIF(Mixture):
         context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
             sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
         knots: P, the number of linear pieces on [−interval, interval].
-        interval: T, half the width of the interval covered; f goes on linearly outside.
+        interval: T, half the width of the interval covered; f continues linearly outside.
         noise: standard deviation of the initial slope parameters around unit slope.
-        learn_slopes: whether slopes are learned; random ones that stay were found as good (Parthiban et al. 2021).
+        learn_slopes: whether slopes are learned; Parthiban et al. 2021 found fixed random slopes as good.
         slope_learning_rate: learning rate of the slopes, as a multiple of the model's.
         bias: whether every token has a bias.
 
@@ -73,7 +73,7 @@ class MoSPLIF(Mixture):
 
     @property
     def plif(self) -> PLIF:
-        """The function on the logits."""
+        """The function applied to the logits."""
         return self.function
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Work on the threads that torch's own kernels run on: other threads would wait for those to give up their cores.
+"""Parallel execution on the OpenMP (Open Multi-Processing) threads that torch's kernels use.
 
-A thread of OpenMP that has nothing to do keeps its core for milliseconds, in case the next kernel comes.
+Threads of another pool would compete with them: an idle OpenMP thread keeps its core busy for milliseconds.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import torch
 _MEMBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def in_parallel(works: Sequence[Callable[[], None]]) -> None:
-    """Do each of a few pieces of work once, at the same time where torch runs on OpenMP, else one after the other.
+def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
+    """Call each task once, in parallel where torch runs on OpenMP, else one after the other.
 
     Args:
-        works: as many as threads are wanted; at the same time only while they hold no lock of Python's.
+        tasks: one for each thread; they run in parallel while they have released Python's global interpreter lock.
     """
     runtime = _runtime()
-    if runtime is None or len(works) < 2:
-        for work in works:
-            work()
+    if runtime is None or len(tasks) < 2:
+        for task in tasks:
+            task()
         return
     errors: list[BaseException] = []
     done: list[int] = []
 
     def member(_: object) -> None:
-        """Do a thread's part: all of it should there be fewer threads than were asked for."""
+        """Call this thread's tasks; there may be fewer threads than tasks."""
         try:
-            for number in range(runtime.omp_get_thread_num(), len(works), runtime.omp_get_num_threads()):
-                works[number]()
+            for number in range(runtime.omp_get_thread_num(), len(tasks), runtime.omp_get_num_threads()):
+                tasks[number]()
                 done.append(number)
-        except BaseException as error:  # through C there is no way for it
+        except BaseException as error:  # an exception cannot pass through C code
             errors.append(error)
 
-    # All of torch's threads, though some have nothing to do: those left out of a team are ended.
-    runtime.GOMP_parallel(_MEMBER(member), None, max(len(works), torch.get_num_threads()), 0)
+    # All of torch's threads take part: OpenMP would end those that a parallel region leaves out.
+    runtime.GOMP_parallel(_MEMBER(member), None, max(len(tasks), torch.get_num_threads()), 0)
     if errors:
         raise errors[0]
-    if len(done) < len(works):  # a signal came before a member's first line, and C has lost its exception
+    if len(done) < len(tasks):  # a signal interrupted a member before its ``try``, and C code dropped the exception
         raise KeyboardInterrupt
 
 
 @cache
 def _runtime() -> ctypes.CDLL | None:
-    """Return the OpenMP in the process's global scope, where torch puts its own, if it has GNU's entry points."""
+    """Return torch's OpenMP library from the process's global scope, if it has GNU's entry points."""
     process = ctypes.CDLL(None)
     names = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"
     return process if all(hasattr(process, name) for name in names) else None

@@ -1,4 +1,4 @@
-"""PLIF: a piecewise linear increasing function with very many learnable slopes."""
+"""The piecewise linear increasing function (PLIF) of Ganea et al. 2019, with learnable slopes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .deterministic import PIECE, histograms, prefix_sums
 from .first_order import first_order
 
 MOST_KNOTS = 1 << 24
-"""Pieces that a float32 can number."""
+"""Largest number of pieces whose indices a float32 represents exactly."""
 UNIT_SLOPE = math.log(math.e - 1)
-"""softplus(v) = 1, the slope of the identity."""
+"""v with softplus(v) = 1, the slope of the identity."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class SlopeStatistics:
-    """The slopes of a `PLIF` in four numbers (LMS paper table 2)."""
+    """Statistics of the slopes of a `PLIF` (Ganea et al. 2019, table 2)."""
 
     mean: float
     std: float
@@ -44,14 +44,14 @@ class SlopeStatistics:
 
 
 class PLIF(nn.Module):
-    r"""A continuous increasing function, linear between equally spaced knots (LMS paper §4).
+    r"""A continuous increasing function, linear between equally spaced knots (Ganea et al. 2019, §4).
 
     On [l_i, l_{i+1}], with l_i = −T + i·Δ and Δ = 2T/P,
 
     .. math:: f(x) = f(l_i) + s_i (x - l_i), \quad f(l_i) = -T + Δ \sum_{j<i} s_j, \quad s_i = \log(1 + e^{v_i})
 
-    and the first and last pieces go on outside [−T, T]. The paper's free constant b_0 is fixed by
-    f(−T) = −T: a softmax does not see it, and unit slopes then give the identity.
+    and the first and last pieces continue outside [−T, T]. The free constant b_0 of Ganea et al. 2019 is fixed by
+    f(−T) = −T: a softmax does not depend on it, and unit slopes then give the identity.
 
     Args:
         knots: P, the number of intervals.
@@ -78,17 +78,17 @@ class PLIF(nn.Module):
         if not (0 < interval < math.inf and 0 <= noise < math.inf):
             raise ConfigurationError(f"PLIF needs a finite interval > 0 and noise ≥ 0, not {interval} and {noise}")
         if knots > MOST_KNOTS:
-            raise ConfigurationError(f"PLIF takes at most 2²⁴ knots, not {knots}: a float32 tells no more pieces apart")
+            raise ConfigurationError(f"PLIF takes at most 2²⁴ knots, not {knots}: float32 cannot index more pieces")
         if not 0 < slope_learning_rate < math.inf:
             raise ConfigurationError(f"slope_learning_rate must be above 0, not {slope_learning_rate}")
         self.knots, self.interval, self.slope_learning_rate = knots, float(interval), slope_learning_rate
         self.v = nn.Parameter(torch.randn(knots) * noise + UNIT_SLOPE, requires_grad=learn_slopes)
 
     def parameter_settings(self) -> list[ParameterSettings]:
-        """Return how an optimizer should treat the slopes: at their own rate, without weight decay.
+        """Return the optimizer settings of the slopes: their own learning rate, and no weight decay.
 
-        The code of Parthiban et al. 2021 decays v like all other weights, by 1.2e-6. At its rate of 0.02 that takes
-        less than 1 % off v in 500 epochs of Penn Treebank.
+        The code of Parthiban et al. 2021 applies weight decay of 1.2e-6 to v as to all other weights. At its learning
+        rate of 0.02 this reduces v by less than 1 % in 500 epochs of Penn Treebank.
         """
         return [ParameterSettings((self.v,), self.slope_learning_rate, weight_decay=False)]
 
@@ -98,7 +98,7 @@ class PLIF(nn.Module):
 
     @torch.no_grad()
     def function(self) -> Curve:
-        """Return the curve learned so far, from f(−T) = −T on."""
+        """Return the corners of the learned function, with f(−T) = −T."""
         slopes, width = self.slopes().double(), 2 * self.interval / self.knots
         knots = torch.arange(self.knots + 1, dtype=torch.float64, device=slopes.device) * width - self.interval
         return Curve(knots, F.pad(width * prefix_sums(slopes), (1, 0)) - self.interval)
@@ -118,15 +118,15 @@ class PLIF(nn.Module):
 
 
 class _Pieces(NamedTuple):
-    """The linear pieces of f, and what their slopes' gradient is made from."""
+    """The linear pieces of f, and the gradient of their slopes."""
 
     table: Tensor
-    """f(l_i) and s_i, (P, 2): side by side, since random access is what takes the time."""
+    """f(l_i) and s_i, (P, 2): adjacent in memory, because random access takes most of the time."""
     interval: float
 
     @classmethod
     def of(cls, slopes: Tensor, interval: float, dtype: torch.dtype) -> _Pieces:
-        # Prefix sums of up to 10⁶ terms are made in float64: their error would be the function's.
+        # Prefix sums of up to 2²⁴ terms are computed in float64: their error is an error of the function.
         before = prefix_sums(slopes.double()) - slopes
         return cls(torch.stack([2 * interval / len(slopes) * before - interval, slopes], 1).to(dtype), interval)
 
@@ -135,25 +135,25 @@ class _Pieces(NamedTuple):
         return 2 * self.interval / len(self.table)
 
     def slope_gradient(self, total: Tensor, inside: Tensor) -> Tensor:
-        """Return Σ g ∂f/∂s_j, (P,), given of each piece Σ g and Σ g · (x − l_i).
+        """Return Σ g ∂f/∂s_j, (P,), given Σ g and Σ g · (x − l_i) of each piece.
 
-        s_j lifts every piece after j by Δ: a reverse prefix sum, without j itself.
+        s_j adds Δ s_j to every piece after j: the gradient has a reverse prefix sum without j itself.
         """
         return inside + self.width * (prefix_sums(total.flip(0)).flip(0) - total)
 
 
 def _has_loops(inputs: Tensor) -> bool:
-    """Return whether the compiled loops take these numbers; what ``torch.compile`` traces must be torch's own."""
+    """Return whether the compiled loops can process ``inputs``; ``torch.compile`` cannot trace them."""
     numbers = inputs.device.type == "cpu" and inputs.dtype in (torch.float32, torch.float64)
     return numbers and not torch.compiler.is_compiling()
 
 
 class _ByLoops(torch.autograd.Function):
-    """f and its gradients by `plif_loops`, which finds each number's piece anew on the way back."""
+    """f and its gradients by `plif_loops`, which computes the pieces of the inputs again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, slopes: Tensor, interval: float) -> Tensor:
-        from . import plif_loops  # loads a compiler
+        from . import plif_loops  # imported here because it loads a compiler
 
         pieces = _Pieces.of(slopes, interval, inputs.dtype)
         ctx.save_for_backward(inputs, pieces.table)
@@ -174,7 +174,7 @@ class _ByLoops(torch.autograd.Function):
 
 
 class _ByKernels(torch.autograd.Function):
-    """f and its gradients by torch's kernels, on any device: a lookup forward, a weighted histogram backward."""
+    """f and its gradients by torch's kernels on any device: a table lookup, and backward a weighted histogram."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, slopes: Tensor, interval: float) -> Tensor:
@@ -185,13 +185,13 @@ class _ByKernels(torch.autograd.Function):
         index = torch.empty(inputs.shape, dtype=torch.int64, device=inputs.device)
         parts = zip(*(whole.view(-1).split(PIECE) for whole in (result, offset, slope, index)), strict=True)
         for x, (f, o, s, i) in zip(inputs.reshape(-1).split(PIECE), parts, strict=True):
-            place = x.to(pieces.table.dtype).add(interval).div_(width)  # in pieces, from −T
-            i.copy_(place.clamp(0, knots - 1).nan_to_num_())  # NaN shows in the offset
-            o.copy_(place.sub_(i).mul_(width))
-            value, slope_there = torch.view_as_real(table.index_select(0, i)).unbind(1)
-            s.copy_(slope_there)
+            position = x.to(pieces.table.dtype).add(interval).div_(width)  # distance from −T, in pieces
+            i.copy_(position.clamp(0, knots - 1).nan_to_num_())  # the offset of a NaN is NaN
+            o.copy_(position.sub_(i).mul_(width))
+            value, piece_slope = torch.view_as_real(table.index_select(0, i)).unbind(1)
+            s.copy_(piece_slope)
             torch.addcmul(value, s, o, out=f)
-            # At an infinite input, as of a token masked by its bias, no slope's derivative is a number.
+            # An infinite input, such as the logit of a token masked by its bias, adds nothing to a slope's gradient.
             o.nan_to_num_(nan=math.nan, posinf=0.0, neginf=0.0)
         ctx.save_for_backward(index.view(-1), offset, slope, pieces.table)
         ctx.interval, ctx.slope_type = interval, slopes.dtype

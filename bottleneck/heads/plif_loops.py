@@ -1,8 +1,8 @@
-"""The loops of a `PLIF` on the CPU, compiled: a few hundred numbers at a time go through all steps of the formula.
+"""Compiled loops of a `PLIF` on the CPU: a tile of a few hundred numbers passes through all steps of the formula.
 
-A number costs one random access on the way forward and two on the way back, to tables that a core's cache all but
-holds; the arithmetic before them takes many numbers an instruction. What torch's own kernels would do instead writes
-index, offset and slope of every number to memory, and adds histograms with one thread.
+Each number takes one random access to a table in the forward pass and two in the backward pass; the arithmetic before
+is vectorized. Torch's own kernels would write index, offset and slope of every number to memory, and add histograms on
+one thread.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from .openmp import in_parallel
 
 Array = NDArray[np.floating]
 Pairs = NDArray[np.complexfloating]
-"""Two numbers side by side, as real and imaginary part: they are loaded, added and stored as one."""
+"""Pairs of numbers as real and imaginary part, so that both are loaded, added and stored in one access."""
 
 SMALLEST_SHARE = 1 << 16
-"""Numbers that a thread is worth waking for: tenths of a millisecond."""
+"""Fewest numbers for a thread; fewer take less time than starting it."""
 TILE = 256
-"""Numbers whose pieces are found at a time, ahead of the random accesses, so that these wait for nothing."""
+"""Numbers whose pieces are computed before their random accesses, so that these do not wait for arithmetic."""
 
 
 def values(inputs: Tensor, table: Tensor, interval: float) -> Tensor:
-    """Return f of each float32 or float64 number, given f(l_i) and s_i of each piece, (P, 2), in the inputs' type."""
+    """Return f of each input, float32 or float64, given f(l_i) and s_i of each piece, (P, 2), in the inputs' type."""
     result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     x, out, pairs = _flat(inputs), _flat(result), _pairs(table)
     geometry = x.dtype.type(interval), x.dtype.type(2 * interval / len(pairs))
     shares = _shares(len(x), least=SMALLEST_SHARE)
-    _values(x[:0], pairs, *geometry, out[:0])  # compiles it here: the stack of another thread may be small
+    _values(x[:0], pairs, *geometry, out[:0])  # compile on this thread: the stack of another may be too small
     in_parallel([partial(_values, x[share], pairs, *geometry, out[share]) for share in shares])
     return result
 
 
 def gradients(inputs: Tensor, upstream: Tensor, table: Tensor, interval: float) -> tuple[Tensor, Tensor]:
-    """Return the gradient in each number, and of each piece the sums of ``upstream`` and of it times x − l_i.
+    """Return the gradient in each input, and for each piece Σ ``upstream`` and Σ ``upstream`` · (x − l_i).
 
-    Arguments are as for `values`; ``upstream`` is the gradient in f. The sums are float64, (P, 2), the same to the bit
-    for the same number of threads.
+    Arguments are as for `values`; ``upstream`` is the gradient in f. The sums are float64, (P, 2), and bitwise
+    reproducible for the same number of threads.
     """
     result = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     x, g, out, pairs = _flat(inputs), _flat(upstream), _flat(result), _pairs(table)
     geometry = x.dtype.type(interval), x.dtype.type(2 * interval / len(pairs))
-    # Each thread has sums of its own: fewer threads where adding these up would be the larger part.
+    # Each thread has its own sums of all pieces; more threads than this would spend most of the time adding them up.
     shares = _shares(len(x), least=max(SMALLEST_SHARE, len(pairs)))
     sums = np.zeros((len(shares), len(pairs)), np.complex128)
     _gradients(x[:0], g[:0], pairs, *geometry, sums[0], out[:0])
     in_parallel([
-        partial(_gradients, x[share], g[share], pairs, *geometry, own, out[share])
-        for share, own in zip(shares, sums, strict=True)
+        partial(_gradients, x[share], g[share], pairs, *geometry, thread_sums, out[share])
+        for share, thread_sums in zip(shares, sums, strict=True)
     ])  # fmt: skip
     return result, torch.view_as_real(torch.from_numpy(sums.sum(0)))
 
@@ -72,34 +72,34 @@ def _pairs(tensor: Tensor) -> Pairs:
 
 
 def _shares(count: int, *, least: int) -> list[slice]:
-    """Cut so many numbers into equal shares, one a thread, each of at least so many."""
+    """Cut ``count`` numbers into equal shares, one for each thread, each of at least ``least`` numbers."""
     threads = max(1, min(torch.get_num_threads(), count // least))
     ends = [count * thread // threads for thread in range(threads + 1)]
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def _compiled(loop: Callable[..., None]) -> Callable[..., None]:
-    """Compile a loop on its first call, and keep the machine code for other processes where there is a place for it."""
-    make = partial(numba.njit, nogil=True, error_model="numpy")
+    """Compile a loop on its first call, and cache the machine code for other processes where a folder is writable."""
+    compiler = partial(numba.njit, nogil=True, error_model="numpy")
     try:
-        kept: Callable[..., None] = make(cache=True)(loop)
-    except RuntimeError:  # neither beside this file nor in the user's cache folder
-        kept = make()(loop)
-    return kept
+        compiled: Callable[..., None] = compiler(cache=True)(loop)
+    except RuntimeError:  # neither this file's folder nor the user's cache folder is writable
+        compiled = compiler()(loop)
+    return compiled
 
 
 @_compiled
 def _places(
     x: Array, pieces: int, interval: np.floating, width: np.floating, index: NDArray[np.int32], offset: Array
 ) -> None:
-    """Find each number's piece i and x − l_i: without a look into a table, so many numbers an instruction."""
+    """Compute each number's piece i and x − l_i. The loop reads no table, so that the compiler vectorizes it."""
     kind = x.dtype.type
     first, last, per_width = kind(0), kind(pieces - 1), kind(1) / width
     for n in range(len(x)):
-        place = (x[n] + interval) * per_width  # in pieces, from −T
-        inside = place if place > first else first  # NaN too, and shows in the offset
+        position = (x[n] + interval) * per_width  # distance from −T, in pieces
+        inside = position if position > first else first  # also for NaN, whose offset is NaN
         index[n] = np.int32(inside if inside < last else last)
-        offset[n] = (place - kind(index[n])) * width
+        offset[n] = (position - kind(index[n])) * width
 
 
 @_compiled
@@ -109,7 +109,7 @@ def _values(x: Array, table: Pairs, interval: np.floating, width: np.floating, o
         tile, f = x[start : start + TILE], out[start : start + TILE]
         _places(tile, len(table), interval, width, index, offset)
         for n in range(len(tile)):
-            piece = table[np.uint32(index[n])]  # of an unsigned index numba knows that it does not count from the end
+            piece = table[np.uint32(index[n])]  # numba omits the check for negative indices
             f[n] = piece.real + piece.imag * offset[n]
 
 
@@ -119,12 +119,12 @@ def _gradients(
 ) -> None:
     index, offset = np.empty(TILE, np.int32), np.empty(TILE, x.dtype)
     for start in range(0, len(x), TILE):
-        tile, upstream, own = x[start : start + TILE], g[start : start + TILE], out[start : start + TILE]
+        tile, upstream, gradient = x[start : start + TILE], g[start : start + TILE], out[start : start + TILE]
         _places(tile, len(table), interval, width, index, offset)
         for n in range(len(tile)):
-            # At an infinite input, as of a token masked by its bias, no slope's derivative is a number.
+            # An infinite input, such as the logit of a token masked by its bias, adds nothing to a slope's gradient.
             offset[n] = upstream[n] * (x.dtype.type(0) if math.isinf(offset[n]) else offset[n])
         for n in range(len(tile)):
             i = np.uint32(index[n])
-            own[n] = upstream[n] * table[i].imag
+            gradient[n] = upstream[n] * table[i].imag
             sums[i] += complex(upstream[n], offset[n])

@@ -11,7 +11,7 @@ from .scores import Factors, Scores
 
 
 class Pointwise(Head):
-    r"""A softmax over :math:`f(h·w_x + b_x)` with one increasing function f for all logits (LMS eq. 12).
+    r"""A softmax over :math:`f(h·w_x + b_x)` with one increasing function f for all logits (Ganea et al. 2019, eq. 12).
 
     Subclasses build ``function``, a module that maps a tensor of logits to a tensor of the same shape.
     """
@@ -29,7 +29,7 @@ class Pointwise(Head):
         return hidden if self.contexts is None else self.contexts(hidden).squeeze(-2)
 
     def scores(self, hidden: Tensor) -> Scores:
-        """Return the logits' factors and the function on them; see `Head.scores`."""
+        """Return the factors of the logits and the function on them; see `Head.scores`."""
         factors = Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias)
         return Scores((factors,), function=self.function)
 
@@ -38,5 +38,5 @@ class Pointwise(Head):
 
     @property
     def rank_bound(self) -> RankBound:
-        """None: a pointwise nonlinearity can raise the rank up to min(T, M) (LMS theorem 3)."""
+        """None: a pointwise nonlinearity can raise the rank up to min(T, M) (Ganea et al. 2019, theorem 3)."""
         return RankBound(None, None, "a pointwise nonlinearity on the logits has no rank bound below min(T, M)")

@@ -1,4 +1,4 @@
-"""What a head's probabilities are made of, in one form for all heads."""
+"""The factors from which any head computes its probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class Factors(NamedTuple):
-    """Logits as ``contexts @ weight.T + bias``: the log-linear form (MoS paper eq. 1)."""
+    """Logits as ``contexts @ weight.T + bias``: the log-linear form (Yang et al. 2018, eq. 1)."""
 
     contexts: Tensor
     """H, shape (…, d)."""
@@ -24,18 +24,18 @@ class Factors(NamedTuple):
 
 
 class Scores(NamedTuple):
-    r"""A mixture of softmaxes over functions of logits: every head of the literature is one.
+    r"""A mixture of softmaxes over functions of logits, the common form of all heads.
 
     .. math:: P(x | c) = \sum_k π_{c,k} \mathrm{softmax}_x\, f(h_{c,k}·w_x + b_x, …)
     """
 
     factors: tuple[Factors, ...]
-    """Each with contexts of shape (…, K, d); d and K may differ from one to the next."""
+    """Factors of the logits, with contexts of shape (…, K, d); d and K may differ between them."""
     log_prior: Tensor | None = None
-    """log π, shape (…, K); ``None`` for a single softmax, which has no weight to give."""
+    """log π, shape (…, K); ``None`` for a single softmax."""
     function: nn.Module | None = None
     """f: takes the logits (…, K, M) of each of ``factors`` and returns those of the softmaxes, (…, K, M);
-    applied to any number of rows at a time. ``None`` is the identity."""
+    each row separately. ``None`` is the identity."""
 
     @property
     def linear(self) -> Factors | None:
@@ -46,7 +46,7 @@ class Scores(NamedTuple):
         return one._replace(contexts=one.contexts.squeeze(-2))
 
     def rows(self, kept: Tensor | None = None) -> Scores:
-        """Return the same with a row a context, (N, K, …), of all contexts or of those whose numbers are ``kept``."""
+        """Return the scores with all contexts in one dimension, (N, K, …); ``kept`` selects contexts by index."""
 
         def flat(tensor: Tensor, kept_dimensions: int) -> Tensor:
             tensor = tensor.reshape(-1, *tensor.shape[-kept_dimensions:])
@@ -70,12 +70,12 @@ def log_prob(scores: Scores) -> Tensor:
 
 
 def widest(dtype: torch.dtype) -> torch.dtype:
-    """Return the type that logits of ``dtype`` are normalized in: float32, or float64 where they are that."""
+    """Return the type in which logits of ``dtype`` are normalized: float64 for float64, else float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def _log_sum(one: Tensor, other: Tensor) -> Tensor:
-    """Return log(exp(one) + exp(other)); where both are −∞ the gradient is 0, and not torch's NaN."""
+    """Return log(exp(one) + exp(other)); where both are −∞ the gradient is 0, while that of torch is NaN."""
     if not (one.requires_grad or other.requires_grad):
         return torch.logaddexp(one, other)
     impossible = torch.maximum(one, other) == -torch.inf
@@ -84,7 +84,7 @@ def _log_sum(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _components(scores: Scores) -> Iterator[Tensor]:
-    """Make the logits of one softmax after the other: K × M of them a context are never held together."""
+    """Yield the logits of one softmax after the other, so that the K × M logits of a context are not all in memory."""
     if len(scores.factors) > 1:
         assert scores.function is not None
         yield from scores.function(*map(_logits, scores.factors)).unbind(-2)

@@ -24,7 +24,7 @@ class Sigsoftmax(Pointwise):
         bias: whether every token has a bias.
 
     References:
-        Kanai et al. 2018; the form ss(x) is that of the LMS paper, §1.
+        Kanai et al. 2018; Ganea et al. 2019, §1, for the form ss(x).
 
     Example:
         >>> Sigsoftmax(hidden_size=4, vocab_size=10).rank_bound.raw is None
@@ -51,10 +51,10 @@ class LogSigmoidProduct(nn.Module):
         self.center, self.power = center, power
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Apply it to each element."""
+        """Apply f to each element."""
         shifted = logits - self.center if self.center else logits
         if self.power <= 0:
-            # log σ(y) = y + log σ(−y), so that at −∞, a masked token, no infinity meets its opposite.
+            # log σ(y) = y + log σ(−y) avoids ∞ − ∞ at −∞, the logit of a masked token.
             line = (1 + self.power) * logits - self.power * self.center
             return torch.add(line, F.logsigmoid(-shifted), alpha=self.power)
         return torch.add(logits, F.logsigmoid(shifted), alpha=self.power)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,8 @@ class Softmax(LogLinear):
         >>> head.rank_bound.raw, head.rank_bound.centered
         (6, 5)
     """
+
+    as_softmax: ClassVar[Mapping[str, Any] | None] = {}
 
     def __init__(
         self,

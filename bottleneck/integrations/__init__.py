@@ -1,4 +1,4 @@
-"""The measurements inside other people's training loops."""
+"""Measurements during training with other libraries."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 from .statistics import model_statistics, training_statistics
 
 if TYPE_CHECKING:
+    from . import transformers
     from .callback import TransformersCallback
 
 
 def __getattr__(name: str) -> Any:
-    """Import the callback when it is asked for: it needs the package transformers."""
+    """Import what needs the package transformers on first use."""
     if name == "TransformersCallback":
         return import_module(".callback", __name__).TransformersCallback
+    if name == "transformers":
+        return import_module(".transformers", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["TransformersCallback", "model_statistics", "training_statistics"]
+__all__ = ["TransformersCallback", "model_statistics", "training_statistics", "transformers"]

@@ -12,16 +12,17 @@ from .statistics import model_statistics
 
 
 class TransformersCallback(TrainerCallback):
-    """Logs rank, effective rank, pairwise KL and the gradient's share every so many steps, on held-out tokens.
+    """A callback that logs rank, effective rank, pairwise KL and the gradient's share on held-out tokens.
 
-    Only the first process measures; a model whose weights are sharded over processes cannot be measured this way.
+    Only the first process measures; models with weights sharded over processes are not supported.
 
     Args:
         data: held-out token ids, (B, L) or (N,), or a text with ``tokenizer``; see `model_statistics`.
-        every: steps between two measurements; the end of the training is measured, too.
-        tokenizer: for a text.
-        log: given the numbers, such as ``trainer.log``; by default they join ``trainer.state.log_history``.
-        prefix: before each number's name.
+        every: steps between two measurements; another one follows at the end of training.
+        tokenizer: tokenizer of a text.
+        log: function that takes the numbers, such as ``trainer.log``; by default they are added to
+            ``trainer.state.log_history``.
+        prefix: prefix of each number's name.
 
     Raises:
         ConfigurationError: for fewer than one step.
@@ -47,20 +48,20 @@ class TransformersCallback(TrainerCallback):
         self._measured = -1
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        """Measure every so many steps."""
+        """Measure every ``every`` steps."""
         if state.global_step % self.every == 0:
             self._measure(state, given["model"])
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        """Measure what came out."""
+        """Measure the trained model."""
         self._measure(state, given["model"])
 
     def _measure(self, state: TrainerState, model: Any) -> None:
         if not state.is_world_process_zero or state.global_step == self._measured:
             return
         self._measured = state.global_step
-        found = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
-        named = {f"{self.prefix}{name}": value for name, value in found.items()}
+        statistics = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
+        named = {f"{self.prefix}{name}": value for name, value in statistics.items()}
         if self.log is None:
             state.log_history.append({**named, "step": state.global_step})
         else:

@@ -1,4 +1,4 @@
-"""What an output layer can express, as a few numbers to log while a model trains."""
+"""Rank, pairwise Kullback-Leibler (KL) divergence and gradient share of an output layer, to log during training."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..sources import Source, open_source
 def training_statistics(head: Head | nn.Linear, hidden: Any, targets: Any = None) -> dict[str, float]:
     """Return rank, effective rank, pairwise KL and the gradient's share of an output layer on held-out hidden states.
 
-    It takes a pass over the T × M log-probabilities, in blocks; the head keeps its mode and its gradients.
+    The log-probabilities, T × M, are computed in blocks. The head's mode and gradients are not changed.
 
     Args:
         head: a `Head`, or the ``nn.Linear`` of a model's logits.
-        hidden: (T, hidden_size), what the head is given for T contexts.
-        targets: (T,), the token ids that came after them; without them there is no gradient to measure.
+        hidden: (T, hidden_size), hidden states of T contexts.
+        targets: (T,), ids of the next tokens; without them the gradient is not measured.
 
     Returns:
         ``rank`` and ``rank_centered`` at Press's tolerance, ``rank_low`` and ``rank_high`` of the interval,
@@ -40,12 +40,12 @@ def training_statistics(head: Head | nn.Linear, hidden: Any, targets: Any = None
 
 
 def model_statistics(model: nn.Module, data: Any, *, tokenizer: Any = None) -> dict[str, float]:
-    """Return the same of a causal language model of transformers on a held-out text.
+    """Return these statistics of a causal language model of transformers on a held-out text.
 
     Args:
-        model: the model as it trains; it keeps its mode.
+        model: the model; its mode is restored.
         data: token ids, (B, L) consecutive pieces of a text, or (N,); or a text with ``tokenizer``.
-        tokenizer: for a text.
+        tokenizer: tokenizer of a text.
 
     Returns:
         See `training_statistics`.
@@ -58,7 +58,7 @@ def model_statistics(model: nn.Module, data: Any, *, tokenizer: Any = None) -> d
 def _statistics(source: Source) -> dict[str, float]:
     report = rank(source)
     effective = report.to_dict()["effective_rank"]["1e-3"]
-    found = {
+    statistics = {
         "rank": report.rank.value,
         "rank_centered": report.rank_centered.value,
         "rank_low": report.rank.low,
@@ -67,5 +67,5 @@ def _statistics(source: Source) -> dict[str, float]:
         "pairwise_kl": kld(source).kld,
     }
     if source.targets is not None:
-        found["gradient_kept"] = gradient(source).kept
-    return {name: float(value) for name, value in found.items()}
+        statistics["gradient_kept"] = gradient(source).kept
+    return {name: float(value) for name, value in statistics.items()}

@@ -13,6 +13,7 @@ from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_t
 from .ranks import rank
 from .report import Finding, RankReport
 from .spectra import singular_values
+from .verdict import verdict
 
 __all__ = [
     "ArgmaxableTokens",
@@ -41,4 +42,5 @@ __all__ = [
     "output_embeddings",
     "rank",
     "singular_values",
+    "verdict",
 ]

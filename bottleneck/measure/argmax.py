@@ -14,13 +14,13 @@ from .._version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
-from ..progress import SILENT, Progress
+from ..progress import Progress, reporting
 from ..result import Result
 from ..sources import MatrixSource, ModelSource, Opening, Source, open_source
 from ..theory import ArgmaxReport, unargmaxable
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArgmaxableTokens(Result):
     """Which tokens of a source's output layer are the argmax for some context vector, and which for none."""
 
@@ -41,7 +41,7 @@ class ArgmaxableTokens(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text, for people."""
+        """Return the result as pairs of label and text."""
         return self.report.rows()
 
 
@@ -50,7 +50,7 @@ def argmaxable(
     *,
     limit: float | None = 60.0,
     workers: int = 1,
-    progress: Progress = SILENT,
+    progress: Progress | bool = False,
     **options: Unpack[Opening],
 ) -> ArgmaxableTokens:
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
@@ -60,7 +60,7 @@ def argmaxable(
             applied to each logit; or W itself, (M, d), with ``kind="matrix"``.
         limit: seconds for each token's linear program; a token that exceeds it is reported as unknown.
         workers: number of processes; see `theory.unargmaxable`.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how the source is opened, see `Opening`.
 
     Raises:
@@ -70,7 +70,7 @@ def argmaxable(
     started = time.monotonic()
     opened = open_source(source, **options)
     W, b = output_embeddings(opened)
-    report = unargmaxable(W, b, seconds=limit, workers=workers, progress=progress)
+    report = unargmaxable(W, b, seconds=limit, workers=workers, progress=reporting(progress))
     return ArgmaxableTokens(opened.description, report, round(time.monotonic() - started, 3))
 
 
@@ -88,6 +88,5 @@ def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
     if isinstance(source, MatrixSource) and source.description["kind"] == "matrix":
         return torch.cat([torch.from_numpy(block.log_probs.copy()) for block in source.blocks()]), None
     raise SourceError(
-        f"{what} is no output layer: give a run, a Hugging Face model, or a .npy or .safetensors file of W with "
-        "--kind matrix"
+        f"{what} is no output layer: give a run, a Hugging Face model, or a matrix file of W with --kind matrix"
     )

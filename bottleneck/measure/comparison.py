@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from .._version import __version__
 from ..errors import ConfigurationError, SourceError
-from ..progress import SILENT, Progress
+from ..progress import Progress, reporting
 from ..result import Result
 from ..sources import Opening, Source, open_source
 from ..sources.opening import shows
 
 PREDICTIONS = 5
-"""Number of likeliest tokens shown for each model, as in table 14 of the MoS paper."""
+"""Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
 CONTEXT_TOKENS = 30
 """Number of tokens shown before the target."""
 SENTENCE_TOKENS = 60
@@ -55,7 +55,7 @@ class Example:
         return self.nll[1] - self.nll[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """A comparison of two models on one text."""
 
@@ -72,7 +72,7 @@ class Comparison(Result):
         return {**asdict(self), "version": __version__}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return each model's loss as label and text, for people."""
+        """Return each model's loss as label and text."""
         return [(str(s["path"]), f"{nll:.4f} nats a token") for s, nll in zip(self.sources, self.nll, strict=True)]
 
     def __str__(self) -> str:
@@ -92,15 +92,15 @@ class Comparison(Result):
 
 @shows(Opening)
 def compare(
-    first: Any, second: Any, *, examples: int = 5, progress: Progress = SILENT, **options: Unpack[Opening]
+    first: Any, second: Any, *, examples: int = 5, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> Comparison:
-    """Find where each of two models beats the other by the largest margin, in one pass (MoS paper, table 14).
+    """Find where each of two models beats the other by the largest margin, in one pass (Yang et al. 2018, table 14).
 
     Args:
         first: a source as for `rank`, with known targets.
         second: another source with the same targets.
         examples: number of contexts to keep for each model.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how both are opened, see `Opening`.
 
     Raises:
@@ -114,7 +114,7 @@ def compare(
     kept: tuple[list[_Row], list[_Row]] = ([], [])
     totals = np.zeros(2)
     rows = min(source.rows_at_once() for source in sources)
-    with progress.bar("comparing", len(targets), "contexts") as bar:
+    with reporting(progress).bar("comparing", len(targets), "contexts") as bar:
         for one, other in zip(*(source.blocks(source.ranges(rows)) for source in sources), strict=True):
             blocks = (one.log_probs, other.log_probs)
             places = targets[one.start : one.start + len(one.log_probs)]

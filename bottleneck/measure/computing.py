@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from .._version import __version__
 from ..errors import MatrixError
 from ..files import cache_folder
+from ..interruption import explained
 from ..machine import parse_size, resolve_device
 from ..parallel import ALONE, Processes
 from ..progress import SILENT, Progress
@@ -22,6 +24,8 @@ from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution, default_memory
 from ..spectrum.registry import check_factors, takes_factors
 from ..spectrum.saved import SavedState
+
+logger = logging.getLogger(__name__)
 
 LONG = 10**12
 """Number of operations above which a computation takes minutes and its state is kept on disk: T · M², or with thin
@@ -95,6 +99,7 @@ def compute_spectrum(source: Source, eps: float, how: Computing) -> Computed:
         factor_columns=0 if factors is None else factors.right.shape[1],
         device=device,
     )
+    logger.info("%s: method %s (%s)", source.description["path"], choice.method.name, choice.why)
     chosen = choice.start(None if factors is None else factors.right)
     return Computed(_computed(source, factors, chosen, how), choice.why)
 
@@ -110,7 +115,8 @@ def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod
 
     saved = _saved_state(source, factors, chosen, how)
     rows = chosen.passes * sum(map(len, own))
-    with how.progress.bar(f"computing singular values ({chosen.name})", rows, "contexts") as bar:
+    kept = saved.kept if saved else str
+    with explained(kept), how.progress.bar(f"computing singular values ({chosen.name})", rows, "contexts") as bar:
         return measure(
             blocks,
             chosen,
@@ -119,6 +125,7 @@ def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod
             processes=how.processes,
             what=str(source.description["path"]),
             advance=bar.advance,
+            decomposing=lambda: bar.stage("decomposing, which may take minutes"),
         )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psutil
 import torch
 
 from ..machine import parse_size, resolve_device
@@ -21,10 +23,12 @@ SIDE = 768
 SECONDS_TO_CALIBRATE = 0.2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CostEstimate(Result):
     """Expected time and memory of a rank measurement, correct to an order of magnitude."""
 
+    source: Mapping[str, Any]
+    """What would be measured: path, kind, head, corpus, split."""
     contexts: int
     vocab: int
     method: str
@@ -36,14 +40,14 @@ class CostEstimate(Result):
     spectrum_seconds: float
     """Seconds to decompose the matrix."""
     memory_bytes: int
-    """Bytes of the model, its hidden states, the decomposition and one block."""
+    """Bytes of Python and its libraries, the model, its hidden states, the decomposition and two blocks."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return asdict(self)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the estimate as label and text, for people."""
+        """Return the estimate as label and text."""
         total = self.model_seconds + self.spectrum_seconds
         return [
             ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
@@ -64,8 +68,8 @@ def estimate_cost(
 ) -> CostEstimate:
     """Estimate the time and memory of `rank` from its operations and this machine's rate of matrix products.
 
-    No weights are loaded and no row of a model is computed. A matrix without a recorded precision is read once to infer
-    it, unless ``eps`` is given.
+    No weights are loaded, no row of a model is computed, and no matrix is read: where the precision of a matrix is not
+    recorded, its type stands for it.
 
     Args:
         source: an opened source, see `open_source`.
@@ -82,20 +86,21 @@ def estimate_cost(
     choice = choose(
         method,
         shape=source.shape,
-        eps=(source.precision if eps is None else precision(eps)).value,
+        eps=(source.expected_precision if eps is None else precision(eps)).value,
         max_memory=parse_size(max_memory),
         width=width,
         factor_columns=work.factor_columns or 0,
         device=device,
     )
     return CostEstimate(
+        source=source.description,
         contexts=source.shape[0],
         vocab=source.shape[1],
         method=choice.method.name,
         why=choice.why,
         model_seconds=work.operations / _rate(getattr(torch, source.dtype), device),
         spectrum_seconds=choice.operations / _rate(torch.float64, device),
-        memory_bytes=work.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
+        memory_bytes=psutil.Process().memory_info().rss + work.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
     )
 
 

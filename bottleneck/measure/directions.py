@@ -14,7 +14,7 @@ from torch import Tensor
 from .._version import __version__
 from ..errors import MatrixError
 from ..full_precision import full_precision
-from ..result import Result
+from ..result import Result, flat
 from ..spectrum import EPS, RankEstimate, entropy_rank, numerical_rank, stable_rank, tolerance
 
 ROWS = 8192
@@ -23,7 +23,7 @@ SHARES = (0.9, 0.99, 0.999)
 """Shares of the energy Σσ² that are reported."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Directions(Result):
     """Singular values and ranks of a set of n vectors of d dimensions."""
 
@@ -57,7 +57,7 @@ class Directions(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text, for people."""
+        """Return the result as pairs of label and text."""
         energy = ", ".join(f"{100 * share:g} % in {self.energy(share):,}" for share in SHARES)
         return [
             ("vectors", f"{self.shape[0]:,} of {self.shape[1]:,} dimensions"),
@@ -67,12 +67,12 @@ class Directions(Result):
             ("mean cosine", f"{self.mean_cosine:.3f}"),
         ]
 
-    def summary(self) -> str:
+    def one_line(self) -> str:
         """Return one line for people."""
-        energy = ", ".join(f"{self.energy(share):,} hold {100 * share:g} %" for share in SHARES)
+        energy = ", ".join(f"{self.energy(share):,} for {100 * share:g} %" for share in SHARES)
         return (
-            f"rank {self.rank}, with the mean row subtracted {self.rank_centered}, of {self.shape[1]:,} directions; "
-            f"{energy} of the energy Σσ²; mean cosine of two rows {self.mean_cosine:.3f}"
+            f"rank {self.rank} of {self.shape[1]:,} ({self.rank_centered} with the mean row subtracted); directions "
+            f"that hold the energy Σσ²: {energy}; mean cosine of two rows {self.mean_cosine:.3f}"
         )
 
 
@@ -120,7 +120,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadStatistics(Result):
     """Statistics of an output layer that do not need its T × M matrix."""
 
@@ -140,8 +140,12 @@ class HeadStatistics(Result):
             "version": __version__,
         }
 
+    def summary(self) -> dict[str, Any]:
+        """Return all values, with the keys of W and H joined by dots."""
+        return flat(self.to_dict())
+
     def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text, for people."""
+        """Return the result as pairs of label and text."""
         found = [("W", self.weight), *([("H", self.hidden)] if self.hidden else [])]
         rows = [(f"{name}: {label}", text) for name, each in found for label, text in each.rows()]
         return rows + ([] if self.bias_norm is None else [("norm of the bias", f"{self.bias_norm:.4g}")])

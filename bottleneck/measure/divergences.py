@@ -11,32 +11,38 @@ from numpy.typing import NDArray
 
 from .. import divergence
 from ..divergence import PairwiseKLD
-from ..progress import SILENT, Progress
+from ..progress import Progress, reporting
 from ..sources import Opening, open_source
 from ..sources.opening import shows
 
 
 @shows(Opening)
 def kld(
-    source: Any, *, pairs: str | int = "all", seed: int = 0, progress: Progress = SILENT, **options: Unpack[Opening]
+    source: Any,
+    *,
+    pairs: str | int = "all",
+    seed: int = 0,
+    progress: Progress | bool = False,
+    **options: Unpack[Opening],
 ) -> PairwiseKLD:
-    """Measure the expected pairwise KL divergence of a source's rows, in nats (MoS paper, appendix C.1).
+    """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
 
     Args:
         source: as for `rank`.
         pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
         seed: seed of the draw.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how the source is opened, see `Opening`.
 
     Raises:
         BottleneckError: for a source that cannot be read, or rows that are not finite or not log-probabilities.
     """
     started = time.monotonic()
-    opened = open_source(source, **options)
+    opened, report = open_source(source, **options), reporting(progress)
+    opened.prepare(report)
 
     def blocks() -> Iterator[NDArray[Any]]:
-        with progress.bar("reading log-probabilities", opened.entries_shape[0], "contexts") as bar:
+        with report.bar("computing pairwise KL", opened.entries_shape[0], "contexts") as bar:
             for rows in opened.entries():
                 yield rows
                 bar.advance(len(rows))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..progress import SILENT, Progress
+from ..interruption import explained
+from ..progress import Progress, reporting
 from ..sources import Opening, open_source
 from ..sources.opening import shows
-from ..sources.store_files import write_store
+from ..sources.store_files import MANIFEST, read_manifest, write_store
 
 
 @shows(Opening)
-def dump(source: Any, path: str | Path, *, progress: Progress = SILENT, **options: Unpack[Opening]) -> Path:
+def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **options: Unpack[Opening]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 
     Memory holds one block. An interrupted dump continues at the chunk it had reached and ends with the same bytes.
@@ -21,7 +22,7 @@ def dump(source: Any, path: str | Path, *, progress: Progress = SILENT, **option
     Args:
         source: as for `rank`.
         path: the store, a folder that ends in ``.zarr``.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how the source is opened, see `Opening`.
 
     Returns:
@@ -31,4 +32,12 @@ def dump(source: Any, path: str | Path, *, progress: Progress = SILENT, **option
         StoreError: when ``path`` holds other files, or a store of another model, text or size.
         OutputError: when the store cannot be written.
     """
-    return write_store(open_source(source, **options), path, progress=progress)
+    opened, path = open_source(source, **options), Path(path)
+
+    def kept() -> str:
+        done = read_manifest(path).values() if (path / MANIFEST).exists() else ()
+        contexts = f"{sum(chunk.rows for chunk in done):,} of {opened.shape[0]:,} contexts"
+        return f"{contexts} are kept in {path}, and the same command continues from there"
+
+    with explained(kept):
+        return write_store(opened, path, progress=reporting(progress))

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from .._version import __version__
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
-from ..progress import SILENT, Progress
+from ..progress import Progress, reporting
 from ..result import Result
 from ..sources import ModelSource, Opening, open_source
 from ..sources.opening import shows
@@ -43,7 +43,7 @@ class Band:
     lost: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GradientReport(Result):
     """The share of ‖G‖_F that survives backpropagation through the output layer."""
 
@@ -80,7 +80,7 @@ class GradientReport(Result):
         return {"source": dict(values.pop("source")), **values, "version": __version__}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text, for people."""
+        """Return the result as pairs of label and text."""
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
@@ -101,7 +101,7 @@ class GradientReport(Result):
 
 @shows(Opening)
 def gradient(
-    source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress = SILENT, **options: Unpack[Opening]
+    source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> GradientReport:
     r"""Measure the share of the loss gradient at the logits that backpropagation passes on to the hidden states.
 
@@ -120,7 +120,7 @@ def gradient(
     Args:
         source: a model as for `rank`, with known targets.
         sample: number of evenly spaced contexts at which the Jacobian is computed.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how the source is opened, see `Opening`.
 
     Raises:
@@ -143,11 +143,11 @@ def gradient(
     rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), np.ones(len(targets), dtype=bool))
     weight = _weight(opened)
     if weight is not None:
-        directions = _through_weight(opened, weight, targets, rows, progress)
+        directions = _through_weight(opened, weight, targets, rows, reporting(progress))
     else:
         rows.used[:] = False
         rows.used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
-        directions = _through_jacobian(opened, targets, rows, progress)
+        directions = _through_jacobian(opened, targets, rows, reporting(progress))
     kept, norm = rows.share(rows.used)
     return GradientReport(
         contexts=opened.shape[0],

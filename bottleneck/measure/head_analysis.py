@@ -22,25 +22,27 @@ def head_analysis(source: Source) -> Finding:
     model = source.model
     assert isinstance(model, HuggingFaceOnText)
     head, norm, vocabularies, tied = model.head, model.norm, model.vocabularies, model.model.tied
+    scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
     weight = directions(head.weight[: source.shape[1]].split(ROWS))
     hidden = directions(model.hidden(source.ranges(ROWS)))
     has = [
         "tied embeddings" if tied else "embeddings of its own",
         "a bias" if head.bias is not None else "no bias",
-        *([f"logits scaled by {head.scale:g}"] if head.scale != 1 else []),
-        *([f"soft-capped at {head.soft_cap:g}"] if head.soft_cap is not None else []),
+        *([f"logits scaled by {scale:g}"] if scale != 1 else []),
+        *([f"soft-capped at {soft_cap:g}"] if soft_cap is not None else []),
         *(["a LayerNorm before it"] if norm is not None else []),
     ]
     sizes = f"{vocabularies['model']:,} rows"
     if vocabularies["tokenizer"] is not None:
         sizes += f", {vocabularies['tokenizer']:,} tokens in the tokenizer"
+    by = f"by at most {model.logit_difference:.2g}" if model.logit_difference else "nowhere"
     return Finding(
         "head_analysis",
         {
             "tied": tied,
             "bias": head.bias is not None,
-            "scale": head.scale,
-            "soft_cap": head.soft_cap,
+            "scale": scale,
+            "soft_cap": soft_cap,
             "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
             "vocabularies": vocabularies,
             "logit_difference": model.logit_difference,
@@ -49,8 +51,8 @@ def head_analysis(source: Source) -> Finding:
         },
         (
             ("output layer", f"{', '.join(has)}; {sizes}"),
-            ("logits checked", f"within {model.logit_difference:.2g} of the model's own on a sample of its contexts"),
-            ("W", weight.summary()),
-            ("H", hidden.summary()),
+            ("logits checked", f"they differ {by} from the model's own on a sample of its contexts"),
+            ("W", weight.one_line()),
+            ("H", hidden.one_line()),
         ),
     )

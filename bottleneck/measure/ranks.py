@@ -12,7 +12,7 @@ from ..errors import ConfigurationError
 from ..full_precision import precision_state
 from ..machine import peak_memory_bytes
 from ..parallel import ALONE
-from ..progress import SILENT, Progress
+from ..progress import Progress, reporting
 from ..sources import FiniteColumns, Opening, Source, open_source
 from ..sources.opening import shows
 from ..spectrum import Judgement, Precision, Spectrum, judge, precision
@@ -37,7 +37,7 @@ def rank(
     eps: str | float | None = None,
     max_memory: int | str | None = None,
     inf: str = "refuse",
-    progress: Progress = SILENT,
+    progress: Progress | bool = False,
     **options: Unpack[RankOptions],
 ) -> RankReport:
     """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
@@ -53,7 +53,7 @@ def rank(
         max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
         inf: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the report counts
             them.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how the source is opened (`Opening`), and the rest of `RankOptions`.
 
     Raises:
@@ -75,13 +75,14 @@ def rank(
         max_memory=max_memory,
         width=options.pop("width", DEFAULT_WIDTH),
         device=options.get("device", "auto"),
-        progress=progress,
+        progress=reporting(progress),
         processes=options.pop("processes", ALONE),
     )
     opened = open_source(source, **cast(Opening, options))
-    matrix = _without_inf(opened, inf, progress)
+    matrix = _without_inf(opened, inf, how.progress)
     if asked is not None:  # before the numbers are read to see how precise they are
         check_resolution(method, shape=matrix.shape, eps=asked.value)
+    matrix.prepare(how.progress)
     measured = _measured(matrix, asked, rule, how)
     findings = [
         *_unjudged(matrix, asked),

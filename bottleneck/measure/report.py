@@ -7,9 +7,20 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
-from ..result import Result
-from ..spectrum import RULES, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, judge, stable_rank
+from ..result import Result, short_names
+from ..spectrum import (
+    RULES,
+    Limits,
+    Precision,
+    RankEstimate,
+    Spectrum,
+    effective_rank,
+    entropy_rank,
+    judge,
+    stable_rank,
+)
 from ..spectrum.measures import ENERGY_LEFT_OUT
+from .verdict import verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,10 +35,10 @@ class Finding:
     values: Mapping[str, Any]
     """Plain values, ready for JSON."""
     rows: tuple[tuple[str, str], ...]
-    """Label and text, for people."""
+    """Label and text."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RankReport(Result):
     """The ranks of a log-probability matrix, their margins, the bound, and the source that was measured."""
 
@@ -41,7 +52,7 @@ class RankReport(Result):
     rank: RankEstimate
     """Rank of log P."""
     rank_centered: RankEstimate
-    """Rank of the row-centred log P: the least rank of any logits with these probabilities (MoS paper, prop. 1)."""
+    """Rank of the row-centred log P: the least rank of logits with these probabilities (Yang et al. 2018, prop. 1)."""
     bound: Mapping[str, Any]
     """Upper bounds ``raw`` and ``centered`` (integers or ``None``) and the reason ``why``."""
     embedding_size: int | None
@@ -96,14 +107,38 @@ class RankReport(Result):
             "version": __version__,
         }
 
+    def summary(self) -> dict[str, Any]:
+        """Return the ten values that a table shows: size, bound, the rank with its interval, and related ranks."""
+        values, rank = self.spectrum.values, self.rank
+        contexts, vocab = self.spectrum.shape
+        return {
+            "contexts": contexts,
+            "vocab": vocab,
+            "embedding_size": self.embedding_size,
+            "bound": self.bound["raw"],
+            "rank": rank.value,
+            "low": rank.low,
+            "high": rank.high,
+            "determinate": rank.determinate,
+            "rank_centered": self.rank_centered.value,
+            "effective_rank_1e-3": effective_rank(values, epsilon=1e-3, residual=self.spectrum.residual),
+        }
+
+    @property
+    def verdict(self) -> str:
+        """What the rank says of the output layer, as one sentence; see `measure.verdict`."""
+        return verdict(
+            self.rank, shape=self.spectrum.shape, bound=self.bound["raw"], embedding_size=self.embedding_size
+        )
+
     def rows(self) -> list[tuple[str, str]]:
-        """Return the report as label and text, for people."""
+        """Return the report as label and text."""
         d = self.to_dict()
         source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
         by_rule = ", ".join(f"{rule} {judge(self.spectrum, self.eps, rule=rule).raw}" for rule in RULES)
         effective = ", ".join(
-            f"{'unknown' if value is None else format(value, ',')} at {epsilon}"
+            f"{'an unknown number' if value is None else format(value, ',')} for all but {epsilon}"
             for epsilon, value in d["effective_rank"].items()
         )
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
@@ -118,10 +153,10 @@ class RankReport(Result):
             ("matrix", f"{d['contexts']:,} contexts × {d['vocab']:,} tokens{dropped}"),
             ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
             ("bound", f"{limits} ({bound['why']})"),
-            ("rank", _verdict(self.rank)),
-            ("row-centred rank", _verdict(self.rank_centered)),
+            ("rank", _evidence(self.rank)),
+            ("row-centred rank", _evidence(self.rank_centered)),
             ("by rule", by_rule),
-            ("effective rank", effective),
+            ("effective rank", f"singular values that make up Σσ²: {effective}"),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
             *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),
@@ -129,21 +164,38 @@ class RankReport(Result):
             ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
             *(row for finding in self.findings for row in finding.rows),
             ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
+            ("verdict", self.verdict),
         ]
 
-    def plot(self, ax: Axes | None = None, *, label: str | None = None) -> Axes:
-        """Draw the cumulative percentage of normalized singular values into ``ax`` (MoS paper, figure 1)."""
-        from matplotlib import pyplot as plt
+    @property
+    def limits(self) -> Limits:
+        """Return the tolerances and the bounds, which figures of the spectrum mark."""
+        bound = (self.bound["raw"], self.bound["centered"])
+        return Limits(self.rank.tolerance, self.rank_centered.tolerance, *bound)
 
-        ax = plt.gca() if ax is None else ax
-        ax.step(*self.spectrum.cdf(), where="post", label=label or str(self.source["path"]))
-        ax.set_xscale("log")
-        ax.set_xlabel("normalized singular value σ / σ₁")
-        ax.set_ylabel("singular values below (%)")
-        return ax
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        label: str | None = None,
+        part: str = "both",
+        log: bool = False,
+        style: str = "screen",
+    ) -> Axes:
+        """Draw the figure of ``bottleneck spectrum``, with the tolerances and the bounds; see `Spectrum.plot`.
+
+        Args:
+            ax: axes for one panel of the figure; by default all panels are drawn into a new figure.
+            label: name in the legend; by default the last part of the source's path.
+            part: as for `Spectrum.plot`.
+            log: as for `Spectrum.plot`.
+            style: as for `Spectrum.plot`.
+        """
+        label = short_names([self.name])[0] if label is None else label
+        return self.spectrum.plot(ax, label=label, limits=self.limits, part=part, log=log, style=style)
 
 
-def _verdict(rank: RankEstimate) -> str:
+def _evidence(rank: RankEstimate) -> str:
     gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
     evidence = f"tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap}"
     if rank.determinate:

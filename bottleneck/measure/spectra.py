@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from .. import spectrum
 from ..machine import parse_size, resolve_device
-from ..progress import SILENT, Progress
+from ..progress import Progress, reporting
 from ..sources import Opening, Source, open_source
 from ..sources.opening import shows
 from ..spectrum import Spectrum
@@ -20,7 +20,7 @@ def singular_values(
     *,
     method: str = "auto",
     max_memory: int | str | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | bool = False,
     **options: Unpack[Opening],
 ) -> Spectrum:
     """Return the singular values of a source's matrix, raw and row-centred.
@@ -32,7 +32,7 @@ def singular_values(
         source: as for `rank`.
         method: name of a spectrum method; ``"auto"`` chooses one, which ``Spectrum.method`` names.
         max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
         options: how the source is opened, see `Opening`.
 
     Raises:
@@ -49,6 +49,7 @@ def singular_values(
         return spectrum.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )
-    opened = open_source(source, **options)
-    how = Computing(method=method, max_memory=max_memory, device=device, progress=progress)
+    opened, report = open_source(source, **options), reporting(progress)
+    opened.prepare(report)
+    how = Computing(method=method, max_memory=max_memory, device=device, progress=report)
     return compute_spectrum(opened, opened.precision.value, how).spectrum

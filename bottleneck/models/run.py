@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,17 +18,23 @@ from ..errors import ConfigurationError, SourceError
 from ..files import sha256_file
 from ..full_precision import full_precision
 from ..heads import Head
+from ..reading import PADDING, read
 from .on_text import Cost, ModelOnText
 from .text import Words
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TOKENS_AT_ONCE = 512
-"""Tokens that the backbone reads at once; a fixed number, so that every request for a context gets the same bits."""
+PAIRS_AT_ONCE = 32
+"""Tokens of a stream, or pairs, that the backbone reads at once; fixed numbers, so that every request for a context
+gets the same bits."""
 
 
 @final
 class RunOnText(ModelOnText):
-    """Hidden states of every token of a split but the last, each with all tokens before it as context.
+    """Hidden states before every token that a split predicts, teacher-forced.
+
+    In a stream these are all tokens but the first, each with all tokens before it as context. A run whose backbone
+    answers contexts reads the split as pairs (`reading.Pairs`).
 
     Args:
         run: a run folder, or a loaded run, which is not changed.
@@ -55,19 +63,22 @@ class RunOnText(ModelOnText):
             raise ConfigurationError(f"unknown dtype {dtype!r}; a run is evaluated in {' or '.join(DTYPES)}")
         loaded = run if isinstance(run, Run) else load(Path(run))
         corpus = corpus_of(loaded, data)
-        ids = corpus.split(split)
-        available = len(ids) - 1
+        lines = loaded.model.backbone.context_lines
+        self._reading = read(corpus, split, lines=lines, length=TOKENS_AT_ONCE, at_once=PAIRS_AT_ONCE)
+        available = len(self._reading.places)
         if available < 1:
             raise SourceError(f"the {split} split of {corpus.name} has no context: it needs at least two tokens")
         if contexts is not None and not 1 <= contexts <= available:
             raise SourceError(f"--contexts must be between 1 and the {available:,} of this split, not {contexts:,}")
-        self._ids = torch.from_numpy(ids[: (contexts or available) + 1])
-        self._device, self._path, self._corpus = torch.device(device), loaded.path, corpus
+        self._device, self.corpus, self.split = torch.device(device), corpus, split
         model = copy.deepcopy(loaded.model) if isinstance(run, Run) else loaded.model
         self._model = model.to(self._device, DTYPES[dtype])
-        self.contexts, self.dtype = len(self._ids) - 1, dtype
-        self.targets = self._ids[1:].numpy()
-        self.text = Words(self._ids.numpy(), loaded.vocabulary)
+        self.run = replace(loaded, model=self._model)
+        self.contexts, self.dtype = contexts or available, dtype
+        self.targets = self._reading.targets[: self.contexts]
+        places = self._reading.places[: self.contexts]
+        ids = np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64)
+        self.text = Words(ids, loaded.vocabulary, places=None if lines is None else places)
         self.description = {
             "path": str(loaded.path),
             "kind": "run",
@@ -77,6 +88,16 @@ class RunOnText(ModelOnText):
         }
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all contexts of the split are used."""
+        return self.contexts == len(self._reading.places)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model reads pairs, in which a line answers the lines before it."""
+        return not self._reading.carries
+
+    @property
     def head(self) -> Head:
         """The run's head."""
         return self._model.head
@@ -84,28 +105,29 @@ class RunOnText(ModelOnText):
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """Hashes of the weights and the corpus."""
-        return {"model": sha256_file(self._path / MODEL), "corpus": self._corpus.sha256}
+        return {"model": sha256_file(self.run.path / MODEL), "corpus": self.corpus.sha256}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
-        """Yield hidden states; the recurrent state is carried through all tokens before them."""
-        number, hidden, state = -1, torch.empty(0), None
+        """Yield hidden states; the recurrent state of a stream is carried through all tokens before them."""
+        number, hidden, state, starts = -1, torch.empty(0), None, self._reading.starts
         for rows in ranges:
             pieces = []
-            for wanted in range(rows.start // TOKENS_AT_ONCE, (rows.stop - 1) // TOKENS_AT_ONCE + 1):
+            first_batch, last_batch = np.searchsorted(starts, [rows.start, rows.stop - 1], side="right") - 1
+            for wanted in range(int(first_batch), int(last_batch) + 1):
                 if wanted < number:
                     number, state = -1, None
                 while number < wanted:
-                    number += 1
-                    hidden, state = self._encode(number * TOKENS_AT_ONCE, state)
-                first = wanted * TOKENS_AT_ONCE
+                    number = number + 1 if self._reading.carries else wanted
+                    hidden, state = self._encode(number, state)
+                first = int(starts[wanted])
                 pieces.append(hidden[max(0, rows.start - first) : rows.stop - first])
             yield pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
-    def _encode(self, start: int, state: Any) -> tuple[Tensor, Any]:
-        ids = self._ids[start : min(start + TOKENS_AT_ONCE, self.contexts)].to(self._device).unsqueeze(1)
+    def _encode(self, number: int, state: Any) -> tuple[Tensor, Any]:
+        batch = self._reading.batch(number).to(self._device)
         with full_precision():
-            hidden, state = self._model.hidden(ids, state)
-        return hidden.squeeze(1), state
+            hidden, state = self._model.hidden(batch.inputs, state, contexts=batch.contexts)
+        return hidden.transpose(0, 1)[(batch.targets != PADDING).T], state
 
     @property
     def cost(self) -> Cost:

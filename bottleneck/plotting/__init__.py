@@ -1,9 +1,9 @@
-"""Drawing results: takes what was computed, computes nothing."""
+"""Functions and styles to draw figures and tables of computed results."""
 
+from ..tables import latex, markdown
 from .looks import HEADS, Look, head_of, looks, plain
 from .statistical import draw_means
 from .style import STYLES, check_format, find_style, save_figure
-from .tables import latex, markdown
 
 __all__ = [
     "HEADS",

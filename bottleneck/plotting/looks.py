@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
+from ..printable import printable
 from .statistical import PALETTE
 
 BLUE, ORANGE, GREEN, RED, PINK, BROWN, _, GRAY, _, SKY = PALETTE
@@ -16,20 +17,20 @@ DASHES: tuple[tuple[float, ...], ...] = ((1, 0), (4, 1.5), (1, 1), (4, 1, 1, 1))
 
 @dataclass(frozen=True)
 class Look:
-    """How one output layer is drawn."""
+    """Colour, marker and line of one output layer."""
 
     label: str
-    """As the papers write its name."""
+    """Name in legends."""
     color: str
     marker: str
     dashes: tuple[float, ...] = DASHES[0]
     width: float = 1.0
-    """Of the line, in multiples of the style's."""
+    """Width of the line, as a multiple of the style's."""
     layer: float = 2.0
     """Matplotlib's zorder."""
 
     def line(self, **more: Any) -> dict[str, Any]:
-        """Return what `Axes.plot` takes."""
+        """Return keyword arguments of `Axes.plot`."""
         from matplotlib import rcParams
 
         return {
@@ -43,25 +44,25 @@ class Look:
 
 
 HEADS = {
-    # Softmax and MoC have the same bound and often the same curve: a wide line under a thin broken one shows both.
-    "softmax": Look("Softmax", BLACK, "o", width=1.9, layer=2.1),
+    # Curves often coincide: a wide line lies under thin ones, and broken lines lie over whole ones, so all are seen.
+    "softmax": Look("Softmax", BLACK, "o", width=1.9, layer=1.9),
     "moc": Look("MoC", ORANGE, "s", DASHES[1], width=1.2, layer=2.2),
     "mos": Look("MoS", BLUE, "D"),
     "sigsoftmax": Look("Sigsoftmax", GREEN, "^"),
-    "gss": Look("GSS", PINK, "v", DASHES[3]),
+    "gss": Look("GSS", PINK, "v", DASHES[3], layer=2.2),
     "lms-plif": Look("LMS-PLIF", RED, "P"),
-    "lms-net": Look("LMS", BROWN, "h"),
+    "lms-net": Look("LMS", BROWN, "h", DASHES[1], layer=2.2),
     "mos-plif": Look("MoS + PLIF", SKY, "*"),
     "doc": Look("DOC", GRAY, "<"),
     "mixtape": Look("Mixtape", OLIVE, ">"),
 }
-"""By registered name."""
+"""Look of each head, by its registered name."""
 OTHER_NAMES = {"lms": "lms-net"}
-"""What the synthetic experiments call a head."""
+"""Registered names of heads that have another name in the synthetic experiments."""
 
 
 def head_of(name: str) -> str | None:
-    """Return the registered head that a preset, a run's folder or a report is named after.
+    """Return the registered head in the name of a preset, a run's folder or a report, or ``None``.
 
     Example:
         >>> head_of("demo/runs/mos-k5"), head_of("ptb-small/lms-plif"), head_of("gpt2")
@@ -76,28 +77,28 @@ def head_of(name: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    r"""Return text that matplotlib shows as it is: $ begins no mathematics, and a first _ hides no label.
+    r"""Return text that matplotlib shows unchanged: $ starts no mathematics, and a leading _ does not hide a label.
 
     Example:
         >>> plain("_a $x$")
         ' _a \\$x\\$'
     """
-    shown = text.replace("$", r"\$")
+    shown = printable(text.encode(errors="backslashreplace").decode()).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Return a look for every name, heads first, in the order of ``HEADS``.
 
-    A head has its own look, another of the same head the next of its dashes, and any other name a free colour.
+    Names of one head differ in their dashes. Names without a head take colours in turn.
     """
-    found: dict[str, Look] = {}
+    chosen: dict[str, Look] = {}
     free = cycle(PALETTE)
     for name in sorted(names, key=lambda name: [*HEADS, None].index(head_of(name))):
         head = head_of(name)
         base = HEADS[head] if head else Look(name, next(free), "o")
-        same = [look for look in found.values() if look.color == base.color]
-        label = base.label if head in (name, OTHER_NAMES.get(name)) else plain(name)
+        same = [look for look in chosen.values() if look.color == base.color]
+        label = base.label if head and head in (name, OTHER_NAMES.get(name)) else plain(name)
         dashes = DASHES[(DASHES.index(base.dashes) + len(same)) % len(DASHES)]
-        found[name] = replace(base, label=label, dashes=dashes)
-    return found
+        chosen[name] = replace(base, label=label, dashes=dashes)
+    return chosen

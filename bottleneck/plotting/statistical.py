@@ -1,4 +1,4 @@
-"""What seaborn is used for: the theme, the palette, and lines of means with their spread."""
+"""Theme, palette and lines of means with standard deviations, by seaborn."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from matplotlib.axes import Axes
 from matplotlib.typing import RcKeyType
 
 PALETTE: tuple[str, ...] = tuple(seaborn.color_palette("colorblind").as_hex())
-"""Ten colours that people with colour blindness tell apart."""
+"""Ten colours that colour-blind people can distinguish."""
 THEME: dict[RcKeyType, Any] = {
     key: value for key, value in seaborn.axes_style("ticks").items() if not key.startswith(("font.", "image."))
 }
 
 
 def draw_means(ax: Axes, data: pd.DataFrame, x: str, y: str, **line: Any) -> None:
-    """Draw the mean of repeated measurements against x, with a band of one standard deviation to either side.
+    """Draw the mean of repeated measurements against x, with a band of one standard deviation on either side.
 
     Args:
-        ax: drawn into.
-        data: one row a measurement.
-        x: a column.
-        y: a column; rows without a number are left out.
-        line: what `Axes.plot` takes.
+        ax: axes to draw into.
+        data: one row for each measurement.
+        x: name of a column.
+        y: name of a column; rows without a number are left out.
+        line: keyword arguments of `Axes.plot`.
     """
     seaborn.lineplot(data.dropna(subset=[y]), x=x, y=y, errorbar="sd", err_kws={"linewidth": 0}, ax=ax, **line)
     ax.set(xlabel="", ylabel="")

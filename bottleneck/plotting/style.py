@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, unknown
 from ..files import replacing
 from .statistical import THEME
 
@@ -34,14 +34,14 @@ BASE: Style = THEME | {
 
 
 def _type(size: float, family: str, mathematics: str) -> Style:
-    """Return text of one size: titles and axes at it, ticks and legends one point below."""
+    """Return font settings: titles and axis labels have this size, ticks and legends are one point smaller."""
     large: Style = {"font.size": size, "axes.titlesize": size, "axes.labelsize": size}
     small: Style = {"xtick.labelsize": size - 1, "ytick.labelsize": size - 1, "legend.fontsize": size - 1}
     return large | small | {"font.family": family, "mathtext.fontset": mathematics}
 
 
 TIMES = _type(9.0, "STIXGeneral", "stix")
-"""Matplotlib's own font like Times, in which the three venues set their text."""
+"""Matplotlib's font that resembles Times, the font of the three venues."""
 
 
 def _width(inches: float) -> Style:
@@ -72,7 +72,7 @@ FORMATS = ("png", "pdf", "svg")
 def find_style(name: str) -> Style:
     """Return the style of this name; `ConfigurationError` lists the known ones."""
     if name not in STYLES:
-        raise ConfigurationError(f"unknown style {name!r}; known styles are {', '.join(STYLES)}")
+        raise ConfigurationError(unknown("style", name, STYLES))
     return STYLES[name]
 
 
@@ -85,13 +85,13 @@ def check_format(path: Path) -> str:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as its suffix says, whole or not at all; the same figure gives the same bytes.
+    """Write a figure atomically, in the format of its suffix; the same figure gives the same bytes.
 
     Raises:
         ConfigurationError: for a suffix other than png, pdf or svg.
     """
     suffix = check_format(path)
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[suffix]
-    # Without a salt of its own an SVG names its parts at random.
+    # Without a fixed salt the ids in an SVG are random.
     with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": "softmax-bottleneck"}):
         figure.savefig(temporary, format=suffix, metadata=undated)

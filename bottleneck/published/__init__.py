@@ -1,7 +1,7 @@
-"""The papers' numbers: one data file a paper, with the table, row and column of each, as printed.
+"""Published numbers: one data file for each paper, with table, row and column of each number, as printed.
 
-Presets, evaluation, figures and the README take a published number from here, so that none is typed twice. To add a
-paper: write its ``NAME.toml`` and enter NAME in ``PAPERS``.
+Presets, evaluation, figures and the README read published numbers from here. To add a paper: write its ``NAME.toml``
+and enter NAME in ``PAPERS``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.resources import files
 from ..errors import ConfigurationError
 
 PAPERS = ("parthiban", "mos", "lms", "mikolov", "krause", "merity")
-"""In the order in which several numbers of one model are told."""
+"""Names of the papers, in the order in which a model's numbers are listed."""
 SPLITS = ("train", "valid", "test")
 ET_ASGD = "ET-ASGD"
 HOW = {
@@ -25,7 +25,7 @@ HOW = {
     "dynamic": "with dynamic evaluation ",
     ET_ASGD: "with ET-ASGD (--set training.averaging.start=epoch) ",
 }
-"""What was done beyond the preset's own training → how a sentence says it."""
+"""Words for evaluation or training that differs from the preset's own."""
 
 
 @dataclass(frozen=True)
@@ -34,46 +34,46 @@ class Row:
 
     name: str
     values: tuple[str, ...]
-    """As printed, one a column; empty where the paper has none."""
+    """Values as printed, one for each column; empty where the paper has none."""
     result: str = ""
-    """Where a measurement of the same model lies in a folder of results: ``FAMILY/NAME``, of the preset FAMILY-NAME."""
+    """Place of a measurement of the same model in a folder of results: ``FAMILY/NAME`` for the preset FAMILY-NAME."""
     how: str = ""
     """A key of ``HOW``."""
     note: str = ""
-    """What the model differs in from the preset's."""
+    """Difference between the published model and the preset's."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A published table, or the part of it that is of one corpus."""
+    """A published table, or its part for one corpus."""
 
     paper: str
-    """As text names it, such as "MoS paper"."""
+    """Authors and year, such as "Yang et al. 2018"."""
     number: str
     caption: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     corpus: str = ""
     metric: str = ""
-    """What columns that are named after a split hold."""
+    """Metric of the columns that are named after a split."""
     split: str = ""
-    """What columns that are named after a metric are of."""
+    """Split of the columns that are named after a metric."""
     where: str = ""
-    """``"supplement"`` where the table is there."""
+    """``"supplement"`` for a table in the supplement."""
     rank_contexts: int | None = None
-    """Rows that ranks are of, where not all."""
+    """Number of rows of the matrices whose ranks are printed; ``None`` for all."""
 
     @property
     def source(self) -> str:
-        """Return where the numbers stand: "MoS paper, table 1"."""
+        """Return the source of the numbers: "Yang et al. 2018, table 1"."""
         numbered = f"table {self.number}" if self.number[0].isdigit() else self.number
         return f"{self.paper}, {f'{self.where}, ' if self.where else ''}{numbered}"
 
     def cell(self, row: str, column: str) -> str:
-        """Return a value as printed, empty where there is none.
+        """Return a value as printed, empty if there is none.
 
         Raises:
-            ConfigurationError: the table has no such row or column; the text lists them.
+            ConfigurationError: for an unknown row or column; the text lists the known ones.
         """
         values = {each.name: dict(zip(self.columns, each.values, strict=True)) for each in self.rows}
         if row not in values or column not in self.columns:
@@ -94,10 +94,10 @@ def tables(paper: str, number: str | None = None) -> tuple[Table, ...]:
 
     Args:
         paper: one of ``PAPERS``.
-        number: a table's, as printed.
+        number: number of a table, as printed.
 
     Raises:
-        ConfigurationError: there is no such paper or table; the text lists the known ones.
+        ConfigurationError: for an unknown paper or table; the text lists the known ones.
 
     Example:
         >>> tables("mos", "7")[0].cell("15", "rank")
@@ -119,27 +119,27 @@ def tables(paper: str, number: str | None = None) -> tuple[Table, ...]:
 
 
 def rows_of(result: str) -> Iterator[tuple[Table, Row]]:
-    """Yield every published row of a model, those of its preset's own training first."""
+    """Yield every published row of a model, starting with those of the preset's own training."""
     found = [(table, row) for paper in PAPERS for table in tables(paper) for row in table.rows if row.result == result]
     yield from sorted(found, key=lambda pair: [*HOW].index(pair[1].how))
 
 
 def expectation(result: str) -> str:
-    """Return all that is published of a model, with its sources, in one sentence.
+    """Return all published numbers of a model, with their sources, in one sentence.
 
     Args:
-        result: ``FAMILY/NAME`` of the preset FAMILY-NAME.
+        result: ``FAMILY/NAME`` for the preset FAMILY-NAME.
 
     Example:
         >>> expectation("text8/mos7")
-        'valid 1.40, test 1.49 bits per character (MoS paper, table 12)'
+        'valid 1.40, test 1.49 bits per character (Yang et al. 2018, table 12)'
     """
     said: dict[str, list[Table]] = {}
     for table, row in rows_of(result):
         text = _numbers(table, row)
         if text:
             said.setdefault(f"{HOW[row.how]}{text}{f', {row.note}' if row.note else ''}", []).append(table)
-    # A paper prints some numbers twice, rounded or not.
+    # Some papers print a number twice, rounded and not rounded.
     return "; ".join(f"{text} ({_sources(sources)})" for text, sources in said.items()) or "no published number"
 
 
@@ -165,7 +165,7 @@ def grouped(value: str) -> str:
 
 
 def _sources(tables: list[Table]) -> str:
-    """Return where numbers stand: "MoS paper, tables 1 and 5; LMS paper, table 1"."""
+    """Return the sources of numbers: "Yang et al. 2018, tables 1 and 5; Ganea et al. 2019, table 1"."""
     places: dict[str, list[str]] = {}
     for table in tables:
         places.setdefault(table.paper, []).append(table.source.removeprefix(f"{table.paper}, "))

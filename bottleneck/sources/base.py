@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..heads import RankBound
 from ..models.text import Text
+from ..progress import SILENT, Progress
 from ..spectrum import Precision
 
 BLOCK_BYTES = 16 << 20
@@ -72,6 +73,14 @@ class Source(ABC):
     def precision(self) -> Precision:
         """The relative roundoff of the least precise step that computed the entries."""
 
+    def prepare(self, progress: Progress = SILENT) -> None:  # noqa: B027 (most sources have nothing to find out)
+        """Find out what takes a pass over the matrix, such as its precision, and report that pass."""
+
+    @property
+    def expected_precision(self) -> Precision:
+        """The precision as far as it is known before the matrix is read; `precision` may be coarser."""
+        return self.precision
+
     @property
     def exponent(self) -> int:
         """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
@@ -81,6 +90,11 @@ class Source(ABC):
     def caution(self) -> str:
         """Return a sentence that says why any rank of this matrix is doubtful, or an empty string."""
         return ""
+
+    def __repr__(self) -> str:
+        """Return the class, the path, the shape and the type, on one line."""
+        T, M = self.shape
+        return f"{type(self).__name__}({str(self.description['path'])!r}, {T:,} × {M:,}, {self.dtype})"
 
     @abstractmethod
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
-from ..heads import RankBound, Softmax
+from ..heads import Head, RankBound
 from ..models import RunOnText
 from ..models.huggingface.on_text import HuggingFaceOnText
 from ..spectrum import Precision, precision
@@ -69,7 +69,7 @@ class _Run(_Model):
 
 @final
 class _HuggingFace(_Model):
-    def __init__(self, model: HuggingFaceOnText, head: Softmax) -> None:
+    def __init__(self, model: HuggingFaceOnText, head: Head) -> None:
         self._model, self._head = model, head
         self.reads = model._windows.context_length
         self.vocab, self.precision = head.vocab_size, precision(model.dtype)
@@ -250,9 +250,13 @@ def extended_logits(
     on_text = model.model if isinstance(model, ModelSource) else None
     if isinstance(model, ModelSource) and isinstance(on_text, RunOnText | HuggingFaceOnText):
         if isinstance(on_text, RunOnText):
+            if on_text.answers:
+                raise SourceError(
+                    f"{model.description['path']} answers the lines before a line, and the extended logit matrix needs "
+                    "a model that continues any tokens: give one that reads a stream"
+                )
             adapter = _Run(on_text)
         else:
-            assert isinstance(model.head, Softmax)
             adapter = _HuggingFace(on_text, model.head)
         description, bound, known = dict(model.description), model.bound.centered, model.identity
         text = on_text.text.ids if on_text.text is not None else np.zeros(0, dtype=np.int64)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from typing import Any, Unpack
 
 from .. import plugins
+from ..checkpoint import CONFIG, read_config
 from ..errors import ConfigurationError, RunError, SourceError
 from ..machine import resolve_device
 from ..models import ModelOnText
@@ -14,6 +17,8 @@ from .base import Source
 from .model import ModelSource
 from .opening import DEFAULTS, Kind, Opening, check_names, shows
 from .views import FirstContexts
+
+logger = logging.getLogger(__name__)
 
 OPENED = Kind(what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source)
 
@@ -88,6 +93,8 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
     opened = kind.open(name, **{option: whole[option] for option in kind.takes})
     matrix = ModelSource(opened) if isinstance(opened, ModelOnText) else opened
     contexts = whole["contexts"]
+    if kind is not OPENED:
+        logger.info("opened %s: %r", kind.what, matrix)
     return matrix if contexts in (None, matrix.shape[0]) else FirstContexts(matrix, contexts)
 
 
@@ -99,16 +106,17 @@ def _unknown(source: Any) -> Exception:
             "blocks of rows, or a function from ids to logits"
         )
     path = Path(source)
-    if (path / "config.json").exists():
-        return RunError(
-            f"{path}/config.json was not written by this tool; a run is a folder made by 'bottleneck train'"
-        )
+    if os.path.lexists(path / CONFIG):
+        try:
+            read_config(path)
+        except RunError as error:
+            return error
     if path.is_dir():
         return RunError(f"{path} holds no run: it has no config.json; 'bottleneck train --out {path}' makes one")
-    what = "a run folder, a .zarr store, a .npy or a .safetensors file, or a Hugging Face model's folder or name"
+    what = "a run folder, a .zarr store, a matrix file such as .npy, or a Hugging Face model's folder or name"
     if not path.exists():
         return SourceError(f"there is no {path}; SOURCE is {what}")
-    return SourceError(f"{path} is no SOURCE; it must be {what}")
+    return SourceError(f"{path} cannot be measured: give {what}")
 
 
 def _short(source: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,17 +14,24 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from ..errors import MatrixError, SourceError
-from ..spectrum import Inspection, Precision
+from ..progress import SILENT, Progress
+from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_shape, checked, native_dtype
 from ..spectrum.inspection import ROW_SUM_TOLERANCE
-from .base import UNKNOWN, Block, Source
+from ..spectrum.precision import EPS
+from .array_files import CONVERT, READERS, check_suffix, read_array
+from .base import UNKNOWN, Block, Source, Work
+from .matrix_files import npy_rows, safetensors_rows
 from .opening import Kind, named
+from .spool import Spool
+
+logger = logging.getLogger(__name__)
 
 KINDS = ("log-probs", "logits", "matrix")
-_TENSOR = re.compile(r"^(?P<file>.+\.safetensors):(?P<tensor>[^/]+)$")
+SUFFIXES = (".npy", ".safetensors", *READERS)
+_TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, SUFFIXES))})):(?P<tensor>[^:]+)$")
 
 
 @final
@@ -78,15 +86,37 @@ class MatrixSource(Source):
         if self._made_in is not None:
             return self._made_in
         found = self._inspection.precision()
+        logger.info("%s: precision %s", self._path, found)
         if self._kind != "logits":
             return found
         return replace(found, size=self._inspection.root_mean_square())
 
+    @property
+    def expected_precision(self) -> Precision:
+        """That of the entries' type, unless the entries were inspected."""
+        known = self._made_in is not None or "_inspection" in self.__dict__
+        return self.precision if known else precision(self._native if self._native in EPS else self.dtype, assumed=True)
+
+    def work(self) -> Work:
+        """Return the bytes of a matrix in memory; the rows of a file are read block by block."""
+        in_memory = isinstance(self._matrix, np.ndarray) and not isinstance(self._matrix, np.memmap)
+        return Work(0.0, self._matrix.nbytes if in_memory else 0, None)
+
+    def prepare(self, progress: Progress = SILENT) -> None:
+        """Inspect the entries, unless their precision is recorded or they were inspected before."""
+        if self._made_in is None and "_inspection" not in self.__dict__:
+            self._inspection = self._inspected(progress)
+
     @cached_property
     def _inspection(self) -> Inspection:
+        return self._inspected(SILENT)
+
+    def _inspected(self, progress: Progress) -> Inspection:
         inspection = Inspection(self.shape[0], dtypes=[self._native], language=self._kind != "matrix")
-        for rows in self._raw(self.ranges()):
-            inspection.watch(rows)
+        with progress.bar("inspecting the precision", self.shape[0], "contexts") as bar:
+            for rows in self._raw(self.ranges()):
+                inspection.watch(rows)
+                bar.advance(len(rows))
         inspection.note(getattr(self._matrix, "native_dtypes", ()))
         return inspection
 
@@ -139,7 +169,12 @@ class MatrixSource(Source):
 
 
 def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log-probs") -> MatrixSource:
-    """Open a ``.npy`` or ``.safetensors`` file.
+    """Open a file that holds a matrix; only ``.npy`` and ``.safetensors`` files are not read as a whole.
+
+    Args:
+        name: a file with a suffix of `SUFFIXES`.
+        tensor: name of the array, for a file that holds several.
+        kind: see `MatrixSource`.
 
     Raises:
         SourceError: for a file that is missing or damaged, holds objects, or holds several tensors and none is named.
@@ -147,48 +182,25 @@ def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log
     path = Path(name)
     if not path.is_file():
         raise SourceError(f"there is no file {path}")
-    if path.suffix == ".safetensors":
-        return MatrixSource(_safetensors(path, tensor), kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
-    try:
-        matrix = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError, OverflowError) as error:  # the last for sizes that no file has
-        raise SourceError(f"{path} cannot be read as a NumPy array: {error}") from error
-    return MatrixSource(matrix, kind=kind, path=str(path))
+    check_suffix(path)
+    if path.suffix in READERS:
+        matrix = read_array(path, tensor)
+    else:
+        matrix = safetensors_rows(path, tensor) if path.suffix == ".safetensors" else npy_rows(path)
+    return MatrixSource(matrix, kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
 
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
-    """Return the matrix of consecutive blocks of rows; it is held in memory because it is read more than once."""
-    pieces, inspection = [], Inspection(None, language=kind != "matrix")
+    """Return the matrix of consecutive blocks of rows; they are kept, because they are read more than once.
+
+    More than 1 GiB is kept in a temporary file, so blocks may be more than memory holds.
+    """
+    spool, inspection = Spool(), Inspection(None, language=kind != "matrix")
     passing = isinstance(blocks, Iterator)  # a generator may reuse the memory of its blocks
     for rows in checked(inspection.noting(blocks)):
-        pieces.append(np.array(rows) if passing else rows)
+        spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)
-    return MatrixSource(np.concatenate(pieces), kind=kind, path="blocks", inspection=inspection)
-
-
-class _SafetensorsMatrix:
-    """Rows of one tensor of a file, read on demand."""
-
-    def __init__(self, path: Path, tensor: str) -> None:
-        self._slice = safe_open(path, framework="pt").get_slice(tensor)
-        self.shape = tuple(self._slice.get_shape())
-
-    def __getitem__(self, rows: slice) -> Any:
-        return self._slice[rows]
-
-
-def _safetensors(path: Path, tensor: str | None) -> _SafetensorsMatrix:
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = sorted(file.keys())
-        if tensor is None and len(names) == 1:
-            tensor = names[0]
-        if tensor is None or tensor not in names:
-            asked = "name one of them" if tensor is None else f"there is no {tensor!r}; name one of them"
-            raise SourceError(f"{path} holds {len(names)} tensors, {asked} as {path}:TENSOR: {', '.join(names[:8])}")
-        return _SafetensorsMatrix(path, tensor)
-    except SafetensorError as error:
-        raise SourceError(f"{path} cannot be read as safetensors: {error}") from error
+    return MatrixSource(spool.matrix(), kind=kind, path="blocks", inspection=inspection)
 
 
 def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
@@ -206,8 +218,8 @@ def _open_tensor(source: str, *, kind: str) -> MatrixSource:
     return open_matrix(found["file"], tensor=found["tensor"], kind=kind)
 
 
-TENSOR = Kind(what="a tensor of a .safetensors file", matches=_is_tensor, open=_open_tensor)
-FILE = Kind(what="a .npy or .safetensors file", matches=named((".npy", ".safetensors")), open=open_matrix)
+TENSOR = Kind(what="an array in a file", matches=_is_tensor, open=_open_tensor)
+FILE = Kind(what="a file of a matrix", matches=named((*SUFFIXES, *CONVERT)), open=open_matrix)
 ARRAY = Kind(what="an array", matches=lambda source: hasattr(source, "shape"), open=MatrixSource)
 BLOCKS = Kind(
     what="blocks of rows",

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import zarr
+from annotated_types import Interval
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 from zarr.storage import MemoryStore
 
 from .._version import __version__
 from ..errors import OutputError, StoreError
-from ..files import explain_output_errors, make_folder, sha256_bytes, sha256_file, sha256_json, write_bytes
+from ..files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json, write_bytes
+from ..json_file import Count, check_schema, json_if_any, parse_json
 from ..progress import SILENT, Progress
 from ..spectrum.blocks import checked
 from .base import Source
@@ -31,11 +35,37 @@ FORMAT = "softmax-bottleneck log-probability store 1"
 LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
 
 _SHA256 = "sha256"
-_UNREADABLE = (OSError, LookupError, ValueError, TypeError, AttributeError)
+_Size = Annotated[int, Interval(ge=1, lt=2**48)]
+_UNREADABLE = (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError, MemoryError)
 """Errors that Zarr raises for metadata or chunks that are lost or damaged."""
+
+_LEFT_OVER = re.compile(rf"\.[0-9a-f]{{32}}\.partial$|^\.{re.escape(MANIFEST)}\.[0-9]+\.part$")
 
 UNKNOWN_TARGET = np.int64(-1)
 """Entry of ``targets`` for an unknown token."""
+
+
+class _Attributes(TypedDict):
+    """The provenance of a store."""
+
+    source: dict[str, Any]
+    identity: dict[str, Any]
+    targets_sha256: str
+    contexts: _Size
+    vocab: _Size
+    chunk_rows: _Size
+    dtype: Literal["float32", "float64"]
+    eps: dict[str, Any]
+    bound: dict[str, Any]
+    embedding_size: _Size | None
+
+
+class _Line(TypedDict):
+    """A line of the manifest."""
+
+    start: Count
+    rows: _Size
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -66,9 +96,19 @@ def write_store(source: Source, path: str | Path, *, progress: Progress = SILENT
     """
     path = Path(path)
     attributes = _attributes(source)
-    done = _begin(path, source, attributes)
+    _refuse_other_files(path)
+    with only_process(make_folder(path)) as alone:
+        if not alone:
+            raise StoreError(f"another process is dumping into {path}: wait until it is done, or give another --out")
+        _write(source, path, attributes, progress)
+    return path
+
+
+def _write(source: Source, path: Path, attributes: Mapping[str, Any], progress: Progress) -> None:
+    """Write the chunks that are not finished."""
+    done = _begin(path, source, dict(attributes))
     if sum(chunk.rows for chunk in done) == source.shape[0]:
-        return path
+        return
     array = _open(path)[LOG_PROBS]
     rows = attributes["chunk_rows"]
     finished = {chunk.start for chunk in done}
@@ -81,7 +121,6 @@ def write_store(source: Source, path: str | Path, *, progress: Progress = SILENT
             _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
             bar.advance(len(values))
     _write_manifest(path, _manifest(path))
-    return path
 
 
 def _name(source: Source) -> str:
@@ -116,8 +155,12 @@ def read_attributes(path: Path) -> dict[str, Any]:
 def checked_attributes(attributes: dict[str, Any], store: str | Path) -> dict[str, Any]:
     """Return a store's attributes without their checksum, which old stores lack; `StoreError` if it does not match."""
     kept = {key: value for key, value in attributes.items() if key != _SHA256}
-    if attributes.get(_SHA256) not in (None, sha256_json(kept)):
-        raise StoreError(f"the attributes of {store} are not those that were written: dump into another one")
+    try:
+        if attributes.get(_SHA256) not in (None, sha256_json(kept)):
+            raise ValueError("they are not those that were written")
+        check_schema(kept, _Attributes)
+    except ValueError as error:
+        raise StoreError(f"the attributes of {store} are damaged ({error}): dump into another one") from error
     return kept
 
 
@@ -167,7 +210,7 @@ def _read(path: Path, chunk: Chunk, attributes: Mapping[str, Any]) -> NDArray[An
 
 def manifest_sha256(path: Path) -> str:
     """Return the hash of a store's manifest, which covers the hashes of all rows."""
-    return sha256_file(path / MANIFEST)
+    return sha256_bytes(_manifest_bytes(path))
 
 
 def read_targets(path: Path) -> NDArray[np.int64] | None:
@@ -210,18 +253,14 @@ def _attributes(source: Source) -> dict[str, Any]:
 
 def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk]:
     """Create the store, or check a store that was begun; return its finished chunks that are undamaged."""
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file; give another --out")
     if not (path / MANIFEST).exists():
-        if not _is_only_begun(path):
-            raise StoreError(f"{path} is not empty and holds no store; give another --out")
         with explain_output_errors(make_folder(path)):
             _create(path, source, attributes)
         _write_manifest(path, [])
         return []
     old = read_attributes(path)
     if different := _differences(old, attributes):
-        raise StoreError(f"{path} holds another dump: {different[0]}; give another --out")
+        raise StoreError(f"{path} holds another dump: {different[0]}; name another place")
     _sweep(path)
     whole = [chunk for chunk in _manifest(path) if _read(path, chunk, attributes) is not None]
     if not _has_arrays(path, source, attributes):
@@ -232,18 +271,30 @@ def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk
     return whole
 
 
+def _refuse_other_files(path: Path) -> None:
+    """Refuse a file, or a folder that holds something else than a store."""
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file; name another place")
+    if not (path / MANIFEST).exists() and not _is_only_begun(path):
+        raise StoreError(f"{path} is not empty and holds no store; name another place")
+
+
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return the differences of two dumps, the most telling first; different paths of the source do not count."""
-    told = ["head", "corpus", "split", "kind"]
     rows = [
         f"its {key} is {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
-        for key in told
+        for key in ("head", "corpus", "split", "kind")
         if old["source"].get(key) != new["source"].get(key)
     ]
     keys = ["contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]
-    return rows + [
-        f"its {key} is {old.get(key)!r}, not {new.get(key)!r}" for key in keys if old.get(key) != new.get(key)
-    ]
+    for key in keys:
+        before, now = old.get(key), new.get(key)
+        if key == "identity" and before != now and isinstance(before, dict) and isinstance(now, dict):
+            changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
+            rows.append(f"its {' and '.join(changed)} is another, by the checksum")
+        elif before != now:
+            rows.append(f"its {key} is {before!r}, not {now!r}")
+    return rows
 
 
 def _has_arrays(path: Path, source: Source, attributes: dict[str, Any]) -> bool:
@@ -269,15 +320,14 @@ def _is_only_begun(path: Path) -> bool:
         return True
     if not there <= {"zarr.json", LOG_PROBS, TARGETS}:
         return False
-    try:
-        return bool(json.loads((path / "zarr.json").read_bytes())["attributes"]["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    metadata = json_if_any(path / "zarr.json")
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    return isinstance(attributes, dict) and attributes.get("format") == FORMAT
 
 
 def _is_left_over(file: Path) -> bool:
     """Return whether this is a temporary file of Zarr or `write_bytes` that an interruption left behind."""
-    return file.suffix == ".partial" or (file.name.startswith(f".{MANIFEST}.") and file.suffix == ".part")
+    return _LEFT_OVER.search(file.name) is not None
 
 
 def _sweep(path: Path) -> None:
@@ -334,9 +384,16 @@ def _manifest(path: Path) -> list[Chunk]:
     chunks: list[Chunk] = []
     if not (path / MANIFEST).exists():
         return chunks
-    for line in (path / MANIFEST).read_bytes().splitlines(keepends=True):
+    for line in _manifest_bytes(path).splitlines():
         try:
-            chunks.append(Chunk(**json.loads(line)))
+            chunks.append(Chunk(**parse_json(line, _Line)))
         except (ValueError, TypeError):
             break
     return chunks
+
+
+def _manifest_bytes(path: Path) -> bytes:
+    try:
+        return (path / MANIFEST).read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path / MANIFEST} cannot be read ({error.strerror}): dump into another store") from error

@@ -50,6 +50,15 @@ class FirstContexts(Source):
         return self._source.caution
 
     @property
+    def expected_precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.expected_precision
+
+    def prepare(self, progress: Progress = SILENT) -> None:
+        """Prepare the whole source."""
+        self._source.prepare(progress)
+
+    @property
     def precision(self) -> Precision:
         """That of the whole."""
         return self._source.precision
@@ -111,6 +120,10 @@ class FiniteColumns(Source):
         self.embedding_size, self.dtype = source.embedding_size, source.dtype
         self.targets = None  # targets are column indices of the whole source
         self.identity = {**source.identity, "dropped_columns": str(dropped)}
+
+    def prepare(self, progress: Progress = SILENT) -> None:
+        """Prepare the whole source."""
+        self._source.prepare(progress)
 
     @property
     def precision(self) -> Precision:

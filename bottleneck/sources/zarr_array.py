@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ..errors import SourceError, StoreError
 from ..heads import RankBound
+from ..json_file import json_if_any
+from ..machine import free_memory
 from ..spectrum import Precision
 from .matrix import MatrixSource
 from .opening import Kind
@@ -35,10 +37,8 @@ def is_plain_array(source: Any) -> bool:
     path = Path(source)
     if (path / ".zarray").exists():
         return True
-    try:
-        return bool(json.loads((path / "zarr.json").read_bytes())["node_type"] == "array")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    metadata = json_if_any(path / "zarr.json")
+    return isinstance(metadata, dict) and metadata.get("node_type") == "array"
 
 
 def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
@@ -78,7 +78,18 @@ def from_array(array: zarr.Array[Any], *, kind: str = "log-probs", path: str | N
         SourceError: when rows of a chunk that was never written are read.
     """
     path = path or str(array.store_path)
+    _check_chunks(array, path)
     return MatrixSource(_WrittenRows(array, path), kind=kind, path=path)
+
+
+def _check_chunks(array: Any, path: str) -> None:
+    """Refuse an array whose chunks do not fit in memory: a chunk is decoded as a whole."""
+    size = math.prod(array.chunks) * array.dtype.itemsize
+    if size > (free := free_memory()):
+        raise SourceError(
+            f"a chunk of {path}, of shape {tuple(array.chunks)}, takes {size / 2**30:,.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: write the array again in smaller chunks"
+        )
 
 
 @final
@@ -124,6 +135,7 @@ class _WrittenRows:
 
 def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
     """Return a store's matrix with its recorded attributes."""
+    _check_chunks(group[LOG_PROBS], name)
     if not is_as_written(group[LOG_PROBS], attributes):
         raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
     kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"

@@ -5,12 +5,12 @@ Floor 1: this package takes arrays or blocks of rows and knows no language model
 
 from .accelerator import Accelerator, on
 from .arithmetic import Arithmetic
-from .base import Options, Spectrum, SpectrumMethod
+from .base import Options, SpectrumMethod
 from .choice import Choice, choose
 from .compute import measure, singular_values
 from .dense import Dense
 from .factored import Factored
-from .files import load_spectrum, save_spectrum
+from .files import load_limits, load_spectrum, save_spectrum
 from .gram import Gram, WideGram
 from .host import Host
 from .inspection import Inspection
@@ -22,6 +22,7 @@ from .rounding import Rounding, find_rounding
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
 from .tsqr import TSQR
+from .values import Limits, Spectrum
 
 __all__ = [
     "EPS",
@@ -37,6 +38,7 @@ __all__ = [
     "Host",
     "Inspection",
     "Judgement",
+    "Limits",
     "Options",
     "Precision",
     "RankEstimate",
@@ -51,6 +53,7 @@ __all__ = [
     "entry_roundoff",
     "find_rounding",
     "judge",
+    "load_limits",
     "load_spectrum",
     "measure",
     "numerical_rank",

@@ -1,24 +1,21 @@
-"""The result type of a spectrum, and the base class of the methods that compute one."""
+"""The base class of the methods that compute a spectrum."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import MatrixError
 from .arithmetic import Arithmetic, Spectra
 from .host import Host
 from .precision import EPS
-
-Matrix = NDArray[np.float64]
+from .values import Spectrum
 
 LARGEST_RELATIVE_ERROR = 1e-9
 """Largest error of a certificate: float64 sums of up to 10⁹ squares agree to about 1e-12."""
@@ -48,56 +45,6 @@ FAILURES: tuple[type[Exception], ...] = (
     _BrokenCertificateError,
 )
 """Errors of a decomposition that failed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Spectrum:
-    """The singular values of a T × M matrix, raw and with each row's mean subtracted."""
-
-    values: Matrix
-    """(min(T, M),), descending, float64; a sketch gives only the largest."""
-    centered: Matrix
-    """The singular values of the row-centred matrix."""
-    shape: tuple[int, int]
-    """(T, M)."""
-    method: str
-    """Name of the `SpectrumMethod` that computed it."""
-    frobenius_relative_error: float
-    """The certificate: relative difference of Σσ² + ρ² and ‖A‖²_F (computed apart), the larger of raw and centred."""
-    residual: float = 0.0
-    """ρ, the Frobenius norm of the part of A outside a sketch; zero for every other method."""
-    driver: str = ""
-    """Names of the LAPACK or cuSOLVER routines of the final decomposition."""
-    error: float = 0.0
-    """Absolute error of the method in any of ``values``; values below it are unknown."""
-    centered_error: float = 0.0
-    """Absolute error of the method in any of ``centered``."""
-
-    def scaled(self, exponent: int) -> Spectrum:
-        """Return the spectrum of the matrix times 2^exponent."""
-        if not exponent:
-            return self
-        values, centered = np.ldexp(self.values, exponent), np.ldexp(self.centered, exponent)
-        residual, error, centered_error = (
-            math.ldexp(each, exponent) for each in (self.residual, self.error, self.centered_error)
-        )
-        return replace(
-            self, values=values, centered=centered, residual=residual, error=error, centered_error=centered_error
-        )
-
-    def cdf(self) -> tuple[Matrix, Matrix]:
-        """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each.
-
-        Values below the method's error are not known individually; if there are any, the first entry is that error with
-        their percentage. A sketch gives only the values that it computed.
-        """
-        largest, size = float(self.values[0]) or 1.0, min(self.shape)
-        least = max(self.error, EPS["float64"] * largest)
-        known = self.values[self.values > least][::-1]
-        percent = 100 * np.arange(size - known.size + 1, size + 1) / size
-        if known.size < self.values.size:
-            return np.append(least, known) / largest, np.append(100 * (1 - known.size / size), percent)
-        return known / largest, percent
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -74,10 +75,14 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
     """Refuse anything but a two-dimensional matrix with at least one row and column."""
     if len(shape) != 2:
         raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}")
-    if 0 in shape:
+    if min(shape) < 1:
         raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
+    if math.prod(shape) > LARGEST:
+        raise MatrixError(f"{what} is too large to be measured: its shape is {tuple(shape)}; take fewer rows")
 
 
+LARGEST = 2**53
+"""Entries of the largest matrix: any more could not be counted in float64."""
 WHOLE = "whole numbers"
 """Name that `native_dtype` gives integers and booleans, which were never rounded."""
 

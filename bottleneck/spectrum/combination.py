@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..parallel import Processes
-from .base import Spectrum, SpectrumMethod
+from .base import SpectrumMethod
+from .values import Spectrum
 
 
 def finish(method: SpectrumMethod, processes: Processes) -> Spectrum:

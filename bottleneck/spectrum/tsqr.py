@@ -60,7 +60,7 @@ class TSQR(SpectrumMethod):
         """Suit matrices with at least as many contexts as tokens."""
         if shape[0] < shape[1] or shape[0] * shape[1] <= SMALL:
             return ""
-        return f"the tolerance for eps {eps:.3g} takes float64's full accuracy"
+        return f"accurate enough for entries with a roundoff of {eps:.3g}"
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)

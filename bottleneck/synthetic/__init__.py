@@ -1,4 +1,4 @@
-"""The Dirichlet experiments of the LMS paper (§5.1, appendices G and H), and what its models could reach at best."""
+"""The Dirichlet experiments of Ganea et al. 2019 (§5.1, appendices G and H), and the least divergence attainable."""
 
 from ..theory.context_vectors import Attainable, attainable
 from .cells import Cell, Result, run

@@ -1,4 +1,4 @@
-"""What the concentration does to distributions drawn from a Dirichlet (LMS paper, figure 5).
+"""Sorted probabilities of Dirichlet distributions, by their concentration (Ganea et al. 2019, figure 5).
 
 python -m softmax_bottleneck.synthetic.concentrations FILE.json
 """
@@ -16,7 +16,7 @@ ALPHAS = (0.01, 0.1, 1.0)
 VOCABS = (100, 1000, 10_000)
 CONTEXTS = 1000
 RANKS = 48
-"""Ranks that are kept, at equal ratios."""
+"""Number of ranks in the result, with equal ratios between them."""
 QUANTILES = (0.1, 0.5, 0.9)
 
 
@@ -28,8 +28,8 @@ def concentrations(
     Args:
         alphas: concentrations.
         vocabs: sizes M of the vocabulary.
-        contexts: distributions of each.
-        seed: of the first.
+        contexts: distributions for each alpha and vocabulary.
+        seed: seed of the distributions.
 
     Returns:
         ``contexts``, ``seed``, ``quantiles``, and ``curves``: each with ``alpha``, ``vocab``, ``ranks`` from 1 and

@@ -1,4 +1,4 @@
-"""Symmetric Dirichlet distributions in log space, any block of which can be made again alone."""
+"""Symmetric Dirichlet distributions in log space, in blocks that can be drawn independently of each other."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch import Tensor
 from ..errors import ConfigurationError
 
 BLOCK_ENTRIES = 1 << 20
-"""Probabilities of one block: they stay in cache while they are used, and fill a matrix product."""
+"""Probabilities of one block: they fit into the cache and are enough for a fast matrix product."""
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-6, 1e6
-"""Between these every log-probability is finite and has its digits in float32."""
+"""Bounds between which every log-probability is finite and accurate in float32."""
 
 
 def sample_dirichlet_log_probs(
     contexts: int, vocab: int, alpha: float, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    r"""Sample the logarithms of T distributions over M tokens from a symmetric Dirichlet(α) (LMS paper, eq. 15).
+    r"""Sample the logarithms of T distributions over M tokens from a symmetric Dirichlet(α).
 
     .. math:: \log P_x = \log G_x - \log \sum_{x'} G_{x'}, \quad G_x ∼ \mathrm{Gamma}(α)
 
-    The gamma variates are themselves drawn as logarithms, so nothing underflows: at α = 0.01 a third of them are
-    below what float32 can hold. Uniform variates have 24 bits in float32, so the gap between two log-probabilities is
-    resolved to about 2⁻²⁴/α nats.
+    The gamma variates are drawn as logarithms, because they underflow: at α = 0.01 a third of them are below the
+    smallest float32. Uniform variates have 24 bits in float32, so the gap between two log-probabilities is resolved to
+    about 2⁻²⁴/α nats.
 
     Args:
         contexts: T.
         vocab: M.
         alpha: the concentration, between 1e-6 and 1e6.
-        generator: its device is where the sample is made.
+        generator: generator of the draw; the sample is on its device.
         dtype: float32 or float64.
 
     Returns:
@@ -43,7 +43,8 @@ def sample_dirichlet_log_probs(
         ConfigurationError: for T or M below one or α out of range.
 
     References:
-        Marsaglia and Tsang, A simple method for generating gamma variables, ACM TOMS 26 (2000).
+        Ganea et al. 2019, eq. 15; Marsaglia and Tsang, A simple method for generating gamma variables, ACM Transactions
+        on Mathematical Software 26 (2000).
 
     Example:
         >>> sample = sample_dirichlet_log_probs(4, 9, 0.001, torch.Generator().manual_seed(0))
@@ -69,8 +70,8 @@ def check_dirichlet(contexts: int, vocab: int, alpha: float) -> None:
 def _log_gamma(count: int, alpha: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
     r"""Return logarithms of Gamma(α) variates: (count,).
 
-    With G ~ Gamma(α + 1) and E exponential, :math:`\log G - E/α` is the logarithm of a Gamma(α) variate. E costs no
-    draw of its own: by how much a proposal's logarithm is accepted is exponential and independent of the proposal.
+    With G ~ Gamma(α + 1) and E exponential, :math:`\log G - E/α` is the logarithm of a Gamma(α) variate. E needs no
+    further draw: the margin by which a proposal is accepted, in logarithms, is exponential and independent of it.
     """
     log_cube_root, excess = _propose(count, alpha, generator, dtype)
     rejected = (excess > 0).logical_not_().nonzero().squeeze(1)
@@ -83,8 +84,8 @@ def _log_gamma(count: int, alpha: float, generator: torch.Generator, dtype: torc
 def _propose(count: int, alpha: float, generator: torch.Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     r"""Propose Gamma(α + 1) variates :math:`d v^3`, :math:`d = α + 2/3`, :math:`v = 1 + x/\sqrt{9d}`, x normal.
 
-    Returns log v, and the excess :math:`x^2/2 + d - d v^3 + d \log v^3 - \log u` of the accepted ones, which is
-    positive; the others' is not, or is not a number.
+    Returns log v, and the excess :math:`x^2/2 + d - d v^3 + d \log v^3 - \log u` with u uniform. A proposal is accepted
+    where the excess is positive, and rejected where it is not, or is NaN.
     """
     d = alpha + 2 / 3
     x = torch.randn(count, generator=generator, device=generator.device, dtype=dtype)
@@ -96,7 +97,7 @@ def _propose(count: int, alpha: float, generator: torch.Generator, dtype: torch.
 
 @dataclass(frozen=True)
 class DirichletBlocks:
-    """T distributions over M tokens as consecutive blocks of rows, each a function of its number alone.
+    """T distributions over M tokens as consecutive blocks of rows, each determined by the seed and the block's number.
 
     The blocks do not depend on T, so a larger experiment begins with the distributions of a smaller one.
     """
@@ -110,10 +111,10 @@ class DirichletBlocks:
     seed: int = 0
     """Seed of all blocks."""
     device: str = "cpu"
-    """Where blocks are made; another kind of device makes others."""
+    """Device of the blocks; each kind of device draws its own."""
 
     def __post_init__(self) -> None:
-        """Refuse what `sample_dirichlet_log_probs` would."""
+        """Refuse sizes and a concentration out of range."""
         check_dirichlet(self.contexts, self.vocab, self.alpha)
 
     @property
@@ -126,19 +127,19 @@ class DirichletBlocks:
         return -(-self.contexts // self.rows_at_once)
 
     def rows(self, block: int) -> slice:
-        """Return which contexts a block holds."""
+        """Return the slice of contexts that a block holds."""
         start = block * self.rows_at_once
         return slice(start, min(start + self.rows_at_once, self.contexts))
 
     def log_probs(self, block: int) -> Tensor:
-        """Make one block of log P*: float32, (n, M)."""
+        """Draw one block of log P*: float32, (n, M)."""
         state = np.random.SeedSequence((self.seed, block)).generate_state(1, np.uint64)
         generator = torch.Generator(self.device).manual_seed(int(state[0] >> np.uint64(1)))
         rows = self.rows(block)
-        # Whole blocks are drawn even where fewer rows are left: the rows must not depend on T.
+        # The last block is drawn whole and cut: rows must not depend on T.
         sample = sample_dirichlet_log_probs(self.rows_at_once, self.vocab, self.alpha, generator)
         return sample[: rows.stop - rows.start]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Make all blocks, one after another."""
+        """Draw all blocks, one after another."""
         return (self.log_probs(block) for block in range(len(self)))

@@ -1,4 +1,4 @@
-"""How far any low-rank log-probability matrix must stay from the true one."""
+"""Lower bounds on the distance between a low-rank log-probability matrix and the true one."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class EckartYoung:
     """Lower bounds on ‖log P* − log Q‖_F² for every linear softmax Q of one embedding size."""
 
     raw: float
-    """From the raw spectrum: Q's matrix has rank D + 1 at most."""
+    """Bound from the raw spectrum: log Q has rank D + 1 at most."""
     centered: float
-    """From the row-centred one, never smaller: without its log-partition column Q's matrix has rank D at most."""
+    """Bound from the row-centred spectrum, never smaller: row-centred, log Q has rank D at most."""
 
 
 def eckart_young(spectrum: Spectrum, embedding_size: int) -> EckartYoung:
-    """Return what no linear softmax without bias can go below (LMS paper, theorem 1, corrected).
+    """Return bounds for every linear softmax without bias: the squares of `theory.frobenius_lower_bound`.
 
-    The squares of `theory.frobenius_lower_bound`.
+    Source: Ganea et al. 2019, theorem 1, corrected.
 
     Args:
-        spectrum: of log P*.
+        spectrum: spectrum of log P*.
         embedding_size: D.
 
     Raises:
-        ConfigurationError: for D below one, or a spectrum that left something out.
+        ConfigurationError: for D below one, or an incomplete spectrum.
 
     Example:
         >>> import numpy as np
@@ -38,7 +38,7 @@ def eckart_young(spectrum: Spectrum, embedding_size: int) -> EckartYoung:
         1.0
     """
     if spectrum.residual:
-        raise ConfigurationError("a sketch leaves singular values out: measure the spectrum with another method")
+        raise ConfigurationError("a sketch has not all singular values: measure the spectrum with another method")
     return EckartYoung(
         raw=frobenius_lower_bound(spectrum.values, embedding_size) ** 2,
         centered=frobenius_lower_bound(spectrum.centered, embedding_size, centered=True) ** 2,

@@ -1,4 +1,4 @@
-"""Fitting a head and one free context vector a distribution, by minibatches of contexts."""
+"""Fits of a head, and of one free context vector for each distribution, by minibatches of contexts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from ..heads.blocked import blocked_loss
 from .targets import Targets
 
 CURVE_POINTS = 24
-"""Epochs of the loss curve that are kept, evenly spread over their logarithm."""
+"""Number of points of the loss curve, evenly spaced in the logarithm of the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """How long a fit takes, and its learning rates.
+    """Length of a fit, its criterion of convergence, and its learning rates.
 
-    Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle begins again and is twice as
-    long (Loshchilov and Hutter 2017). A fit has converged when a cycle, although twice as long as the one before it,
-    ends with a divergence that differs by less than ``tolerance`` of the lower one, or by less than ``negligible``
-    nats. A cycle that ends higher by more than that ends the fit, which has then not converged. The cycle that ended
-    lowest is kept.
+    Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle starts at the highest rate
+    again and is twice as long (Loshchilov and Hutter 2017). A fit has converged when the divergences at the ends of two
+    cycles differ by less than ``tolerance`` of the lower one, or by less than ``negligible`` nats. If a cycle ends
+    higher by more than that, the fit stops without having converged. The result is that of the cycle that ended lowest.
     """
 
     batch: int = 1000
-    """Contexts of a step, at least one block of `DirichletBlocks`."""
+    """Contexts in a step, at least one block of `DirichletBlocks`."""
     first_cycle: int = 40
     """Epochs of the first cycle."""
     cycles: int = 5
@@ -40,7 +39,7 @@ class FitConfig:
     tolerance: float = 0.01
     """Largest relative change of the Kullback-Leibler divergence between two cycles of a converged fit."""
     negligible: float = 1e-4
-    """Change of the divergence in nats that counts as none."""
+    """Change of the divergence, in nats, that is small enough for convergence."""
     context_rate: float = 0.3
     """Highest learning rate of the context vectors."""
     embedding_rate: float = 0.1
@@ -49,7 +48,7 @@ class FitConfig:
     """Highest learning rate of a pointwise function."""
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range."""
+        """Refuse settings out of range."""
         for name in ("batch", "first_cycle", "cycles"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -65,31 +64,31 @@ class Fit:
     contexts: Tensor
     """(T, hidden_size), the context vectors."""
     curve: tuple[tuple[int, float], ...]
-    """Epoch and mean KL(P* ‖ Q) in nats while it ran."""
+    """Epochs, and the mean KL(P* ‖ Q) during each, in nats."""
     epochs: int
-    """Passes over all contexts, the one at the end that measures the gradient left out."""
+    """Number of epochs; the last pass, which measures the gradient, is not counted."""
     steps: int
-    """Updates that the optimizer made."""
+    """Number of optimizer steps."""
     gradient_norm: float | None
     """Norm of the final gradient of the mean cross entropy in all parameters; ``None`` after a divergence."""
     converged: bool
     """Whether the criterion of `FitConfig` was met."""
     diverged: bool
-    """Whether the loss stopped being a number."""
+    """Whether the loss became infinite or NaN."""
     seconds: float
-    """Wall time."""
+    """Wall-clock time."""
 
 
 def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: int = 0) -> Fit:
-    """Minimize the mean cross entropy (LMS paper §5.1) over the head's parameters and one context vector a row.
+    """Minimize the mean cross entropy over the head's parameters and the context vectors (Ganea et al. 2019, §5.1).
 
     The process keeps freed memory from then on (`keep_freed_memory`).
 
     Args:
-        head: changed in place; on the device of the targets.
+        head: head to fit, changed in place; on the device of the targets.
         targets: P*.
-        config: defaults to `FitConfig()`.
-        seed: of the starting context vectors, which are standard normal, and of the order of the batches.
+        config: settings; by default `FitConfig()`.
+        seed: seed of the initial context vectors, which are standard normal, and of the order of the batches.
     """
     config = config or FitConfig()
     keep_freed_memory()
@@ -127,7 +126,7 @@ class _State:
         self.head, self.targets, self.generator = head, targets, generator
         self.batches = targets.batches(config.batch)
         device = head.weight.device
-        # One tensor a batch: a tensor without a gradient is left alone by Adam, moments and all.
+        # One tensor for each batch: Adam skips tensors without a gradient and keeps their moments.
         self.contexts = [
             nn.Parameter(torch.randn(targets.rows(batch), head.hidden_size, generator=generator).to(device))
             for batch in self.batches
@@ -146,7 +145,7 @@ class _State:
         self.curve: list[tuple[int, float]] = []
 
     def cycle(self, length: int) -> float:
-        """Run one cycle of epochs and return the mean divergence during the last; stop when it is no number."""
+        """Run one cycle of epochs and return the mean divergence during the last; stop when it is not finite."""
         kl = math.nan
         for epoch in range(length):
             kl = self.epoch(0.5 * (1 + math.cos(math.pi * epoch / length)))
@@ -155,17 +154,17 @@ class _State:
         return kl
 
     def keep(self) -> None:
-        """Remember the parameters as they are."""
+        """Keep a copy of the parameters."""
         self.kept = [parameter.detach().clone() for parameter in self.parameters]
 
     def restore(self) -> None:
-        """Go back to the parameters that were kept last, if any were."""
+        """Restore the parameters that were kept last, if any."""
         with torch.no_grad():
             for parameter, kept in zip(self.parameters, self.kept, strict=False):
                 parameter.copy_(kept)
 
     def epoch(self, share: float) -> float:
-        """Visit every batch once at a share of the highest learning rates; return the mean divergence on the way."""
+        """Take a step on every batch at ``share`` of the highest learning rates; return the epoch's mean divergence."""
         for group in self.optimizer.param_groups:
             group["lr"] = share * group["highest"]
         total = 0.0
@@ -188,7 +187,7 @@ class _State:
         return gradient_norm(self.parameters) / self.targets.blocks.contexts
 
     def _backward(self, number: int) -> float:
-        """Add the gradients of one batch's cross entropy, and return it."""
+        """Return the cross entropy of one batch, and add its gradients."""
         contexts = self.contexts[number]
         total = torch.zeros((), dtype=torch.float64, device=contexts.device)
         gradients = []
@@ -204,12 +203,12 @@ class _State:
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> float:
-    """Return the Euclidean norm of all gradients together, those that were not made counting as zero."""
+    """Return the Euclidean norm of all gradients together; a missing gradient counts as zero."""
     return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
 
 
 def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """Keep the first and last epoch and those between them at equal ratios; what is no number is left out."""
+    """Return the first and last epoch and others at equal ratios between them, without those that are not finite."""
     last = len(curve)
     kept = {round(last ** (point / (CURVE_POINTS - 1))) for point in range(CURVE_POINTS)}
     return tuple((epoch, kl) for epoch, kl in curve if epoch in kept and math.isfinite(kl))

@@ -1,4 +1,4 @@
-"""Cells side by side on one machine; finished ones are kept, so an interrupted or larger grid goes on from them."""
+"""A grid of cells on one machine, in parallel processes. Saved results of finished cells are used again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from itertools import product
 from pathlib import Path
@@ -15,8 +15,10 @@ import torch
 
 from ..errors import BottleneckError, ConfigurationError
 from ..files import make_folder, unfinished
+from ..interruption import explained
 from ..machine import cores, free_memory, resolve_device
 from ..progress import SILENT, Progress
+from ..workers import without_interrupts, worker_pool
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
 from .fit import FitConfig
@@ -24,13 +26,13 @@ from .metrics import SAMPLE
 from .targets import DEFAULT_MEMORY
 
 PROCESS_BYTES = 600 << 20
-"""Resident size of a worker before its first cell: Python, torch and its libraries."""
+"""Memory of a worker process before its first cell: Python, torch and its libraries."""
 BLOCK_COPIES = 24
-"""Float32 blocks alive at once at the peak: the float64 evaluation of a mixture."""
+"""Peak memory in float32 blocks, that of the float64 evaluation of a mixture."""
 PARAMETER_COPIES = 8
-"""Copies of each parameter: itself, gradient, Adam's two moments, best so far, and what is joined or evaluated."""
+"""Copies of each parameter: value, gradient, Adam's two moments, the best value, and those of the evaluation."""
 SAMPLE_COPIES, EMBEDDING_COPIES = 5, 6
-"""Float64 copies: of log P*, log Q and their spectra for the contexts measured whole; of the embeddings solved for."""
+"""Float64 copies of log P* and log Q that `metrics.matrices` needs, and of the embeddings in `metrics.reachable`."""
 
 
 def grid(
@@ -43,7 +45,7 @@ def grid(
     contexts: int,
     fit: FitConfig | None = None,
 ) -> list[Cell]:
-    """Return every combination as a cell, the quickest first.
+    """Return every combination as a cell, those of the smallest M · D first.
 
     Raises:
         ConfigurationError: for a grid without cells, or a cell that cannot be run.
@@ -61,7 +63,7 @@ def grid(
 
 
 def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
-    """Return about how many bytes a process needs that runs this cell."""
+    """Return an estimate of the bytes that a process needs to run this cell."""
     entries = cell.contexts * cell.vocab
     kept = 4 * entries if 4 * entries <= max_memory else 0
     blocks = BLOCK_COPIES * 4 * max(BLOCK_ENTRIES, cell.vocab)
@@ -79,30 +81,35 @@ def run_grid(
     processes: int | None = None,
     progress: Progress = SILENT,
 ) -> list[Result]:
-    """Run the cells that ``folder`` does not hold yet, and return the results of all in their order.
+    """Run the cells that have no result in ``folder`` yet; return the results of all cells, in their order.
 
     Args:
-        cells: what to run; a cell whose fit diverges is a result like any other.
-        folder: of the cells' files, made when it is not there.
-        device: of the fits; on a GPU they run one after another.
-        max_memory: bytes of P* a cell may keep.
-        processes: at most so many at a time; by default as many as there are cores and as fit in memory.
-        progress: where to report.
+        cells: cells to run; the result of a fit that diverges says so.
+        folder: folder of the results' files, created if it does not exist.
+        device: device of the fits; on a GPU they run one after another.
+        max_memory: largest size of P*, in bytes, that a cell keeps in memory.
+        processes: largest number of parallel processes; by default limited by the cores and the free memory.
+        progress: progress display.
 
     Raises:
-        OutputError: when a result cannot be written; those before it are kept.
-        BottleneckError: when a worker process dies.
+        OutputError: for a result that cannot be written; earlier results are kept.
+        BottleneckError: for a worker process that was killed.
     """
     make_folder(folder)
     done = finished(cells, folder, progress)
     missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
     if done:
-        progress.line(f"{len(done)} of {len(done) + len(missing)} cells are in {folder} already")
+        progress.line(f"{len(done)} of {len(done) + len(missing)} cells already have results in {folder}")
     for cell in missing:
         for file in unfinished(folder, f"{cell.name}.json"):
             file.unlink(missing_ok=True)
     count = 1 if device != "cpu" else _processes(missing, max_memory) if processes is None else processes
-    with progress.bar("fitting", len(missing), "cells") as bar:
+
+    def kept() -> str:
+        count = len(finished(cells, folder))
+        return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
+
+    with explained(kept), progress.bar("fitting", len(missing), "cells") as bar:
         for cell, result in _completed(missing, folder, device, max_memory, min(count, len(missing))):
             done[cell] = result
             bar.advance(1)
@@ -113,17 +120,17 @@ def run_grid(
 
 
 def finished(cells: Iterable[Cell], folder: Path, progress: Progress = SILENT) -> dict[Cell, Result]:
-    """Return the results that ``folder`` holds; of files that were damaged or changed ``progress`` hears."""
+    """Return the results in ``folder``; ``progress`` shows a warning for each file that was damaged or changed."""
     return {cell: result for cell in cells if (result := read(cell, folder, progress.line)) is not None}
 
 
 def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
-    """Return a cell's result: what the folder holds, or a new one, written to it; ``auto`` is this machine's device."""
-    found = read(cell, folder, lambda text: None)
-    if found is None:
-        found = run(cell, device=resolve_device(device), max_memory=max_memory)
-        write(cell, found, make_folder(folder))
-    return found
+    """Return a cell's result from ``folder``, or run the cell and write its result there."""
+    result = read(cell, folder, lambda text: None)
+    if result is None:
+        result = run(cell, device=resolve_device(device), max_memory=max_memory)
+        write(cell, result, make_folder(folder))
+    return result
 
 
 def _processes(cells: Sequence[Cell], max_memory: int) -> int:
@@ -134,27 +141,26 @@ def _processes(cells: Sequence[Cell], max_memory: int) -> int:
 def _completed(
     cells: Sequence[Cell], folder: Path, device: str, max_memory: int, processes: int
 ) -> Iterator[tuple[Cell, Result]]:
-    """Yield the cells as they are done, in as many processes; one is this process itself."""
+    """Yield cells and results as they finish. One process means this process; more are started as workers."""
     if processes <= 1:
         yield from ((cell, work(cell, folder, device, max_memory)) for cell in cells)
         return
-    context, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // processes)
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(threads,))
+    threads = max(1, torch.get_num_threads() // processes)
     try:
-        waiting = {pool.submit(work, cell, folder, device, max_memory): cell for cell in cells}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
+        with worker_pool(processes, initializer=_start_worker, initargs=(threads,)) as pool:
+            with without_interrupts():
+                waiting = {pool.submit(work, cell, folder, device, max_memory): cell for cell in cells}
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
     except BrokenProcessPool as error:
         raise BottleneckError(
-            "a worker process was killed, most likely because memory ran out: run the same command again with fewer "
+            "a worker process was killed, probably because memory ran out: run the same command again with fewer "
             "--processes; finished cells are kept"
         ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _start_worker(threads: int) -> None:
-    """Let a worker end with its parent, however that ends."""
+    """Set the number of threads, and end this worker process when its parent ends."""
     torch.set_num_threads(threads)
 
     def wait() -> None:

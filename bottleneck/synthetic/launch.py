@@ -1,4 +1,4 @@
-"""Cells as an array of Slurm jobs, through submitit."""
+"""Submission of cells as an array of Slurm jobs, by the package submitit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .grid import finished, memory, work
 from .targets import DEFAULT_MEMORY
 
 MINUTES = 24 * 60
-"""Time limit of a job by default; submitit's own is five minutes."""
+"""Default time limit of a job; that of submitit is five minutes."""
 
 
 def submit(
@@ -27,19 +27,19 @@ def submit(
     parameters: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> list[str]:
-    """Submit one job a cell that is not there yet and return the jobs' numbers; they write what `run_grid` reads.
+    """Submit one job for each cell without a result and return the jobs' ids; `run_grid` reads the files they write.
 
     Args:
-        cells: what to run.
-        folder: of the cells' files, seen by all machines; Slurm's own output goes to ``folder/slurm``.
-        device: of the fits, as ``--device`` has it; ``"auto"`` is that of the machine where a job runs.
-        max_memory: bytes of P* a cell may keep.
-        parameters: of submitit's executor, as in ``{"slurm_partition": "gpu", "timeout_min": 60}``; by default a day
-            and the memory that the largest cell takes.
-        progress: hears of files that are damaged.
+        cells: cells to run.
+        folder: folder of the results' files, shared by all machines; Slurm's own output goes to ``folder/slurm``.
+        device: device of the fits, as in ``--device``; ``"auto"`` is chosen on the machine where a job runs.
+        max_memory: largest size of P*, in bytes, that a cell keeps in memory.
+        parameters: parameters of submitit's executor, such as ``{"slurm_partition": "gpu", "timeout_min": 60}``; by
+            default one day and the memory of the largest cell.
+        progress: shows warnings for damaged files.
 
     Raises:
-        ConfigurationError: when submitit is not installed, there is no Slurm here, or it refuses the parameters.
+        ConfigurationError: when submitit or Slurm is not installed, or refuses the parameters.
     """
     try:
         import submitit
@@ -48,8 +48,8 @@ def submit(
             "--launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
         ) from error
     logs = make_folder(folder / "slurm")
-    there = finished(cells, folder, progress)
-    missing = [cell for cell in dict.fromkeys(cells) if cell not in there]
+    done = finished(cells, folder, progress)
+    missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster="slurm")
         largest = max((memory(cell, max_memory=max_memory) for cell in missing), default=0)

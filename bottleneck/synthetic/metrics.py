@@ -1,4 +1,4 @@
-"""What a fitted model is judged by, all in float64."""
+"""Measures of a fitted model, computed in float64."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .targets import entropy
 TOP = 10
 """Tokens compared by `Agreement.top_overlap`."""
 SAMPLE = 256
-"""Contexts whose matrix of log-probabilities is decomposed."""
+"""Largest number of contexts whose log-probability matrix is decomposed."""
 NEWTON_ENTRIES = 1 << 27
-"""M · D · contexts that the attainable divergence is solved for at most: seconds at any size."""
+"""Largest M · D · contexts for which the attainable divergence is computed, so that it takes seconds."""
 GAP = 1e-8
-"""Nats by which an attainable divergence may still be too large."""
+"""Largest error of an attainable divergence, in nats."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class Agreement:
     """How well a model's distributions Q agree with P*: means over all contexts."""
 
     mode_match: float
-    """Share of contexts with argmax P* = argmax Q (LMS eq. 10)."""
+    """Share of contexts with argmax P* = argmax Q (Ganea et al. 2019, eq. 10)."""
     kl: float
     """KL(P* ‖ Q) in nats."""
     top_overlap: float
-    """Share of the ten likeliest tokens of P* (of all where there are fewer) among the ten of Q."""
+    """Share of the ten likeliest tokens of P* that are among the ten likeliest of Q; of all tokens if M < 10."""
     entropy: float
     """Mean entropy of P* in nats."""
 
 
 @torch.no_grad()
 def agreement(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Agreement:
-    """Compare the model with the distributions block by block.
+    """Return how well the model's distributions agree with P*, block by block.
 
     Args:
-        head: evaluated in float64.
+        head: head to evaluate, in float64.
         contexts: (T, hidden_size).
         blocks: P*.
     """
@@ -72,7 +72,7 @@ def agreement(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Agreemen
 
 
 def normalized(sample: Tensor) -> Tensor:
-    """Return float32 log-probabilities in float64, their roundoff taken out of the sum."""
+    """Return float32 log-probabilities in float64, normalized again."""
     return torch.log_softmax(sample.double(), 1)
 
 
@@ -87,7 +87,7 @@ def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str,
     Returns:
         ``contexts``; ``pairwise_kl`` of P* over pairs of different contexts, and ``pairwise_kl_expected``,
         (M − 1)/(Mα); numerical ``rank`` and ``rank_centered`` of log Q at float64 roundoff, each with ``low`` and
-        ``high``; ``squared_error``, ‖log P* − log Q‖_F², and what `eckart_young` bounds it by for a log-linear head of
+        ``high``; ``squared_error``, ‖log P* − log Q‖_F², and its lower bounds ``eckart_young`` for a log-linear head of
         this embedding size.
     """
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts))
@@ -121,13 +121,12 @@ def expected_pairwise_kl(vocab: int, alpha: float) -> float:
 
 @torch.no_grad()
 def reachable(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str, Any] | None:
-    """Solve for the best context vectors of the first contexts with the fitted embeddings as they are.
+    """Solve for the context vectors of least KL divergence, with the fitted embeddings fixed, for the first contexts.
 
     Returns:
-        ``contexts``; of these contexts the mean ``fitted_kl`` and the mean ``kl`` at the best vectors, which is too
-        large by no more than the mean ``gap``, all in nats; the largest ``largest_gap``; ``fitted_mode_match`` and
-        ``mode_match`` at the best vectors; Newton ``steps``. ``None`` for a model that is not log-linear, whose problem
-        is not convex.
+        ``contexts``, their number; means over them, in nats: ``fitted_kl``, ``kl`` at the best vectors, and ``gap``, an
+        upper bound on the error of ``kl``; ``largest_gap``; ``fitted_mode_match``, and ``mode_match`` at the best
+        vectors; Newton ``steps``. ``None`` for a model that is not log-linear, whose problem is not convex.
     """
     most = max(16, NEWTON_ENTRIES // (blocks.vocab * head.embedding_size))
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts, most))
@@ -152,6 +151,6 @@ def reachable(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str
 
 
 def _first(blocks: DirichletBlocks, count: int) -> tuple[Tensor, slice]:
-    """Return log P* of the first contexts, which are as random as any others."""
+    """Return log P* of the first ``count`` contexts, and their slice."""
     needed = range(-(-count // blocks.rows_at_once))
     return normalized(torch.cat([blocks.log_probs(block) for block in needed])[:count]), slice(0, count)

@@ -1,4 +1,4 @@
-"""The heads of the experiment, all of one embedding size and without output bias (LMS paper §5.1)."""
+"""The heads of the experiment, all of one embedding size and without output bias (Ganea et al. 2019, §5.1)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 
 from .. import heads
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, unknown
 from ..heads import Head, MoS
 
 HIDDEN_UNITS = 10
-"""Sigmoids of the monotonic network (the paper's K, which it does not state)."""
+"""Sigmoids of the monotonic network, K in Ganea et al. 2019, who do not state their number."""
 COMPONENTS = 15
-"""Softmaxes of the mixture, as in the language models of both papers."""
+"""Softmaxes of the mixture, as in the language models of Yang et al. 2018 and Ganea et al. 2019."""
 KNOTS = 1000
-"""Pieces of the PLIF: contexts here are thousands of times fewer than in a text, so fewer than its 10⁵."""
+"""Pieces of the piecewise linear function. A language model has 10⁵; here are far fewer contexts."""
 
 
 def _plain(name: str, **settings: int) -> Callable[[int, int], Head]:
@@ -23,7 +23,7 @@ def _plain(name: str, **settings: int) -> Callable[[int, int], Head]:
 
 
 def _mos(vocab: int, dim: int) -> Head:
-    """LMS eq. 11: both projections of the context vector are without bias."""
+    """Return the mixture of Ganea et al. 2019, eq. 11, where both projections of the context vector have no bias."""
     head = MoS(hidden_size=dim, vocab_size=vocab, components=COMPONENTS, bias=False)
     torch.nn.init.zeros_(head.get_parameter("contexts.projection.bias").requires_grad_(False))
     return head
@@ -36,17 +36,17 @@ MODELS: dict[str, Callable[[int, int], Head]] = {
     "lms-plif": _plain("lms-plif", knots=KNOTS),
     "sigsoftmax": _plain("sigsoftmax"),
 }
-"""Name → head over M tokens with embeddings of size D."""
+"""Functions of (M, D) that return a head over M tokens with embeddings of size D, by name."""
 
 
 def check_model(name: str) -> None:
     """Refuse a name that is not in ``MODELS``."""
     if name not in MODELS:
-        raise ConfigurationError(f"unknown model {name!r}; known models are {', '.join(MODELS)}")
+        raise ConfigurationError(unknown("model", name, MODELS))
 
 
 def build(name: str, *, vocab: int, dim: int, seed: int, device: str = "cpu") -> Head:
-    """Return a model whose starting weights depend on the seed alone.
+    """Return a model with initial weights drawn from the seed.
 
     Raises:
         ConfigurationError: for an unknown model or a size below one.

@@ -1,46 +1,55 @@
-"""The grids of the LMS paper's figures.
+"""The grids of the figures of Ganea et al. 2019.
 
-The text gives the models, the concentrations and N = 10⁵ contexts; the vocabularies and dimensions of its axes are in
-the drawings alone, so those here are this library's. The options of ``bottleneck synthetic`` replace what a preset
-says, and ``bottleneck synthetic --preset NAME --profile`` times a pass on the machine at hand: a fit takes 120 passes
-at least and 1,240 at most. N = 10⁵ asks for a GPU; on two cores take ``--contexts 1000``.
+The paper states the models, the concentrations and N = 10⁵ contexts, but not the vocabularies and dimensions; those
+here are this library's choice. The options of ``bottleneck synthetic`` override a preset. The command ``bottleneck
+synthetic --preset NAME --profile`` measures the time of one pass; a fit takes between 120 and 1,240 passes. N = 10⁵
+needs a GPU; on two processor cores take ``--contexts 1000``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, unknown
+from .cells import Cell
+from .fit import FitConfig
+from .grid import grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticPreset:
     """One grid."""
 
-    alpha: float
-    """The Dirichlet concentration."""
+    alphas: tuple[float, ...]
+    """Dirichlet concentrations."""
     vocabs: tuple[int, ...]
     """M."""
     dims: tuple[int, ...]
     """D."""
     contexts: int
-    """T, the paper's N."""
+    """T, N in Ganea et al. 2019."""
     models: tuple[str, ...] = ("softmax", "mos", "lms")
-    """The three the paper compares."""
+    """Names of `MODELS`; the default is the three that Ganea et al. 2019 compare."""
     seeds: int = 3
-    """Runs of each cell."""
+    """Number of seeds for each model and size."""
+    fit: FitConfig = field(default_factory=FitConfig)
+    """How each cell is fitted."""
     summary: str = ""
-    """What its figure shows."""
+    """Content of the figure."""
+
+    def cells(self) -> list[Cell]:
+        """Return every combination as a cell; see `grid`."""
+        return grid(self.models, self.alphas, self.vocabs, self.dims, self.seeds, contexts=self.contexts, fit=self.fit)
 
 
 def _paper(alpha: float, summary: str) -> SyntheticPreset:
     return SyntheticPreset(
-        alpha=alpha, vocabs=(100, 1000, 10_000), dims=(2, 5, 10, 20, 50, 100), contexts=100_000, summary=summary
+        alphas=(alpha,), vocabs=(100, 1000, 10_000), dims=(2, 5, 10, 20, 50, 100), contexts=100_000, summary=summary
     )
 
 
 DEFAULT = SyntheticPreset(
-    alpha=0.1, vocabs=(100,), dims=(2, 5, 10, 20), contexts=500, seeds=2, summary="a minute or two on two cores"
+    alphas=(0.1,), vocabs=(100,), dims=(2, 5, 10, 20), contexts=500, seeds=2, summary="a minute or two on two cores"
 )
 PRESETS = {
     "paper-fig2": _paper(0.1, "mode matching at α = 0.1"),
@@ -52,7 +61,7 @@ PRESETS = {
 
 
 def preset(name: str | None) -> SyntheticPreset:
-    """Return a preset, or for ``None`` the grid of the plain command.
+    """Return a preset, or for ``None`` the default grid of ``bottleneck synthetic``.
 
     Raises:
         ConfigurationError: for an unknown name.
@@ -60,5 +69,5 @@ def preset(name: str | None) -> SyntheticPreset:
     if name is None:
         return DEFAULT
     if name not in PRESETS:
-        raise ConfigurationError(f"unknown preset {name!r}; known presets are {', '.join(PRESETS)}")
+        raise ConfigurationError(unknown("preset", name, PRESETS))
     return PRESETS[name]

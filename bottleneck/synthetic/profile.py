@@ -1,4 +1,4 @@
-"""What a pass over the distributions costs, beside the arithmetic it cannot do without."""
+"""The time of a pass over the distributions, beside that of its matrix products and exponential alone."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ REPEATS = 5
 def profile(
     blocks: DirichletBlocks, *, dim: int, models: Iterable[str], max_memory: int = DEFAULT_MEMORY
 ) -> dict[str, Any]:
-    """Time one pass of each model, loss and gradients, over all contexts; the quickest of five.
+    """Measure the time of one pass of each model, loss and gradients, over all contexts: the least of five.
 
     Args:
         blocks: P*.
         dim: D.
-        models: names of `MODELS`; the linear softmax is measured in any case.
-        max_memory: bytes; decides as in a fit whether P* is kept or made again.
+        models: names of `MODELS`; the linear softmax is always measured.
+        max_memory: largest size of P*, in bytes, that is kept in memory, as in a fit.
 
     Returns:
-        ``contexts``, ``vocab``, ``dim``; the ``machine``; ``cached``; seconds to ``sample`` P* once; seconds of the
-        ``bare`` three matrix products and one exponential a block, each product in its quickest order; ``passes``:
-        seconds of each model without sampling; ``over_bare`` and ``over_softmax``: their ratios.
+        ``contexts``, ``vocab``, ``dim``, ``device``, ``machine``, ``threads``; ``cached``, whether P* was kept;
+        seconds: ``sample``, to draw P* once; ``bare``, for three matrix products and one exponential for each block,
+        each product in its fastest order; ``passes``, for each model without sampling; the ratios ``over_bare`` and
+        ``over_softmax`` of ``passes``.
     """
     keep_freed_memory()
     targets = Targets(blocks, max_memory=max_memory)
@@ -86,14 +87,14 @@ def _bare(blocks: DirichletBlocks, dim: int) -> None:
         _ = weight.T @ probability.T, h.T @ probability
 
 
-def _seconds(works: Mapping[str, Callable[[], Any]], device: str) -> dict[str, float]:
-    """Time all of them in turn, so that a machine that is busy for a while is so for each."""
-    best = dict.fromkeys(works, math.inf)
+def _seconds(tasks: Mapping[str, Callable[[], Any]], device: str) -> dict[str, float]:
+    """Return the least seconds of each task. Tasks run in turn, so that other load on the machine slows all of them."""
+    best = dict.fromkeys(tasks, math.inf)
     for _ in range(REPEATS):
-        for name, work in works.items():
+        for name, task in tasks.items():
             _wait(device)
             started = time.perf_counter()
-            work()
+            task()
             _wait(device)
             best[name] = min(best[name], time.perf_counter() - started)
     return best

@@ -1,4 +1,4 @@
-"""Results over seeds: mean and spread, and the table that people read."""
+"""Means and standard deviations over seeds, and their table."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from .cells import Result
 CELL = ["alpha", "vocab", "dim", "model"]
 METRICS = ["mode_match", "kl", "best_kl", "best_mode_match"]
 LARGEST = {"kl": math.inf, "mode_match": 1.0}
-"""What a figure can be at most."""
+"""Largest possible value of each measure."""
 
 
 def summarize(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row a model and size, in the order the models came.
+    """Return one row for each model and size; models are in the order of the results.
 
-    Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation over seeds (``…_std``, NaN for
-    one seed) of ``mode_match``, ``kl`` and, for linear softmaxes, ``best_kl`` and ``best_mode_match`` at the context
-    vectors of least KL for the fitted embeddings: the fitted figure of all contexts, corrected by what those vectors
-    changed on the contexts that were solved for, within what either figure can be; ``largest_gap``, how much too large
-    the least KL of any of these may be; ``seeds``, ``converged``, ``diverged`` (numbers of runs), ``seconds`` (of all).
-    Fits that diverged have no part in the means.
+    Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation (``…_std``, NaN for one seed)
+    over the seeds that did not diverge of ``mode_match``, ``kl``, ``best_kl`` and ``best_mode_match`` (see `best`);
+    ``largest_gap``, the largest error of any least KL divergence, in nats; the numbers of ``seeds``, ``converged`` and
+    ``diverged`` fits; their total ``seconds``.
 
     Raises:
-        ConfigurationError: two results are of one cell, or a model and size of different numbers of contexts.
+        ConfigurationError: for two results of one model, size and seed, or different numbers of contexts for one model
+            and size.
     """
     _refuse_mixed(results)
     table = pd.DataFrame(
@@ -63,28 +62,31 @@ def _refuse_mixed(results: Sequence[Result]) -> None:
         seeds[result["seed"]] = result["contexts"]
         if len(set(seeds.values())) > 1:
             numbers = " and ".join(map(str, sorted(set(seeds.values()))))
-            raise ConfigurationError(f"the results {what} are of {numbers} contexts: their mean would mean nothing")
+            raise ConfigurationError(f"the results {what} have {numbers} contexts: give results with one number only")
 
 
 def best(result: Result, metric: str) -> float | None:
-    """Return what a fit's embeddings allow at the context vectors of least KL, ``None`` where that is not known.
+    """Estimate a measure at the context vectors of least KL divergence for the fitted embeddings.
 
-    The fitted figure of all contexts, corrected by what those vectors changed on the contexts that were solved for,
-    within what the figure can be.
+    Those vectors are known for some contexts (`reachable`). The estimate is the fitted measure of all contexts plus the
+    change that the vectors make on those contexts, clipped to the measure's range.
 
     Args:
-        result: of one cell.
+        result: result of one cell.
         metric: ``"kl"`` or ``"mode_match"``.
+
+    Returns:
+        The estimate; ``None`` for a model that is not log-linear.
     """
-    found = result["reachable"]
-    if found is None:
+    reachable = result["reachable"]
+    if reachable is None:
         return None
-    corrected: float = result[metric] + found[metric] - found[f"fitted_{metric}"]
+    corrected: float = result[metric] + reachable[metric] - reachable[f"fitted_{metric}"]
     return min(max(0.0, corrected), LARGEST[metric])
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the summary as text, one line a model and size."""
+    """Return the summary as text, one line for each model and size."""
     summary = summarize(results)
     shown = pd.DataFrame(
         {
@@ -94,8 +96,8 @@ def table(results: Sequence[Result]) -> str:
             "model": summary["model"],
             "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], 1),
             "KL": _with_spread(summary["kl"], summary["kl_std"], 3),
-            "best KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else f"{value:.3f}"),
-            "gap": summary["largest_gap"].map(lambda value: "" if pd.isna(value) else f"{value:.0e}"),
+            "attainable KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else f"{value:.3f}"),
+            "duality gap": summary["largest_gap"].map(lambda value: "" if pd.isna(value) else f"{value:.0e}"),
             "converged": [
                 f"{c}/{s}" + (f", {d} diverged" if d else "")
                 for c, s, d in zip(summary["converged"], summary["seeds"], summary["diverged"], strict=True)

@@ -1,4 +1,4 @@
-"""The distributions that models are fitted to: kept where they fit, made again where they do not."""
+"""The distributions that models are fitted to, kept in memory or drawn again in each pass."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ..heads.blocked import cleared
 from .dirichlet import DirichletBlocks
 
 DEFAULT_MEMORY = 2 << 30
-"""Bytes of P* kept when nobody says otherwise."""
+"""Default of the largest size of P*, in bytes, that is kept in memory."""
 
 
 class Targets:
     """P* block by block.
 
     Args:
-        blocks: what they are.
-        max_memory: bytes; when all of P* takes more, every block is made anew each time, at several times the cost of
-            a pass over it, and memory does not depend on T · M.
+        blocks: the distributions' logarithms.
+        max_memory: largest size of P*, in bytes, that is kept in memory. A larger P* is drawn again block by block in
+            each pass, which makes a pass several times slower.
     """
 
     def __init__(self, blocks: DirichletBlocks, *, max_memory: int = DEFAULT_MEMORY) -> None:
@@ -31,24 +31,24 @@ class Targets:
             if self.cached:
                 self._kept.append(_normal(log_probs))
         self.mean_entropy = float(total) / blocks.contexts
-        """Mean entropy of P* in nats, which no cross entropy is below."""
+        """Mean entropy of P* in nats, a lower bound on the cross entropy."""
 
     def probabilities(self, block: int) -> Tensor:
-        """Return P* of one block: float32, (n, M), no subnormal number among them; not to be written to."""
+        """Return P* of one block: float32, (n, M), without subnormal numbers. Do not change it in place."""
         return self._kept[block] if self.cached else _normal(self.blocks.log_probs(block))
 
     def rows(self, batch: range) -> int:
-        """Return how many contexts a batch of blocks holds."""
+        """Return the number of contexts in a batch of blocks."""
         return self.blocks.rows(batch[-1]).stop - self.blocks.rows(batch[0]).start
 
     def batches(self, contexts: int) -> list[range]:
-        """Return the blocks of each minibatch: as many as come to about this number of contexts."""
+        """Return the blocks of each minibatch, at least one and together at most ``contexts`` contexts."""
         at_once = max(1, contexts // self.blocks.rows_at_once)
         return [range(start, min(start + at_once, len(self.blocks))) for start in range(0, len(self.blocks), at_once)]
 
 
 def _normal(log_probs: Tensor) -> Tensor:
-    """Return the probabilities, in place, with 0 for subnormal ones: at α = 0.01 they are one in fifteen."""
+    """Return the probabilities, in place, with 0 for subnormal ones."""
     return cleared(log_probs.exp_())
 
 

@@ -1,4 +1,4 @@
-"""The papers' theorems as functions: what an output layer can express, decided and not estimated."""
+"""Theorems on what an output layer can express, as functions that decide and do not estimate."""
 
 from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
 from .argmax_program import Certificate

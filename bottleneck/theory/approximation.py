@@ -1,4 +1,4 @@
-"""How far a softmax of a given embedding size must stay from given distributions (LMS paper, theorem 1)."""
+"""Lower bounds on the error of a softmax of a given embedding size (Ganea et al. 2019, theorem 1)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class BestLogits:
     W: NDArray[np.float64]
     """(M, d)."""
     error: float
-    """Frobenius norm of the row-centred difference: no H and W of this size have a smaller one."""
+    """Frobenius norm of the row-centred difference, the least of all H and W of this size."""
     log_prob_error: float
     """‖log P − log softmax(H Wᵀ)‖_F, in nats; for every H and W it is at least `error`."""
 
 
 def frobenius_lower_bound(sigma: ArrayLike, d: int, *, centered: bool = False) -> float:
-    r"""Return what ‖log P − log Q‖_F cannot go below, for every linear softmax Q of embedding size d without bias.
+    r"""Return a lower bound on ‖log P − log Q‖_F for every linear softmax Q of embedding size d without bias.
 
     log Q = H Wᵀ − log Z 1ᵀ has rank at most d + 1, so by Eckart, Young and Mirsky
 
     .. math:: \|A_P - A_Q\|_F ≥ \sqrt{σ_{d+2}^2 + \dots + σ_M^2}
 
-    (LMS paper, theorem 1, which prints the square of the left side and the root of the right one). Row-centred
-    matrices have rank at most d, and centring a row never lengthens it: with their singular values the sum begins at
-    σ_{d+1}, and the bound is never smaller.
+    (Ganea et al. 2019, theorem 1, which prints the square of the left side and the root of the right one). Row-centred
+    matrices have rank at most d, and centring a row never increases its norm: with their singular values the sum begins
+    at σ_{d+1}, and the bound is never smaller.
 
     Args:
         sigma: singular values of log P, in any order; missing ones count as zero.
         d: embedding size.
-        centered: whether they are those of the row-centred log P.
+        centered: whether the singular values are those of the row-centred log P.
 
     Returns:
-        Nats.
+        The bound, in nats.
 
     Raises:
         ConfigurationError: for d below one.
@@ -61,8 +61,8 @@ def frobenius_lower_bound(sigma: ArrayLike, d: int, *, centered: bool = False) -
 def best_logits(A: Any, d: int) -> BestLogits:
     r"""Return the logits of embedding size d that are nearest to log P in the row-centred Frobenius norm.
 
-    The truncated singular value decomposition of :math:`A (I - 11^⊤/M)` (Eckart and Young): since logits count only
-    up to a number a row (MoS paper, property 1), the norm that matters is that of the row-centred difference.
+    They are the truncated singular value decomposition of :math:`A (I - 11^⊤/M)` (Eckart and Young). The difference is
+    row-centred because a constant added to a row of logits does not change P (Yang et al. 2018, property 1).
 
     Args:
         A: log P, (T, M), nats.
@@ -89,7 +89,7 @@ def best_logits(A: Any, d: int) -> BestLogits:
 
 
 def recommended_embedding_size(sigma: ArrayLike, error: float, *, centered: bool = False) -> int:
-    """Return the smallest embedding size whose `frobenius_lower_bound` allows an error: smaller ones cannot reach it.
+    """Return the smallest embedding size whose `frobenius_lower_bound` is at most a given error.
 
     Args:
         sigma: singular values of log P, in any order.

@@ -1,8 +1,8 @@
-r"""One token's linear program: a context vector that makes it the argmax, or the others that prevent it.
+r"""One token's linear program: a context vector that makes it the argmax, or a certificate that there is none.
 
-With :math:`a_j = (w_i - w_j, b_i - b_j)` a context vector with :math:`a_j·(h, 1) > 0` for all j ≠ i exists unless
-:math:`λ ≥ 0, \sum λ = 1` with :math:`\sum_j λ_j w_j = w_i` and :math:`\sum_j λ_j b_j ≥ b_i` do (Motzkin): the token
-lies in the convex hull of the others. Only the rivals that matter enter the program, a few more each round.
+With :math:`a_j = (w_i - w_j, b_i - b_j)` a context vector with :math:`a_j·(h, 1) > 0` for all j ≠ i exists, unless
+there are :math:`λ ≥ 0, \sum λ = 1` with :math:`\sum_j λ_j w_j = w_i` and :math:`\sum_j λ_j b_j ≥ b_i` (Motzkin): the
+token lies in the convex hull of the others. The program begins with few other tokens and adds violated ones in rounds.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from .linear_program import minimize
 
 ROUNDS = 60
 ADDED = 64
-"""Rivals that enter the program in one round."""
+"""Other tokens that enter the program in one round."""
 FIRST = 128
-"""Rivals of the first round."""
+"""Other tokens in the first round."""
 CLOSE = 1e-7
-"""A margin of the normalized program at which multipliers are tried as a certificate."""
+"""Largest margin of the normalized program at which its multipliers are tried as a certificate."""
 
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """Why a token is the argmax of no context vector: other tokens' logits average to no less than its own."""
+    """Proof that no context vector makes a token the argmax: a mean of other tokens' logits is never below its own."""
 
     tokens: NDArray[np.int64]
-    """The others; none where the token's own bias is −∞."""
+    """The other tokens; none if the token's bias is −∞."""
     weights: NDArray[np.float64]
     """λ, positive, of sum 1."""
     residual: float
-    """‖Σ λ w − w_i‖: its logit exceeds the others' largest by at most residual · ‖h‖ + bias_deficit."""
+    """‖Σ λ w − w_i‖: the token's logit exceeds the others' largest by at most residual · ‖h‖ + bias_deficit."""
     bias_deficit: float
     """max(0, b_i − Σ λ b)."""
 
@@ -44,7 +44,7 @@ Decision = Certificate | NDArray[np.float64] | None
 
 
 def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: float | None = None) -> Decision:
-    """Return a context vector whose argmax is the token, a certificate that there is none, or ``None``: unknown."""
+    """Return a context vector whose argmax is the token, a certificate that there is none, or ``None`` if unknown."""
     deadline = None if seconds is None else time.monotonic() + seconds
     W, b = layer.W[layer.allowed], layer.b[layer.allowed]
     own = int(np.searchsorted(layer.allowed, token))
@@ -98,14 +98,14 @@ def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: floa
 def _context(
     layer: Layer, W: NDArray[np.float64], b: NDArray[np.float64], own: int, x: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
-    """Return the context vector that (h, s) stands for, at a length at which it is proved, if it is at any."""
+    """Return the context vector that x = (h, s) represents, scaled so that its margin is proved, or ``None``."""
     h = x[: layer.dimension]
     weights = W[own] @ h - W @ h
     biases = b[own] - b
     scales = [1.0]
     if layer.has_bias:
         rising = np.delete(weights, own)
-        # At s = 0 the bias must be outweighed; in between, the program's own ratio.
+        # The program's solution is h / s; at s = 0, h must be long enough to outweigh the bias.
         scales = [1 / x[-1]] if x[-1] > 1e-9 else []
         if rising.min() > 0:
             scales.append(float(2 * abs(biases).max() / rising.min()) + 1.0)
@@ -119,7 +119,7 @@ def _context(
 def _certificate(
     layer: Layer, token: int, places: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> Certificate | None:
-    """Return the certificate that some weights are after least squares has taken the program's roundoff out."""
+    """Return the certificate with these weights, after least squares has reduced their roundoff, or ``None``."""
     tokens = layer.allowed[places]
     differences, biases = layer.W[tokens] - layer.W[token], layer.b[tokens] - layer.b[token]
     weights = weights / weights.sum()

@@ -1,4 +1,4 @@
-"""Context vectors that make tokens the argmax, found in batches by cheap means: the first part of `unargmaxable`."""
+"""A fast search, in batches, for context vectors that make tokens the argmax: the first part of `unargmaxable`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_ENTRIES = 1 << 23
-"""Logits that are held at a time."""
+"""Logits in memory at a time."""
 SCALES = (1.0, 8.0, 64.0)
-"""By which a direction is multiplied, where a bias makes its length matter."""
+"""Lengths of a direction that are tried; without a bias one is enough."""
 RANDOM = 1024
-"""Random directions that are tried."""
+"""Number of random directions."""
 STEPS = 40
-"""Perceptron steps for each token that no direction decided."""
+"""Perceptron steps for each token that is the argmax of no direction."""
 
 
 class Layer:
-    """Logits W h + b with what is known of their roundoff.
+    """Logits W h + b, and bounds on their roundoff.
 
     Args:
         W: (M, d), finite.
@@ -36,26 +36,26 @@ class Layer:
         self._roundoff = 2 * (self.dimension + 2) * float(np.finfo(np.float64).eps)
 
     def resolution(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the difference of two logits below which float64 does not tell them apart, for ‖h‖.
+        """Return the largest roundoff, in float64, of the difference between two logits, for each length ‖h‖.
 
-        A sum of d products is off by at most (d + 2) ε/2 ‖w‖ ‖h‖ in any order, and a difference by twice that.
+        The error of a sum of d products is at most (d + 2) ε/2 ‖w‖ ‖h‖ in any order, that of a difference twice that.
         """
         limit: NDArray[np.float64] = self._roundoff * (self._longest * lengths + self._largest)
         return limit
 
     @property
     def weight_resolution(self) -> float:
-        """Of `resolution`, what comes with every unit of ‖h‖."""
+        """The part of `resolution` that is proportional to ‖h‖, divided by ‖h‖."""
         return self._roundoff * self._longest
 
     @property
     def bias_resolution(self) -> float:
-        """Of `resolution`, what does not depend on h."""
+        """The part of `resolution` that does not depend on h."""
         return self._roundoff * self._largest
 
     def logits(self, H: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return (n, M)."""
-        return np.add(found := H @ self.W.T, self.b, out=found)
+        """Return the logits of context vectors: (n, d) → (n, M)."""
+        return np.add(logits := H @ self.W.T, self.b, out=logits)
 
     def blocks(self, count: int) -> Iterator[slice]:
         """Yield slices of ``count`` context vectors whose logits fit a block."""
@@ -64,7 +64,7 @@ class Layer:
 
 
 class Witnesses:
-    """A context vector for each token that is known to be the argmax of one."""
+    """For each token that is known to be argmaxable, a context vector that makes it the argmax."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -73,11 +73,11 @@ class Witnesses:
 
     @property
     def missing(self) -> NDArray[np.int64]:
-        """Ids of the tokens that may be an argmax and have no context vector yet."""
+        """Ids of the tokens without a context vector so far; masked tokens are left out."""
         return self.layer.allowed[np.isnan(self.margins[self.layer.allowed])]
 
     def offer(self, H: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Keep what context vectors (n, d) prove for the tokens they make the argmax; return those tokens, (n,)."""
+        """Return the argmax tokens (n,) of context vectors (n, d), and keep each vector that proves a new token."""
         logits = self.layer.logits(H)
         rows = np.arange(len(H))
         winners = logits.argmax(1)
@@ -92,14 +92,13 @@ class Witnesses:
 
 
 def search(witnesses: Witnesses, *, seed: int = 0) -> dict[int, NDArray[np.int64]]:
-    """Try directions for every token, then perceptron steps for those without success.
+    """Try directions for every token, then perceptron steps for the tokens that are the argmax of none.
 
-    The directions are the embedding less the mean, the same divided by the covariance (where the token stands out most
-    from the spread of the others), and random ones; then h moves by w_i − w_j, divided by the covariance, for the
-    token j that is the argmax in place of i.
+    The directions are the centred embeddings, the same multiplied by the inverse covariance, and random ones. A
+    perceptron step adds w_i − w_j, multiplied by the inverse covariance, where token j is the argmax in place of i.
 
     Returns:
-        Token without a context vector → the tokens that were the argmax in its place.
+        For each token without a context vector, the tokens that were the argmax in its place.
     """
     layer = witnesses.layer
     allowed = layer.W[layer.allowed]

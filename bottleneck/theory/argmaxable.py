@@ -1,12 +1,10 @@
-"""Which tokens no context vector makes the likeliest (Demeter et al. 2020; Grivas et al. 2022)."""
+"""Tokens that no context vector makes the most likely (Demeter et al. 2020; Grivas et al. 2022)."""
 
 from __future__ import annotations
 
 import math
-import multiprocessing
-import signal
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,35 +15,36 @@ from ..errors import ConfigurationError, MatrixError
 from ..progress import SILENT, Progress
 from ..result import Result
 from ..spectrum.blocks import as_array
+from ..workers import without_interrupts, worker_pool
 from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Layer, Witnesses, search
 from .inputs import real_matrix
 
 AT_ONCE = 8
-"""Tokens that a process decides before it reports."""
+"""Number of tokens that a worker process decides in one task."""
 _layer: Layer | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArgmaxReport(Result):
-    """For every token a context vector that makes it the argmax, a certificate that none does, or neither."""
+    """For every token, a context vector that makes it the argmax, a certificate that there is none, or neither."""
 
     vocab: int
     """M."""
     dimension: int
     """d."""
     unargmaxable: NDArray[np.int64]
-    """Ids of the tokens that are the argmax of no h: each has one of `certificates`."""
+    """Ids of the tokens that are the argmax of no h; each has one of `certificates`."""
     unknown: NDArray[np.int64]
-    """Ids that a stopped program left open, or whose margin is nothing but roundoff."""
+    """Ids of the tokens whose program was stopped, or whose margin is within roundoff."""
     contexts: NDArray[np.float64]
-    """(M, d): h that makes each other token the argmax; NaN in the rows of those above."""
+    """(M, d): h that makes each other token the argmax; NaN in the rows of unargmaxable and unknown tokens."""
     margins: NDArray[np.float64]
-    """(M,): by how much its logit then exceeds the next one, more than roundoff can explain; NaN likewise."""
+    """(M,): difference between the token's logit and the next one at that h, above all roundoff; NaN likewise."""
     certificates: Mapping[int, Certificate]
-    """Token → why it is the argmax of no h."""
+    """The certificate of each unargmaxable token, by its id."""
     programs: int
-    """Tokens for which a linear program was solved: cheaper means decided the rest."""
+    """Number of tokens for which a linear program was solved; the search decided the others."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, without context vectors and weights."""
@@ -62,12 +61,12 @@ class ArgmaxReport(Result):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text, for people."""
+        """Return the result as rows of label and text."""
         argmaxable = self.vocab - len(self.unargmaxable) - len(self.unknown)
         rows = [
             ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens, for no context vector"),
             ("the argmax of one", f"{argmaxable:,}; unknown {len(self.unknown):,}"),
-            ("computed", f"d = {self.dimension:,}; {self.programs:,} tokens took a linear program"),
+            ("computed", f"d = {self.dimension:,}; linear programs solved for {self.programs:,} tokens"),
         ]
         if len(self.unargmaxable):
             shown = ", ".join(map(str, self.unargmaxable[:20]))
@@ -86,25 +85,25 @@ def unargmaxable(
 ) -> ArgmaxReport:
     r"""Decide for each token whether some h makes its logit w_i·h + b_i strictly larger than all others.
 
-    It does unless the token lies in the convex hull of the others, biases counted: :math:`λ ≥ 0, \sum_j λ_j = 1`,
-    :math:`\sum_j λ_j w_j = w_i, \sum_j λ_j b_j ≥ b_i`. Directions and perceptron steps decide most tokens; a linear
-    program (HiGHS) each of the rest. What a witness claims exceeds all roundoff of the logits in float64; what
-    a certificate leaves open, its residual, lies below that roundoff. Of equal rows none is ever strictly largest.
+    Such an h exists unless the token lies in the convex hull of the others, biases included: :math:`λ ≥ 0`,
+    :math:`\sum_j λ_j = 1, \sum_j λ_j w_j = w_i, \sum_j λ_j b_j ≥ b_i`. Directions and perceptron steps decide most
+    tokens, a linear program (HiGHS) each of the others. The margin of a context vector exceeds the roundoff of the
+    logits in float64; the residual of a certificate lies below it. Equal rows are never strictly largest.
 
-    h is any vector: a model whose context vectors fill only a part of R^d (those behind a tanh, or a LayerNorm) makes
-    no more tokens an argmax than this, and perhaps fewer. An increasing function on the logits changes nothing.
+    h is any vector: a model whose context vectors fill only a part of R^d (after a tanh, or a LayerNorm) makes the same
+    tokens the argmax, or fewer. An increasing function on the logits changes nothing.
 
     Args:
         W: (M, d) output embeddings.
         b: (M,) output bias; −∞ masks a token, which then is the argmax of no h.
-        seconds: limit for each token's program; one that it stops leaves the token unknown.
-        workers: processes; more than one need a main module that can be imported (``if __name__ == "__main__"``).
-        seed: of the random directions.
-        progress: where to report.
+        seconds: time limit of each token's program; a token whose program is stopped is unknown.
+        workers: number of processes; more than one need an importable main module (``if __name__ == "__main__"``).
+        seed: seed of the random directions.
+        progress: progress display.
 
     Raises:
-        MatrixError: for shapes or numbers that are not what they should be.
-        ConfigurationError: for no worker, or a limit that is not positive.
+        MatrixError: for shapes that do not fit, or numbers that are not finite (a bias may be −∞).
+        ConfigurationError: for fewer than one worker, or a limit that is not positive.
 
     References:
         Demeter, Kimmel and Downey 2020, *Stolen Probability* (ACL). Grivas, Bogoychev and Lopez 2022, *Low-Rank
@@ -120,7 +119,7 @@ def unargmaxable(
     if workers < 1 or not (seconds is None or seconds > 0):
         raise ConfigurationError(f"give at least 1 worker and a limit above 0 seconds, not {workers} and {seconds}")
     W = real_matrix(W, "W")
-    # By a power of two, which rounds nothing, to where squares stay within float64's range.
+    # Scaled by a power of two, without rounding, so that squares do not overflow or underflow.
     exponent = int(np.frexp(abs(W).max())[1])
     layer = Layer(np.ldexp(W, -exponent), _bias(b, len(W)))
     witnesses = Witnesses(layer)
@@ -129,13 +128,13 @@ def unargmaxable(
     masked = np.setdiff1d(np.arange(layer.vocab), layer.allowed)
     certificates = {int(token): Certificate(nothing, np.zeros(0), 0.0, 0.0) for token in masked}
     with progress.bar("solving linear programs", len(rivals), "tokens") as bar:
-        for token, found in _decisions(layer, rivals, seconds, workers):
-            if isinstance(found, Certificate):
-                certificates[token] = replace(found, residual=math.ldexp(found.residual, exponent))
-            elif found is not None:
-                witnesses.offer(found[None])
+        for token, decision in _decisions(layer, rivals, seconds, workers):
+            if isinstance(decision, Certificate):
+                certificates[token] = replace(decision, residual=math.ldexp(decision.residual, exponent))
+            elif decision is not None:
+                witnesses.offer(decision[None])
             bar.advance(1)
-    # A context vector that was found for one token may have proved another that its own program left open.
+    # The context vector of one token may also prove another whose program was stopped.
     missing = witnesses.missing
     return ArgmaxReport(
         vocab=layer.vocab,
@@ -161,7 +160,7 @@ def _bias(b: Any, vocab: int) -> NDArray[np.float64]:
 def _decisions(
     layer: Layer, rivals: Mapping[int, NDArray[np.int64]], seconds: float | None, workers: int
 ) -> Iterator[tuple[int, Decision]]:
-    """Yield each token with what was found of it, in the order in which they are done."""
+    """Yield each token with its decision, in the order in which they finish."""
     workers = min(workers, -(-len(rivals) // AT_ONCE))
     if workers <= 1:
         for token, seen in rivals.items():
@@ -169,18 +168,15 @@ def _decisions(
         return
     items = list(rivals.items())
     tasks = [dict(items[start : start + AT_ONCE]) for start in range(0, len(items), AT_ONCE)]
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(layer,))
-    try:
-        for done in as_completed([pool.submit(_decide, task, seconds) for task in tasks]):
+    with worker_pool(workers, initializer=_start, initargs=(layer,)) as pool:
+        with without_interrupts():
+            futures = [pool.submit(_decide, task, seconds) for task in tasks]
+        for done in as_completed(futures):
             yield from done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _start(layer: Layer) -> None:
     global _layer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process that started this one
     _layer = layer
 
 

@@ -1,14 +1,14 @@
-r"""What a softmax could reach with its embeddings as they are: the best context vector, with a certificate.
+r"""The context vectors of least KL (Kullback-Leibler) divergence for fixed embeddings, with a certificate.
 
 For fixed W and one target p the cross entropy :math:`F(h) = \log Z(h) - h·E_p[w] - E_p[b]` is convex. Its minimum is
-the maximum entropy (relative to the bias) of the distributions R with :math:`E_R[w] = E_p[w]` (LMS paper, theorem 2),
-so each such R bounds it from below. A Newton step gives one: with q = Q_h, its covariance C of the embeddings and the
-step :math:`δ = C^{-1}(E_q[w] - E_p[w])`,
+the maximum entropy (relative to the bias) of the distributions R with :math:`E_R[w] = E_p[w]` (Ganea et al. 2019,
+theorem 2), so each such R gives a lower bound. A Newton step gives one: with q = Q_h, its covariance C of the
+embeddings and the step :math:`δ = C^{-1}(E_q[w] - E_p[w])`,
 
 .. math:: R_x = q_x (1 - t_x), \quad t_x = (w_x - E_q[w])·δ
 
-sums to one and has the right mean, and where no t exceeds 1 the gap between F(h) and its bound is KL(R ‖ q), a sum
-without cancellation. p itself is such an R, too: the gap is never more than KL(p ‖ q).
+sums to one and has the required mean. Where no t exceeds 1, the gap between F(h) and its bound is KL(R ‖ q), a sum
+without cancellation. p itself is such an R, so the gap is at most KL(p ‖ q).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from torch import Tensor
 from ..errors import ConfigurationError
 
 WORK_ENTRIES = 1 << 23
-"""Centred embeddings, one set a context, that are held at a time."""
+"""Entries of the centred embeddings, one set for each context, in memory at a time."""
 RIDGE = 1e-14
-"""Added to the covariance, relative to its mean eigenvalue: float64 roundoff, so that a flat direction has a factor."""
+"""Ridge added to the covariance, relative to its mean eigenvalue, so that a singular one has a Cholesky factor."""
 SLACK = 1e-14
-"""Relative roundoff of a cross entropy in float64, which a line search must not mistake for an ascent."""
+"""Relative roundoff of a cross entropy in float64; a smaller increase does not end a line search."""
 SUFFICIENT = 0.25
-"""Share of the decrease that a line promises which a step must keep; a quadratic keeps a half."""
+"""Share of the linearly predicted decrease that a step must attain (Armijo's rule); a quadratic attains a half."""
 HALVINGS = 40
-"""Of a step, which a spread of t of 2⁴⁰ would need."""
+"""Largest number of halvings of a step, enough for a spread of t of 2⁴⁰."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +40,11 @@ class Attainable:
     contexts: Tensor
     """H, float64, (n, D), of least norm."""
     kl: Tensor
-    """KL(p ‖ Q_h) at them in nats, float64, (n,)."""
+    """KL(p ‖ Q_h) at ``contexts`` in nats, float64, (n,)."""
     gap: Tensor
-    """Nats by which a better vector could at most lower it, float64, (n,)."""
+    """Upper bound on the difference between ``kl`` and its minimum in nats, float64, (n,)."""
     steps: int
-    """Newton steps of the slowest context."""
+    """Largest number of Newton steps of any context."""
 
 
 def attainable(
@@ -62,9 +62,9 @@ def attainable(
         log_targets: log p, (n, M), each row's logsumexp 0.
         weight: W, (M, D).
         bias: b, (M,).
-        start: (n, D) context vectors; a row is used where it is better than zero. The result is never worse.
-        tolerance: on the gap, nats.
-        max_steps: Newton steps; a context that needs more comes back with the gap it has.
+        start: (n, D) initial context vectors; a row is used where it is better than zero. The result is never worse.
+        tolerance: largest gap, nats.
+        max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap.
 
     Raises:
         ConfigurationError: for shapes that do not fit together.
@@ -75,7 +75,7 @@ def attainable(
             f"log-probabilities of shape (n, M) need embeddings of shape (M, D), not {tuple(log_p.shape)} and "
             f"{tuple(weight.shape)}"
         )
-    # In orthonormal directions of the centred embeddings the problem is as well conditioned as they allow.
+    # Coordinates in orthonormal directions of the centred embeddings improve the problem's condition.
     W = weight.double()
     U, S, V = torch.linalg.svd(W - W.mean(0), full_matrices=False)
     kept = max(W.shape) * torch.finfo(torch.float64).eps * S[0] < S
@@ -126,7 +126,7 @@ def _minimize(
 
 
 def _solve(covariance: Tensor, gradient: Tensor) -> Tensor:
-    """Return δ with C δ = g: (n, r, r), (n, r) → (n, r, 1); what is flat to roundoff is held by a ridge."""
+    """Return δ with C δ = g: (n, r, r), (n, r) → (n, r, 1); a ridge is added to C, larger where it is singular."""
     size = covariance.shape[1]
     diagonal = torch.eye(size).to(covariance)
     ridge = RIDGE * torch.einsum("nii->n", covariance) / size + torch.finfo(torch.float64).tiny
@@ -140,10 +140,10 @@ def _solve(covariance: Tensor, gradient: Tensor) -> Tensor:
 def _newton(
     log_p: Tensor, X: Tensor, b: Tensor, a: Tensor, kl: Tensor, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """Certify some contexts, then take one damped step from those that are not good enough.
+    """Compute the gaps of some contexts, and take one damped step from those above the tolerance.
 
-    Along δ the curvature of F changes by at most the factor e^(s·B), B the spread of t, so a step of log(1 + B)/B is
-    sure to descend (Bach 2010, Self-concordant analysis for logistic regression); longer ones are tried first.
+    Along δ the curvature of F changes by at most the factor e^(s·B), B the spread of t, so a step of log(1 + B)/B
+    always descends (Bach 2010, Self-concordant analysis for logistic regression); longer steps are tried first.
     """
     q, p = _log_q(X, b, a).exp(), log_p.exp()
     mean = q @ X
@@ -153,7 +153,7 @@ def _newton(
     covariance = weighted.transpose(1, 2) @ weighted
     delta = _solve(covariance, gradient)
     t = (centred @ delta).squeeze(2)
-    # What the mean of R is off by, times how far any good vector may lie: twice this one.
+    # The error of R's mean, times the distance of the minimum, estimated as twice the norm of this vector.
     missed = (gradient - (covariance @ delta).squeeze(2)).norm(dim=1) * a.norm(dim=1) * 2
     certificate = torch.linalg.vecdot(q, torch.xlogy(1 - t, 1 - t) + t) + missed
     gap = torch.where((t.amax(1) <= 1) & certificate.isfinite(), torch.minimum(certificate.clamp(min=0), kl), kl)
@@ -164,15 +164,11 @@ def _newton(
     safe = torch.where(spread > 0, torch.log1p(spread) / spread, 1.0) * size
     for _ in range(HALVINGS):
         moved = a - size.unsqueeze(1) * direction
-        found = _divergence(log_p, X, b, moved)
-        too_far = ~(found <= kl - SUFFICIENT * size * decrease.nan_to_num() + SLACK * (1 + kl)) & (size > safe)
+        moved_kl = _divergence(log_p, X, b, moved)
+        too_far = ~(moved_kl <= kl - SUFFICIENT * size * decrease.nan_to_num() + SLACK * (1 + kl)) & (size > safe)
         if not bool(too_far.any()):
             break
         size = torch.where(too_far, torch.maximum(size / 2, safe), size)
-    better = (found <= kl + SLACK * (1 + kl)) & (size > 0)
-    return (
-        torch.where(better.unsqueeze(1), moved, a),
-        torch.where(better, found, kl),
-        gap,
-        bool(better.any()),
-    )
+    better = (moved_kl <= kl + SLACK * (1 + kl)) & (size > 0)
+    moved = torch.where(better.unsqueeze(1), moved, a)
+    return moved, torch.where(better, moved_kl, kl), gap, bool(better.any())

@@ -11,12 +11,10 @@ from ..errors import MatrixError
 
 
 def exact_rank(matrix: Sequence[Sequence[Any]]) -> int:
-    """Return the rank of a matrix of whole numbers, fractions or floats, each taken as the number it stands for.
-
-    Gaussian elimination in exact rational arithmetic: for small matrices.
+    """Return the exact rank of a matrix, by Gaussian elimination in rational arithmetic; for small matrices.
 
     Args:
-        matrix: rows of equal length; a float's value is that of its binary fraction.
+        matrix: rows of equal length of whole numbers, fractions or floats; a float is the binary fraction it stores.
 
     Raises:
         MatrixError: for rows of different lengths, or numbers that are not finite.

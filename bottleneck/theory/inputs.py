@@ -1,4 +1,4 @@
-"""What the theorems' functions accept: arrays and tensors of real numbers, checked once."""
+"""Checks and conversion of arrays and tensors that the functions of `theory` accept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ConfigurationError, MatrixError
 from ..spectrum.blocks import as_array, checked
 
 SUM_TOLERANCE = 1e-6
-"""How far from 1 the probabilities of one context may add up: the roundoff of float32 over many tokens."""
+"""Largest difference from 1 of the sum of a context's probabilities: the roundoff of float32 over many tokens."""
 
 
 def real_matrix(values: Any, what: str) -> NDArray[np.float64]:

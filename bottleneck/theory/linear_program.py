@@ -1,4 +1,4 @@
-"""Linear programs by SciPy's HiGHS, whose every ending has a name."""
+"""Linear programs, solved by HiGHS from SciPy, with a named outcome."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from scipy.optimize import linprog
 Ending = Literal["optimal", "infeasible", "unbounded", "stopped"]
 _ENDINGS: dict[int, Ending] = {0: "optimal", 2: "infeasible", 3: "unbounded"}
 FEASIBILITY = 1e-10
-"""By how much HiGHS may miss a constraint; the least that it takes."""
+"""Tolerance of HiGHS on constraints, the smallest that it accepts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """How a linear program ended."""
+    """The outcome of a linear program."""
 
     ending: Ending
-    """``"stopped"``: out of time, or in numerical trouble; nothing is known."""
+    """Outcome; ``"stopped"`` means that time ran out or numerical trouble occurred."""
     x: NDArray[np.float64] | None = None
-    """The solution, where it is optimal."""
+    """The solution, if the outcome is optimal."""
     value: float = np.nan
+    """The minimum."""
     multipliers: NDArray[np.float64] | None = None
-    """Of the inequalities, not negative."""
+    """Multipliers of the inequalities, at least 0."""
     equal_multipliers: NDArray[np.float64] | None = None
-    """Of the equations: the derivative of the minimum in their right sides."""
+    """Multipliers of the equations: the derivative of the minimum in their right sides."""
 
 
 def minimize(
@@ -48,8 +49,9 @@ def minimize(
     if seconds is not None:
         options["time_limit"] = seconds
     solve: Any = linprog
-    found = solve(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
-    ending = _ENDINGS.get(found.status, "stopped")
+    solved = solve(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
+    ending = _ENDINGS.get(solved.status, "stopped")
     if ending != "optimal":
         return Program(ending)
-    return Program(ending, found.x, float(found.fun), np.maximum(-found.ineqlin.marginals, 0), found.eqlin.marginals)
+    multipliers = np.maximum(-solved.ineqlin.marginals, 0)
+    return Program(ending, solved.x, float(solved.fun), multipliers, solved.eqlin.marginals)

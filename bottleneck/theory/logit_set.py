@@ -1,10 +1,10 @@
-r"""Which logits stand for given distributions, and which embedding size they need (MoS paper, §2.1 and appendix A).
+r"""The set of logits with given probabilities, and the embedding size it needs (Yang et al. 2018, §2.1, appendix A).
 
 For A = log P, (T, M), the set of all logits with these probabilities is
 
 .. math:: F(A) = \{A + λ 1^⊤ : λ ∈ R^T\}
 
-(property 1: softmax(A') = P exactly for the A' in it), and the ranks of its members differ by at most one (property 2).
+(property 1: its members are exactly the A' with softmax(A') = P). Their ranks differ by at most one (property 2).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MinimalRank:
     raw_rank: int
     """rank(A), which is larger by at most one (property 2)."""
     tolerance: float
-    """Singular values of the shifted matrix up to this count as roundoff."""
+    """Singular values of the shifted matrix up to this value count as zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,31 +45,31 @@ class Verdict:
     least_dimension: int
     """The smallest embedding size that can: min of rank(A') over F(A)."""
     H: NDArray[np.float64] | None
-    """(T, d), with W: softmax(H Wᵀ) = P to roundoff; ``None`` where there are none."""
+    """(T, d), with softmax(H Wᵀ) = P up to roundoff; ``None`` if P is not expressible."""
     W: NDArray[np.float64] | None
     """(M, d)."""
     contexts: tuple[int, ...]
-    """Where it is not: d + 1 contexts that no H and W of this size get right together; whichever parameters are
-    chosen, `wrong_context` names one of them."""
+    """If P is not expressible: d + 1 contexts of which every H and W of this size gets at least one wrong; for given
+    parameters `wrong_context` returns it."""
     least_error: float
-    """Over those contexts the norm of the row-centred error of log P is at least this, for every H and W."""
+    """Lower bound, for every H and W, on the norm of the row-centred error of log P over those contexts."""
     _centered: NDArray[np.float64] = field(repr=False)
 
     def wrong_context(self, H: Any, W: Any) -> int:
         r"""Return a context that these parameters get wrong, one of `contexts`.
 
-        The row-centred log-probabilities of the d + 1 contexts have a smallest singular value σ > 0 and those of any
-        H Wᵀ have none, so by Weyl the largest row of their difference is at least :math:`σ / \sqrt{d + 1}`.
+        The smallest singular value σ of the row-centred log-probabilities of the d + 1 contexts is positive, that of
+        any H Wᵀ is 0. So by Weyl the largest row of their difference has a norm of at least :math:`σ / \sqrt{d + 1}`.
 
         Args:
             H: (T, d) context vectors.
             W: (M, d) embeddings.
 
         Raises:
-            MatrixError: where d is enough and nothing must be wrong, or for other shapes.
+            MatrixError: if P is expressible, or for other shapes.
         """
         if self.expressible:
-            raise MatrixError(f"every context can be right: an embedding size of {self.least_dimension} is enough")
+            raise MatrixError(f"no context must be wrong: an embedding size of {self.least_dimension} is enough")
         H, W = real_matrix(H, "H"), real_matrix(W, "W")
         if H.shape[1] != len(self.contexts) - 1 or (len(H), len(W)) != self._centered.shape or W.shape[1] != H.shape[1]:
             raise MatrixError(
@@ -82,7 +82,7 @@ class Verdict:
 
 
 def row_shift(A: Any, shifts: Any) -> NDArray[np.float64]:
-    """Return A + λ 1ᵀ, the member of F(A) that λ names (MoS paper, §2.1).
+    """Return A + λ 1ᵀ, a member of F(A) (Yang et al. 2018, §2.1).
 
     Args:
         A: (T, M) log-probabilities or logits, nats.
@@ -101,10 +101,9 @@ def row_shift(A: Any, shifts: Any) -> NDArray[np.float64]:
 
 
 def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
-    r"""Return whether B is in F(A): whether softmax(B) = softmax(A) (MoS paper, property 1).
+    r"""Return whether B is in F(A): whether softmax(B) = softmax(A) (Yang et al. 2018, property 1).
 
-    B is in F(A) exactly where the rows of B − A are constant. What differs by less than the roundoff of the entries,
-    :math:`4 ε (|A_{ij}| + |B_{ij}|)` and that of the row's largest, counts as equal.
+    B is in F(A) exactly if the rows of B − A are constant, here up to :math:`4 ε \max_j (|A_{ij}| + |B_{ij}|)`.
 
     Args:
         B: (T, M) logits.
@@ -149,7 +148,7 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
     raw, centered = (np.linalg.svd(each, compute_uv=False) for each in (A, A - means[:, None]))
     least = entry_roundoff(float(np.linalg.norm(A)), eps)
     limit = max(tolerance(centered[0], A.shape, eps, "press"), least)
-    # Where all rows are constant, what is left of them is the roundoff of their means.
+    # If all rows are constant, the centred matrix holds only the roundoff of their means.
     raw_limit = max(tolerance(raw[0], A.shape, eps, "press"), least)
     return MinimalRank(int((centered > limit).sum()), -means, int((raw > raw_limit).sum()), float(limit))
 
@@ -157,22 +156,21 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
 def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
     """Decide whether a softmax without bias and with embedding size d can have these probabilities in every context.
 
-    H Wᵀ gives P exactly where it lies in F(A) (lemma 1), which some H (T, d) and W (M, d) do exactly where
-    d ≥ min rank over F(A) (proposition 1); hence none do where d < rank(A) − 1 (corollary 1). The proposition's
-    universal approximator is taken at its word: any H and W count.
+    H Wᵀ gives P exactly if it lies in F(A) (lemma 1). Such an H (T, d) and W (M, d) exist exactly if d ≥ min rank over
+    F(A) (proposition 1), and do not if d < rank(A) − 1 (corollary 1). As in the proposition, H and W are arbitrary.
 
     Args:
-        A: log P, (T, M), nats; any member of F(A) does.
-        d: embedding size. More than M − 1 is never needed.
+        A: log P, (T, M), nats, or any member of F(A).
+        d: embedding size; M − 1 is always enough.
         eps: relative roundoff of the entries, as for `minimal_rank`.
 
     Returns:
-        Yes with factors, or no with the least sufficient size and d + 1 contexts of which one must be wrong. No
-        single context must be: each one alone can be right with d = 1.
+        The verdict with factors H and W; or, if P is not expressible, with the least sufficient size and d + 1 contexts
+        of which one must be wrong. No context alone must be wrong: each can be right with d = 1.
 
     Raises:
         ConfigurationError: for d below one.
-        MatrixError: for a matrix that is empty or not finite (P > 0 everywhere, MoS paper §2).
+        MatrixError: for a matrix that is empty or not finite (P > 0 everywhere, Yang et al. 2018, §2).
 
     Example:
         >>> import numpy as np

@@ -1,10 +1,10 @@
-r"""The best context vector for fixed embeddings, and the maximum entropy that it equals (LMS paper, theorem 2).
+r"""The best context vector for fixed embeddings, and the maximum entropy that it equals (Ganea et al. 2019, theorem 2).
 
 .. math:: \min_h H(P, Q_h) = \max \{H(R) : R ≥ 0, \sum R = 1, E_R[w] = E_P[w]\}
 
 The minimum is attained exactly where the mean embedding E_P[w] lies in the relative interior of the polytope that
-the embeddings span. Otherwise it lies on a face; along a direction g with g·w largest on that face the cross entropy
-falls forever, to the minimum over the face's tokens alone.
+the embeddings span. Otherwise it lies on a face. Along a direction g with g·w largest on that face, the cross entropy
+decreases towards the minimum over the face's tokens alone, without reaching it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class BestContextVector:
     """The least cross entropy over all context vectors, for each of n distributions; in nats."""
 
     h: NDArray[np.float64]
-    """(n, d): the minimizers, of least norm; where the optimum is at infinity, the finite part of h + s·recession."""
+    """(n, d): the minimizers, of least norm; where no minimizer exists, the finite part of h + s·recession."""
     value: NDArray[np.float64]
-    """(n,): the least cross entropy H(P, Q_h), an infimum where it is at infinity."""
+    """(n,): the least cross entropy H(P, Q_h), or its infimum where no minimizer exists."""
     dual: NDArray[np.float64]
-    """(n,): a lower bound on it, from distributions R with the same mean embedding: H(R) without a bias."""
+    """(n,): a lower bound on ``value``, from distributions R with the same mean embedding: H(R) without a bias."""
     gap: NDArray[np.float64]
     """(n,): value − dual."""
     attained: tuple[bool | None, ...]
-    """Whether a context vector attains it; ``None`` where the linear program that decides it was stopped."""
+    """Whether a context vector attains ``value``; ``None`` where the linear program that decides it was stopped."""
     recession: NDArray[np.float64]
-    """(n, d): g with H(P, Q_{h + s·g}) → value as s → ∞; zero where the minimum is attained. On every token off the
-    face g·w is smaller by 1 or more."""
+    """(n, d): g with H(P, Q_{h + s·g}) → value as s → ∞; zero where the minimum is attained. For tokens off the face
+    g·w is smaller by 1 or more."""
 
 
 def best_context_vector(
@@ -51,24 +51,24 @@ def best_context_vector(
     max_steps: int = 200,
     seconds: float | None = None,
 ) -> BestContextVector:
-    r"""Minimize the cross entropy H(P, Q_h), Q_h = softmax(W h + b), over h (LMS paper, theorem 2).
+    r"""Minimize the cross entropy H(P, Q_h), Q_h = softmax(W h + b), over h (Ganea et al. 2019, theorem 2).
 
     Damped Newton with line search, until the duality gap closes (`context_vectors`). Corollary 2.1: one more
     column of W never raises the value. Corollary 2.2: W of rank M, or already centred rank M − 1, reaches H(P).
 
-    A P without zeros has its mean embedding inside, and an optimum. For a P with zeros a linear program over the
-    directions that leave P's tokens level finds g, if there is one, and all tokens of the smallest face at once.
+    If P has no zeros, its mean embedding is an interior point and the minimum is attained. For a P with zeros a linear
+    program over the directions in which P's tokens have equal logits finds g, if there is one, and the smallest face.
 
     Args:
         P: (n, M) probabilities, or one row (M,).
         W: (M, d) embeddings.
         bias: (M,), b; the duality holds relative to it.
-        tolerance: on the gap, nats.
-        max_steps: Newton steps; what needs more comes back with the gap it has.
-        seconds: limit of each linear program.
+        tolerance: largest gap, nats.
+        max_steps: largest number of Newton steps; a result that needs more has a larger gap.
+        seconds: time limit of each linear program.
 
     Raises:
-        MatrixError: for rows that are no distributions, or shapes and numbers that are not what they should be.
+        MatrixError: for rows that are no distributions, shapes that do not fit, or numbers that are not finite.
 
     Example:
         >>> W = np.array([[0.0], [1.0], [2.0]])
@@ -98,7 +98,7 @@ def best_context_vector(
         faces.setdefault(b"" if face is None or face.all() else face.tobytes(), []).append(row)
     for key, rows in faces.items():
         tokens = np.frombuffer(key, dtype=np.bool_) if key else np.ones(len(W), dtype=np.bool_)
-        # A token of probability 0 adds nothing to the divergence: any finite number stands for its log P.
+        # A token of probability 0 adds nothing to the divergence: any finite number can replace its log P.
         finite = np.nan_to_num(log_p[rows][:, tokens], neginf=np.finfo(np.float64).min)
         best = attainable(
             *(torch.from_numpy(each) for each in (finite, W[tokens])),
@@ -119,12 +119,12 @@ def smallest_face(
 
     .. math:: \max \sum_j y_j, \quad 0 ≤ y_j ≤ 1, \quad y_j ≤ (w_s - w_j)·g, \quad (w_s - w_{s'})·g = 0
 
-    for s, s' among the given tokens: every token that can lie below them does at once, since g's may be added up.
+    for s, s' among the given tokens. One g lies below them on every token on which any g does, since g's can be added.
 
     Args:
-        support: (M,), which tokens.
+        support: (M,), mask of the tokens.
         W: (M, d).
-        seconds: limit of the linear program.
+        seconds: time limit of the linear program.
 
     Returns:
         Mask of the face's tokens, (M,), all of them with g = 0 if it is the whole hull, ``None`` if the program was
@@ -134,7 +134,7 @@ def smallest_face(
     first = W[support][0]
     directions = null_space(W[support] - first) if W.shape[1] else np.zeros((0, 0))
     below = (first - W[~support]) @ directions
-    # In orthonormal coordinates of what is left, so that the scale of W does not matter.
+    # Orthonormal coordinates of the remaining directions make the program independent of the scale of W.
     _, values, V = np.linalg.svd(below, full_matrices=False)
     scale = abs(W - first).max(initial=0.0)
     kept = values > max(W.shape) * np.finfo(np.float64).eps * scale

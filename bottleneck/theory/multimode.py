@@ -1,4 +1,4 @@
-"""Which tokens cannot be the likeliest together (Chang and McCallum 2022)."""
+"""Sets of tokens that cannot be the most likely ones together (Chang and McCallum 2022)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .inputs import real_matrix, real_vector
 from .linear_program import minimize
 
 PAIRS = 1 << 22
-"""Pairs of tokens whose sums are sorted at once."""
+"""Number of pairs of tokens whose sums are sorted at once."""
 CANDIDATES = 50_000_000
-"""Pairs of pairs that are compared at most."""
+"""Largest number of pairs of pairs that are compared."""
 ROUNDOFF = 16 * float(np.finfo(np.float64).eps)
 CLOSE = 1e-7
-"""A margin of the normalized program that counts as none."""
+"""Largest margin of the normalized program that counts as zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +31,10 @@ class Parallelograms:
     tokens: NDArray[np.int64]
     """(n, 4), a < b, c < d and a < c: the diagonals are a, b and c, d."""
     residuals: NDArray[np.float64]
-    """(n,), ‖w_a + w_b − w_c − w_d‖. No h with ‖h‖ = 1 puts both ends of one diagonal above both of the other by more
-    than half of this."""
+    """(n,), ‖w_a + w_b − w_c − w_d‖. For ‖h‖ = 1 the lower logit of one diagonal exceeds the higher logit of the other
+    by at most half of this."""
     complete: bool
-    """Whether these are all, and not the first so many."""
+    """Whether ``tokens`` holds all parallelograms; otherwise the limit was reached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,30 +42,31 @@ class Separation:
     """Whether some context vector puts every token of one set above every token of another."""
 
     possible: bool | None
-    """``None`` where the linear program was stopped, or what it found is nothing but roundoff."""
+    """``None`` if the linear program was stopped, or its margin is within roundoff."""
     h: NDArray[np.float64] | None
-    """(d,), where it is possible."""
+    """(d,): the context vector, if it is possible."""
     above: NDArray[np.float64] | None
-    """Where it is not: weights of the first set, of sum 1, …"""
+    """Weights of the first set, of sum 1, if it is not possible."""
     below: NDArray[np.float64] | None
-    """… and of the second, with the same mean embedding: the convex hulls meet."""
+    """Weights of the second set, of sum 1, with the same mean embedding: the convex hulls meet."""
 
 
 def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) -> Parallelograms:
     r"""Find four embeddings in a parallelogram: neither diagonal can hold the two largest probabilities alone.
 
-    :math:`w_a + w_b = w_c + w_d` makes the logits add up alike for every h, so a and b cannot both lie above c and d,
-    nor c and d above a and b (Chang and McCallum 2022, §3; without a bias, or with :math:`b_a + b_b = b_c + b_d`).
-    Sums of pairs are compared along one direction, block by block, and in full where they agree there: none within
-    the tolerance is missed. Of equal rows only the first counts, since each two pairs of them would be one.
+    If :math:`w_a + w_b = w_c + w_d`, the logits of a and b have the same sum as those of c and d for every h: the
+    logits of a and b cannot both exceed those of c and d, nor conversely (Chang and McCallum 2022, §3; without a bias,
+    or with :math:`b_a + b_b = b_c + b_d`). Sums of pairs are compared along one direction, block by block, and in full
+    if they agree there, which misses none within the tolerance. Of equal rows only the first is used, because two pairs
+    of equal rows always form a parallelogram.
 
     Args:
         W: (M, d) output embeddings.
-        tolerance: on the residual, relative to the longest embedding less the mean; larger ones cost more.
-        limit: how many to return at most.
+        tolerance: largest residual, relative to the largest norm of a centred embedding; a larger one takes more time.
+        limit: largest number of parallelograms to return.
 
     Raises:
-        MatrixError: for numbers that are not finite, or more near pairs than can be compared.
+        MatrixError: for numbers that are not finite, or more than `CANDIDATES` near pairs.
         ConfigurationError: for a tolerance that is negative, or a limit below one.
 
     Example:
@@ -105,7 +106,7 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
 
 
 def _close_sums(x: NDArray[np.float64], within: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield pairs of pairs (n, 2), (n, 2) of places in ascending x whose sums differ by at most ``within``."""
+    """Yield pairs of pairs (n, 2), (n, 2) of indices into ascending x whose sums differ by at most ``within``."""
     M = len(x)
     generator = np.random.default_rng(1)
     parts = max(1, -(-(M * (M - 1) // 2) // PAIRS))
@@ -113,7 +114,7 @@ def _close_sums(x: NDArray[np.float64], within: float) -> Iterator[tuple[NDArray
     edges = np.concatenate([[-np.inf], np.quantile(sample, np.arange(1, parts) / parts), [np.inf]])
     places = np.arange(M)
     for low, high in pairwise(edges):
-        # Pairs at the upper edge belong to the next part, too: a close one may lie on either side.
+        # Pairs at the upper edge belong to the next part as well, so that close pairs on both sides are compared.
         start = np.maximum(np.searchsorted(x, low - x, side="left"), places + 1)
         stop = np.maximum(np.searchsorted(x, high + 2 * within - x, side="right"), start)
         counts = stop - start
@@ -135,21 +136,21 @@ def separation(
 ) -> Separation:
     r"""Decide whether some h puts every token of one set strictly above every token of another.
 
-    It does exactly where no convex combinations meet: :math:`α, β ≥ 0` of sum 1 each with
-    :math:`\sum α_g w_g = \sum β_s w_s` and :math:`\sum α_g b_g ≤ \sum β_s b_s`. A linear program decides. Any d + 2
-    tokens have two sets whose hulls meet (Radon), so that not every choice of modes is possible among them (Chang and
-    McCallum 2022, theorem 1, for dependent embeddings).
+    Such an h exists unless there are :math:`α, β ≥ 0`, each of sum 1, with :math:`\sum α_g w_g = \sum β_s w_s` and
+    :math:`\sum α_g b_g ≤ \sum β_s b_s`. A linear program decides. Any d + 2 tokens have two subsets whose convex hulls
+    meet (Radon), so that some subset cannot be the modes (Chang and McCallum 2022, theorem 1, for dependent
+    embeddings).
 
     Args:
         W: (M, d) output embeddings.
-        above: ids of the tokens that are to be likelier.
-        below: ids of the others; by default all that are not above, so that ``above`` are the modes.
+        above: ids of the tokens whose logits must be larger.
+        below: ids of the tokens whose logits must be smaller; by default all others, so that ``above`` are the modes.
         bias: (M,), b.
-        seconds: limit of the program.
+        seconds: time limit of the program.
 
     Raises:
         MatrixError: for numbers that are not finite, or shapes that do not fit.
-        ConfigurationError: for sets that are empty, share a token, or name one that there is not.
+        ConfigurationError: for sets that are empty, share a token, or hold an id outside the vocabulary.
 
     Example:
         >>> square = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
@@ -167,7 +168,7 @@ def separation(
             f"the two sets must hold different ids from 0 to {len(W) - 1}, at least one each, not {above} and {below}"
         )
     layer = Layer(W, b)
-    # z_g ≥ c + t and z_s ≤ c − t: variables h, the threshold c, the weight of the bias, and t.
+    # Maximize t under z_g ≥ c + t and z_s ≤ c − t, in the variables h, the threshold c, the bias' weight, and t.
     signs = np.concatenate([np.ones(len(over)), -np.ones(len(under))])
     centre = W[everything].mean(0)
     A = np.hstack([W[everything] - centre, np.ones((len(everything), 1))])
@@ -176,16 +177,16 @@ def separation(
     A[:, :-1] /= size
     A = np.hstack([A, biases / size]) * signs[:, None]
     d = W.shape[1]
-    found = minimize(
+    program = minimize(
         np.append(np.zeros(d + 2), -1.0),
         rows=np.hstack([-A, np.ones((len(A), 1))]),
         limits=np.zeros(len(A)),
         bounds=[(-1, 1)] * d + [(None, None), (0, 1 if layer.has_bias else 0), (None, 1)],
         seconds=seconds,
     )
-    if found.x is None or found.multipliers is None:
+    if program.x is None or program.multipliers is None:
         return Separation(None, None, None, None)
-    h, share = found.x[:d], found.x[d + 1]
+    h, share = program.x[:d], program.x[d + 1]
     scales = [1.0] if not layer.has_bias else [1 / share] if share > 1e-9 else []
     gaps = (W[over] @ h).min() - (W[under] @ h).max()
     if layer.has_bias and gaps > 0:
@@ -195,8 +196,8 @@ def separation(
         margin = logits[over].min() - logits[under].max()
         if margin > layer.resolution(np.array(scale * np.linalg.norm(h))):
             return Separation(True, scale * h, None, None)
-    if -found.value > CLOSE:
+    if -program.value > CLOSE:
         return Separation(None, None, None, None)
-    weights = found.multipliers
+    weights = program.multipliers
     upper, lower = weights[: len(over)], weights[len(over) :]
     return Separation(False, None, upper / upper.sum(), lower / lower.sum())

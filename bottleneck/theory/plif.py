@@ -1,4 +1,4 @@
-"""How well a piecewise linear increasing function approximates any increasing one (LMS paper, theorem 7)."""
+"""Approximation of an increasing function by a piecewise linear increasing one (Ganea et al. 2019, theorem 7)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scipy.optimize import minimize_scalar
 from ..errors import ConfigurationError, MatrixError
 
 SAMPLES = 1 << 16
-"""Points at which the error is looked at, at least `LEAST` in each piece."""
+"""Points at which the error is evaluated, at least `LEAST` in each piece."""
 LEAST = 17
 WORST = 8
-"""Pieces in which the largest error is refined."""
+"""Number of pieces, those of the largest errors, in which the error is refined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +30,15 @@ class PLIFApproximation:
     slopes: NDArray[np.float64]
     """s_0 … s_{P−1}, all above 0: softplus of the parameters v of `heads.PLIF`."""
     error: float
-    """max |f − h| over [−T, T] as found, at 2¹⁶ points or more and refined in the worst pieces."""
+    """max |f − h| over [−T, T], evaluated at 2¹⁶ points or more and refined in the worst pieces."""
     bound: float
-    """4RT/P (LMS paper, eq. 27), which the error never exceeds."""
+    """4RT/P, the upper bound on the error of Ganea et al. 2019, eq. 27."""
     sharp_bound: float
-    """RT/(2P), an eighth of it, which it never exceeds either."""
+    """RT/(2P), a smaller upper bound on the error; see `plif_approximation`."""
     R: float
-    """The bound on h' that both are made of."""
+    """The bound on h' in both bounds."""
     assumed: bool
-    """Whether R is the largest slope seen, and not one that was given: the bounds are then estimates."""
+    """Whether R was not given and is the largest observed slope; the bounds are then estimates."""
 
     def __call__(self, x: Any) -> NDArray[np.float64]:
         """Return f(x) for x in [−T, T]."""
@@ -50,9 +50,9 @@ def plif_approximation(
 ) -> PLIFApproximation:
     r"""Interpolate an increasing function linearly between the P + 1 equally spaced knots of [−T, T].
 
-    For increasing h with h' ≤ R the error is at most 4RT/P (LMS paper, theorem 7 and eq. 27). Since h' is not
-    negative either, it is at most RT/(2P): within a piece of width Δ = 2T/P and slope s, h at the share u of its
-    width lies above its left end by at most :math:`Δ \min(Ru, s)`, so
+    For increasing h with h' ≤ R the error is at most 4RT/P (Ganea et al. 2019, theorem 7 and eq. 27). Since h' is not
+    negative either, the error is at most RT/(2P): within a piece of width Δ = 2T/P and slope s, h at the fraction u of
+    the width exceeds its value at the left end by at most :math:`Δ \min(Ru, s)`, so
 
     .. math:: h - f ≤ Δ \max_u \min(Ru, s) - su = Δ s (1 - s/R) ≤ ΔR/4
 
@@ -61,8 +61,8 @@ def plif_approximation(
     Args:
         h: maps an array of numbers to an array of its values; strictly increasing and differentiable.
         T: half the interval's width.
-        P: how many pieces.
-        R: bound on h'; by default the largest slope between neighbouring points looked at.
+        P: number of pieces.
+        R: bound on h'; by default the largest slope between neighbouring sample points.
 
     Raises:
         ConfigurationError: for T, P or R that is not positive, or an R that h exceeds.

@@ -1,7 +1,7 @@
-"""What a function applied to every logit can do to the rank (LMS paper, §4: theorems 3, 5 and 6, lemma 4).
+"""The rank of a matrix after a function is applied to every entry (Ganea et al. 2019, §4: theorems 3, 5, 6, lemma 4).
 
-Statements about exact ranks are made in exact arithmetic: whole numbers, fractions, and floats as the fractions they
-are. They are for matrices of tens of rows.
+Ranks are computed in exact rational arithmetic, in which a float is the binary fraction it stores. The functions are
+for matrices of tens of rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ..errors import ConfigurationError, MatrixError
 from .exact import exact_rank, fractions
 
 GRID = 2**20
-"""Values that a knot may be moved to: by Schwartz and Zippel a draw lowers the rank with probability K / GRID."""
+"""Number of values to which a knot may move; a draw has too low a rank with probability K / GRID at most (Schwartz and
+Zippel), K the rank of f(A)."""
 DRAWS = 20
 
 
@@ -33,7 +34,7 @@ def power_rank_bound(N: int, M: int, d: int, p: int) -> int:
 
     .. math:: r(A^{⊙p}) ≤ \min\{N, M, \binom{d + p - 1}{p}\}
 
-    (Amini et al. 2012; LMS paper, theorem 5, eq. 13): there are that many monomials of degree p in d variables.
+    (Amini et al. 2012; Ganea et al. 2019, theorem 5, eq. 13): there are that many monomials of degree p in d variables.
     `power_rank_example` attains it.
 
     Args:
@@ -57,10 +58,10 @@ def power_rank_bound(N: int, M: int, d: int, p: int) -> int:
 def power_rank_example(N: int, M: int, d: int, p: int) -> list[list[int]]:
     r"""Return an N × M matrix of whole numbers of rank d whose p-th power has the rank of `power_rank_bound`.
 
-    A = X Yᵀ, with the points of the lattice :math:`\{x ∈ Z^d : x ≥ 0, \sum x_k = p\}` as rows of X and of Y, from the
-    same first one on. The multinomial theorem makes :math:`A^{⊙p} = Φ(X) D Φ(Y)^⊤`, with the monomials of degree p in
-    Φ and the positive multinomial coefficients in D; polynomials of degree p are determined by their values on the
-    lattice, so its rows in Φ are independent, and what X and Y share is a positive definite Gram matrix.
+    A = X Yᵀ, where the rows of X and of Y are points of the lattice :math:`\{x ∈ Z^d : x ≥ 0, \sum x_k = p\}`, in one
+    order. By the multinomial theorem :math:`A^{⊙p} = Φ(X) D Φ(Y)^⊤`, with the monomials of degree p in Φ and the
+    positive multinomial coefficients in D. Polynomials of degree p are determined by their values on the lattice, so
+    the rows of Φ are independent, and the block of the points that X and Y share is a positive definite Gram matrix.
 
     Args:
         N: rows, at least d.
@@ -88,30 +89,30 @@ def power_rank_example(N: int, M: int, d: int, p: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class FullRankWitness:
-    """Lemma 4's columns, one a row of A, and the function that makes A of full rank."""
+    """The columns of lemma 4, one for each row of A, and the function f for which f(A) has full rank."""
 
     columns: tuple[int, ...]
-    """j_i: entry (i, j_i) of A occurs nowhere else in A; all are different."""
+    """Distinct columns j_i such that the entry (i, j_i) of A occurs nowhere else in A."""
     values: frozenset[Any]
     """Those entries."""
 
     def function(self, x: Any) -> int:
-        """Return the lemma's f(x): 1 at those entries, else 0; f(A) has the identity in these columns."""
+        """Return f(x): 1 for ``values``, else 0. The ``columns`` of f(A) form the identity."""
         return int(x in self.values)
 
 
 def full_rank_witness(A: Any) -> FullRankWitness | None:
-    """Return witnesses that some function of the entries makes A, (M, N) with M ≤ N, of full rank M (LMS, lemma 4).
+    """Return a function f for which f(A), (M, N) with M ≤ N, has full rank M (Ganea et al. 2019, lemma 4).
 
-    The condition: M distinct columns j_i such that the entries (i, j_i) are distinct from all other entries of A. A
-    maximum matching of rows to columns over the entries that occur once decides it. The lemma is sufficient only:
-    without witnesses a function may still exist.
+    The lemma requires M distinct columns j_i such that the entries (i, j_i) are distinct from all other entries of A. A
+    maximum matching of rows to columns over the entries that occur once finds them. The condition is sufficient, not
+    necessary.
 
     Args:
-        A: numbers, compared exactly as they are; (N, M) with more rows is to be transposed first.
+        A: numbers, compared exactly; transpose a matrix with more rows than columns first.
 
     Returns:
-        The columns, or ``None`` where the condition does not hold.
+        The columns and the function, or ``None`` if the condition does not hold.
 
     Raises:
         MatrixError: for more rows than columns, or numbers that are not finite.
@@ -141,7 +142,7 @@ class IncreasingBijection:
     knots: tuple[Fraction, ...]
     values: tuple[Fraction, ...]
     rank: int
-    """Of the matrix it was made for, with the function applied to every entry; exact."""
+    """Exact rank of g(A) for the matrix A that was given."""
 
     def __call__(self, x: Any) -> Fraction:
         """Return g(x), exactly."""
@@ -154,17 +155,17 @@ class IncreasingBijection:
 
 
 def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> IncreasingBijection:
-    r"""Return an increasing bijection g for which g(A) has at least the rank of f(A) (LMS paper, theorem 3).
+    r"""Return an increasing bijection g for which g(A) has at least the rank of f(A) (Ganea et al. 2019, theorem 3).
 
-    As in the paper's proof (appendix C): with the distinct entries :math:`b_1 < b_2 < …` of A and ε a quarter of the
-    least distance between two, g is piecewise linear through :math:`(b_i, c_i)` with :math:`|c_i - b_i| ≤ ε` and the
-    identity at :math:`b_i ± 2ε` and outside. A minor of f(A) that is not zero is a polynomial in the values that does
-    not vanish everywhere, so almost all c give rank f(A) or more; c is drawn, and the rank computed exactly.
+    As in the proof in appendix C: with the distinct entries :math:`b_1 < b_2 < …` of A and ε a quarter of the least
+    distance between two, g is piecewise linear through :math:`(b_i, c_i)` with :math:`|c_i - b_i| ≤ ε` and the identity
+    at :math:`b_i ± 2ε` and outside. A nonzero minor of f(A) is a polynomial in the values that does not vanish
+    everywhere, so almost all c give at least the rank of f(A). c is drawn, and the rank of g(A) computed exactly.
 
     Args:
-        A: (N, M), numbers taken as the fractions they are.
+        A: (N, M), numbers.
         f: any function from an entry, as `Fraction`, to a number.
-        seed: of the draw.
+        seed: seed of the draw.
 
     Raises:
         MatrixError: for numbers that are not finite.
@@ -184,7 +185,7 @@ def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> I
         moved = [b + epsilon * Fraction(generator.randint(-GRID, GRID), GRID) for b in entries]
         knots = [x for b in entries for x in (b - 2 * epsilon, b, b + 2 * epsilon)]
         values = [y for b, c in zip(entries, moved, strict=True) for y in (b - 2 * epsilon, c, b + 2 * epsilon)]
-        # Neighbours may share the knot half-way between them.
+        # Neighbouring entries may share the knot in the middle between them.
         shared = dict(zip(knots, values, strict=True))
         to = dict(zip(entries, moved, strict=True))
         rank = exact_rank([[to[x] for x in row] for row in rows])
@@ -194,7 +195,7 @@ def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> I
 
 
 def squared_ranks(N: int, trials: int, *, seed: int = 0, entries: int = 9) -> Counter[int]:
-    """Count the ranks of A⊙A over random N × N whole-number matrices A of rank N − 1 (LMS paper, theorem 6).
+    """Count the ranks of A⊙A over random N × N whole-number matrices A of rank N − 1 (Ganea et al. 2019, theorem 6).
 
     The theorem says that almost all have full rank N, for N > 1. It holds from N = 3 on. At N = 2 the columns of a
     matrix of rank 1 are proportional, so those of its square are too: the rank stays 1, as theorem 5 says
@@ -202,12 +203,12 @@ def squared_ranks(N: int, trials: int, *, seed: int = 0, entries: int = 9) -> Co
 
     Args:
         N: size, at least 2.
-        trials: how many matrices of rank N − 1.
-        seed: of the draw.
-        entries: the N − 1 factors have whole entries from −entries to entries.
+        trials: number of matrices of rank N − 1.
+        seed: seed of the draw.
+        entries: largest absolute value of the whole entries of the two factors.
 
     Returns:
-        Rank → how often it came; exact.
+        The number of matrices with each rank, exact.
 
     Raises:
         ConfigurationError: for a size below 2, or no trials or entries.

@@ -1,4 +1,4 @@
-"""The exponent with which singular values fall."""
+"""Fits of a power law to singular values."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ class PowerLaw:
     exponent: float
     scale: float
     standard_error: float
-    """Of the exponent."""
+    """Standard error of the exponent."""
     low: float
-    """Lower end of its 95 % confidence interval."""
+    """Lower end of the exponent's 95 % confidence interval."""
     high: float
-    """Upper end."""
+    """Upper end of that interval."""
     first: int
-    """The first index fitted, counted from 1."""
+    """First index of the fit, counted from 1."""
     last: int
+    """Last index of the fit."""
     r_squared: float
     """Share of the variance of log σ that the line explains."""
 
@@ -33,11 +34,11 @@ class PowerLaw:
 def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> PowerLaw:
     r"""Fit :math:`\log σ_i = c - α \log i` by least squares, as for extended logit matrices (arXiv 2510.24966).
 
-    The interval is Student's t for the residuals about the line. Neighbouring singular values are not independent, so
-    it is too narrow where the line is only roughly one; `extended_structure` resamples the matrix instead.
+    The interval is Student's t of the residuals. Neighbouring singular values are not independent, so it is too narrow
+    if they follow a power law only approximately; `extended_structure` resamples the matrix instead.
 
     Args:
-        sigma: singular values, in any order, those fitted above 0.
+        sigma: singular values, in any order; those in the fitted range must be positive.
         first: first index of the fit, from 1.
         last: last index; by default half of the values.
 
@@ -52,7 +53,9 @@ def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> P
     values = np.sort(np.asarray(sigma, dtype=np.float64))[::-1]
     last = max(3, len(values) // 2) if last is None else last
     if not 1 <= first <= last - 2 or last > len(values):
-        raise ConfigurationError(f"a line needs three values or more: {first} to {last} of {len(values)} are not")
+        raise ConfigurationError(
+            f"a fit needs a range of at least three of the {len(values)} values, not {first} to {last}"
+        )
     fitted = values[first - 1 : last]
     if not (np.isfinite(fitted).all() and (fitted > 0).all()):
         raise MatrixError("a power law is fitted to finite singular values above 0: end the range before the zeros")

@@ -1,8 +1,8 @@
-r"""Which tokens must have positive true probability, from the model's own output (Finlayson et al., ICLR 2024).
+r"""Tokens with a positive true probability, proved from the model's own output (Finlayson et al. 2024).
 
-Where a context vector is a minimum of the cross entropy against the true distribution p*, the gradient there vanishes:
-:math:`W^⊤ p^* = W^⊤ \hat p`. The true distribution is then one of the R of a polytope that p̂ and W determine, and a
-token that is positive in all of them is proved to be in its support.
+If a context vector minimizes the cross entropy against the true distribution p*, the gradient vanishes:
+:math:`W^⊤ p^* = W^⊤ \hat p`. So p* lies in a polytope of distributions R that p̂ and W determine, and a token that is
+positive in all of them is in the support of p*.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .inputs import distributions, real_matrix
 from .linear_program import minimize
 
 NOTHING = 1e-12
-"""A probability that a program's solution counts as zero."""
+"""Largest probability in a program's solution that counts as zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +26,16 @@ class ProvedSupport:
     """The tokens of one context whose true probability is positive, each with its proof."""
 
     tokens: NDArray[np.int64]
-    """Ids, ascending."""
+    """(n,): their ids, ascending."""
     least: NDArray[np.float64]
-    """Their true probability is at least this: the proved part of the program's minimum."""
+    """(n,): proved lower bounds on their true probabilities."""
     h: NDArray[np.float64]
-    """(n, d), and with it the proof of each token i:"""
+    """(n, d): the vector h of each token's proof."""
     offset: NDArray[np.float64]
-    """(n,), c with W h + c ≤ 1 at i and ≤ 0 elsewhere, and h·(Wᵀp̂) + c = least > 0, roundoff taken off."""
+    """(n,): the number c of each proof. W h + c is at most 1 at the token and at most 0 elsewhere, and
+    h·(Wᵀp̂) + c = least > 0, with roundoff subtracted."""
     unknown: NDArray[np.int64]
-    """Ids whose program was stopped."""
+    """Ids of tokens whose program was stopped."""
 
 
 def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> ProvedSupport:
@@ -42,21 +43,21 @@ def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> Prove
 
     .. math:: \min R_i \quad \text{over} \quad R ≥ 0, \; \sum R = 1, \; W^⊤ R = W^⊤ \hat p
 
-    Token i is proved where the minimum is positive. The program's dual is the proof: with h and c as in
-    `ProvedSupport`, :math:`R_i ≥ \sum_j R_j (w_j·h + c) = h·(W^⊤\hat p) + c` for every R of the polytope. One
-    basic solution has at most d + 1 positive entries, so no more than d + 1 tokens are ever proved, and each solution
-    rules out all tokens that it leaves at zero.
+    Token i is proved if the minimum is positive. The program's dual is the proof: with h and c as in
+    `ProvedSupport`, :math:`R_i ≥ \sum_j R_j (w_j·h + c) = h·(W^⊤\hat p) + c` for every R of the polytope. A basic
+    solution has at most d + 1 positive entries, so at most d + 1 tokens are proved, and each solution excludes all
+    tokens that are zero in it.
 
-    The premise is exact optimality in this context: of a trained model the result says what would follow from it.
-    A bias does not matter, since the gradient in h has none. A mixture's gradient is another one.
+    The result assumes that the context vector is exactly optimal, which training only approximates. A bias makes no
+    difference, because the gradient in h does not contain it. Mixtures of softmaxes have another gradient.
 
     Args:
         p: (M,), p̂, the model's probabilities.
         W: (M, d), its output embeddings.
-        seconds: limit of each program.
+        seconds: time limit of each program.
 
     Raises:
-        MatrixError: for what is no distribution, or numbers that are not finite.
+        MatrixError: for a p that is no distribution, or numbers that are not finite.
 
     Example:
         >>> W = np.array([[0.0], [1.0], [2.0]])
@@ -74,16 +75,16 @@ def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> Prove
     candidates = np.ones(len(W), dtype=np.bool_)
     proved: dict[int, tuple[float, NDArray[np.float64], float]] = {}
     unknown: list[int] = []
-    # The likeliest tokens first: what a solution leaves at zero need not be asked for.
+    # The likeliest tokens come first; tokens that are zero in a solution need no program.
     objective = p - p.max()
     token: int | None = None
     while True:
-        found = minimize(objective, equal_rows=equal, equal_to=equal_to, bounds=(0, None), seconds=seconds)
-        if found.x is not None and found.equal_multipliers is not None:
-            candidates &= found.x > NOTHING
+        program = minimize(objective, equal_rows=equal, equal_to=equal_to, bounds=(0, None), seconds=seconds)
+        if program.x is not None and program.equal_multipliers is not None:
+            candidates &= program.x > NOTHING
             if token is not None:
-                h = V[kept].T @ (found.equal_multipliers[:-1] * scale / values[kept])
-                proof = _proof(p, W, means, token, h, float(found.equal_multipliers[-1]))
+                h = V[kept].T @ (program.equal_multipliers[:-1] * scale / values[kept])
+                proof = _proof(p, W, means, token, h, float(program.equal_multipliers[-1]))
                 if proof is not None:
                     proved[token] = proof
         elif token is not None:
@@ -114,11 +115,11 @@ def _proof(
     h: NDArray[np.float64],
     offset: float,
 ) -> tuple[float, NDArray[np.float64], float] | None:
-    """Return the proved minimum, h and c, from multipliers that are right but for roundoff; or ``None``."""
+    """Return the proved minimum, h and c, from multipliers with roundoff; ``None`` if they prove nothing."""
     heights = (W - means) @ h
     allowed = np.zeros(len(W))
     allowed[token] = 1.0
-    # A sum of d products is off by (d + 2) ε/2 times the sizes of its factors, and so is that over the tokens.
+    # The error of a sum of d products is at most (d + 2) ε/2 times the norms of its factors; likewise over tokens.
     eps = float(np.finfo(np.float64).eps)
     sizes = np.linalg.norm(W, axis=1).max() * np.linalg.norm(h) + abs(offset)
     roundoff = (len(h) + 2) * eps * sizes
@@ -128,15 +129,15 @@ def _proof(
 
 
 def discarded_by_top_p(p: Any, W: Any, *, top_p: float = 0.9, seconds: float | None = None) -> NDArray[np.int64]:
-    """Return the tokens that top-p sampling throws away although `provably_supported` proves them.
+    """Return the tokens that top-p sampling excludes although `provably_supported` proves them.
 
     Top-p keeps the likeliest tokens until their probabilities reach ``top_p`` (Holtzman et al. 2020, §3.1).
 
     Args:
         p: (M,), the model's probabilities.
         W: (M, d), its output embeddings.
-        top_p: in (0, 1].
-        seconds: limit of each program.
+        top_p: the threshold, in (0, 1].
+        seconds: time limit of each program.
 
     Raises:
         ConfigurationError: for a top_p outside (0, 1].

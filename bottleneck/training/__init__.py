@@ -1,6 +1,8 @@
 """Training: configuration, presets, and a training loop that resumes after any interruption."""
 
-from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse, read
+from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse
+from .configuration_file import complete, configuration_of, read
+from .cost import TrainingCost, training_cost
 from .evaluate import Evaluation, evaluate
 from .finetune import finetuning
 from .fit import FitResult, fit, is_begun
@@ -15,6 +17,9 @@ __all__ = [
     "Preset",
     "RunConfig",
     "TrainingConfig",
+    "TrainingCost",
+    "complete",
+    "configuration_of",
     "evaluate",
     "finetuning",
     "fit",
@@ -22,4 +27,5 @@ __all__ = [
     "override",
     "parse",
     "read",
+    "training_cost",
 ]

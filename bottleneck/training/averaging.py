@@ -43,16 +43,16 @@ class WeightAverage:
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """Give the model the averages inside the block, and its own weights back after it, to the last bit."""
+        """Replace the model's weights by their averages inside the block, and restore them exactly after it."""
         if not self.steps:
             yield
             return
-        own = {name: weight.detach().clone() for name, weight in self._weights.items()}
+        current = {name: weight.detach().clone() for name, weight in self._weights.items()}
         try:
             self._fill(self._averages)
             yield
         finally:
-            self._fill(own)
+            self._fill(current)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the averages by the weights' names; none before averaging starts."""
@@ -84,7 +84,7 @@ def is_non_monotone(losses: Sequence[float], interval: int) -> bool:
 
 
 def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs: int) -> bool:
-    """Return whether averaging should start now, after so many ``epochs`` and the validation ``losses``."""
+    """Return whether averaging should start now, after ``epochs`` epochs and the validation ``losses``."""
     if config.start == "epoch":
         return epochs >= config.epoch
     awaited = config.latest is None or epochs < config.latest
@@ -94,7 +94,7 @@ def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs
 def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
     """Return the positions in an epoch at which a model is validated, including the epoch's end.
 
-    They come after equal numbers of stretches, whose ``lengths`` are given; there are at most as many as stretches.
+    Validations come after equal numbers of stretches, whose ``lengths`` are given, at most one for each stretch.
 
     Example:
         >>> sorted(validated_after([10, 10, 5, 10], 2))

@@ -1,4 +1,4 @@
-"""A stream of tokens cut into parallel columns and short stretches (truncated BPTT)."""
+"""A stream of tokens in parallel columns and short stretches, for truncated backpropagation through time (BPTT)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch import Tensor
 from ..errors import TrainingError
 
 HALF_LENGTH_PROBABILITY = 0.05
-"""How often a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""
+"""Probability that a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""
 
 SHORTEST = 5
 """Tokens of the shortest random stretch, as in the code of AWD-LSTM."""
 
 LARGEST_DEVIATIONS = 4
-"""How far a random length may go above bptt, in standard deviations: it bounds the memory of a step."""
+"""Largest excess of a random length over bptt, in standard deviations; it bounds the memory of a step."""
 
 
 def columns(ids: NDArray[np.integer[Any]], batch_size: int) -> Tensor:
     """Cut a stream into ``batch_size`` equal columns, one after the other: (N,) → (N // B, B).
 
-    The few tokens past the last full row are left out, as in every published recipe. Ids that lie in a file
-    (`numpy.memmap`) stay there, in their own type; others are copied.
+    The tokens after the last full row are left out. Ids in a file (`numpy.memmap`) stay in the file, in their own type;
+    others are copied.
     """
     length = len(ids) // batch_size
     if length < 2:
@@ -39,15 +39,16 @@ def columns(ids: NDArray[np.integer[Any]], batch_size: int) -> Tensor:
 
 
 def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int] = (0,)) -> list[int]:
-    """Return how long the stretches of one epoch are; together they predict all ``rows`` but the first.
+    """Return the lengths of the stretches of one epoch; their targets are all rows but the first.
 
     Args:
-        rows: of the columns.
-        bptt: the usual length.
+        rows: number of rows of the columns.
+        bptt: mean length of most stretches.
         deviation: standard deviation σ of the lengths: each is drawn from N(bptt, σ²), or with a probability of
             `HALF_LENGTH_PROBABILITY` from N(bptt / 2, σ²), rounded down, and is at least `SHORTEST` (or bptt) and
-            at most bptt + `LARGEST_DEVIATIONS` σ. 0 makes every stretch ``bptt`` long. The last one is what is left.
-        seed: of the draw.
+            at most bptt + `LARGEST_DEVIATIONS` σ. With 0 every stretch has the length ``bptt``. The last stretch takes
+            the remaining rows.
+        seed: seed of the draw.
     """
     total, least = rows - 1, min(SHORTEST, bptt)
     if not deviation:
@@ -63,9 +64,10 @@ def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int]
 
 
 def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield ``(position, inputs, targets)``: some rows of the columns as int64, and the rows one further.
+    """Yield ``(position, inputs, targets)``: a stretch's rows as int64, and as targets the rows one further.
 
-    ``lengths`` are those of the stretches, or one number where all are alike; ``start`` is where one of them ends.
+    ``lengths`` holds the lengths of the stretches, or is the length of all. ``start``, the end of a stretch, skips all
+    stretches before it.
     """
     if isinstance(lengths, int):
         lengths = [lengths] * -(-(len(data) - 1) // lengths)

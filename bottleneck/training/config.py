@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, meant
+from ..json_file import parse_json, short
 from ..language_model import ModelConfig
 
 
@@ -28,7 +27,7 @@ class OptimizerConfig(_Section):
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay, which does not act on pointwise functions (see `PLIF.parameter_settings`)."""
     decayed: Literal["matrices", "all"] = "matrices"
-    """Weights that decay; ``all`` includes biases, as in the code of AWD-LSTM and of the MoS paper."""
+    """Weights that decay; ``all`` includes biases, as in the code of AWD-LSTM and of Yang et al. 2018."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient of all weights together."""
 
@@ -131,19 +130,6 @@ def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
-def read(path: Path) -> RunConfig:
-    """Return the configuration in a JSON file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigurationError(f"{path} must hold a JSON object, not a {type(values).__name__}")
-    return parse(values, where=str(path))
-
-
 def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
     """Return ``config`` with ``key=value`` settings applied; keys are dotted paths.
 
@@ -188,7 +174,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _value(text: str) -> Any:
     """Parse a value as JSON, or return the text if it is not JSON."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 
@@ -209,8 +195,10 @@ def _explain(error: ValidationError, where: str) -> NoReturn:
         for part in first["loc"][:-1]:
             section = section.model_fields[str(part)].annotation
         known = ", ".join(section.model_fields)
-        message = f"unknown key {key!r}; known keys there are {known}"
+        message = f"unknown key {key!r}; known keys there are {known}{meant(key, section.model_fields)}"
     else:
         message = first["msg"].removeprefix("Value error, ")
-        message = f"{key}: {message} (got {first['input']!r})" if key and first["type"] != "value_error" else message
+        message = (
+            f"{key}: {message} (got {short(first['input'])})" if key and first["type"] != "value_error" else message
+        )
     raise ConfigurationError(f"{where}: {message}") from None

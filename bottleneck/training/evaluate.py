@@ -1,4 +1,4 @@
-"""Exact perplexity."""
+"""The perplexity of a model on a text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..corpora import Corpus
 from ..errors import TrainingError
 from ..full_precision import full_precision
 from ..language_model import LanguageModel
-from ..progress import SILENT, Progress
+from ..progress import SILENT, Progress, reporting
+from ..reading import Reading, Stream, read
 
 STRETCH = 1024
 """Tokens encoded at once; the state is carried over, so this affects only speed."""
@@ -39,7 +41,9 @@ class Evaluation:
 def check_scorable(ids: NDArray[np.integer[Any]]) -> None:
     """Refuse a text without a token to score."""
     if len(ids) < 2:
-        raise TrainingError(f"a text of {len(ids)} tokens cannot be scored: the first has no context, so it takes two")
+        raise TrainingError(
+            f"a text of {len(ids)} tokens cannot be scored: give at least two, because the first has no context"
+        )
 
 
 def perplexity_of(loss: float) -> float:
@@ -54,28 +58,42 @@ def perplexity_of(loss: float) -> float:
     except OverflowError:
         pass
     raise TrainingError(
-        f"the mean loss is {loss:.4g} nats, which has no perplexity: training went astray; lower "
+        f"the mean loss is {loss:.4g} nats, which has no perplexity: training diverged; lower "
         "training.optimizer.learning_rate or training.optimizer.clip and train into a new folder"
     )
 
 
-def evaluate(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress = SILENT) -> Evaluation:
+def text_of(model: LanguageModel, corpus: Corpus, split: str) -> Reading:
+    """Return a split as the model reads it, in batches to score."""
+    return read(corpus, split, lines=model.backbone.context_lines, length=STRETCH)
+
+
+def evaluate(
+    model: LanguageModel, text: Reading | NDArray[np.int64], *, progress: Progress | bool = False
+) -> Evaluation:
     """Return how well a model predicts a text; see `mean_nll`.
 
     Raises:
         TrainingError: the text is too short, or the loss too large for a perplexity.
     """
-    loss = mean_nll(model, ids, progress=progress)
-    return Evaluation(loss, perplexity_of(loss), len(ids) - 1)
+    reading = _reading(text)
+    loss = mean_nll(model, reading, progress=reporting(progress))
+    return Evaluation(loss, perplexity_of(loss), len(reading.places))
+
+
+def _reading(text: Reading | NDArray[np.int64]) -> Reading:
+    reading = text if isinstance(text, Reading) else Stream(text, length=STRETCH)
+    check_scorable(reading.ids)
+    return reading
 
 
 @torch.no_grad()
-def mean_nll(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress = SILENT) -> float:
-    """Score every token of a text but the first, as one sequence with the state carried over.
+def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progress: Progress = SILENT) -> float:
+    """Score every token that a text predicts: of a stream all but the first, with the state carried over.
 
     Args:
         model: model to score, in evaluation mode; its former mode is restored.
-        ids: int64, (N,), N ≥ 2.
+        text: a text as the model reads it, or ids, int64, (N,), N ≥ 2, as one stream.
 
     Returns:
         The mean negative log-likelihood in nats; it is not finite if training diverged.
@@ -83,19 +101,19 @@ def mean_nll(model: LanguageModel, ids: NDArray[np.int64], *, progress: Progress
     Raises:
         TrainingError: the text is too short.
     """
-    check_scorable(ids)
-    device = next(model.parameters()).device
-    text = torch.from_numpy(ids).to(device).unsqueeze(1)
+    reading, device = _reading(text), next(model.parameters()).device
+    rows = len(reading.places)
     training, total, state = model.training, 0.0, None
     model.eval()
     try:
-        with full_precision(), progress.bar("evaluating", len(ids) - 1, "tokens") as bar:
-            for start in range(0, len(ids) - 1, STRETCH):
-                inputs = text[start : min(start + STRETCH, len(ids) - 1)]
-                hidden, state = model.hidden(inputs, state)
-                targets = text[start + 1 : start + 1 + len(inputs)]
-                total += model.head.nll(hidden, targets, reduction="none").double().sum().item()
-                bar.advance(len(inputs))
+        with full_precision(), progress.bar("evaluating", rows, "tokens") as bar:
+            for number in range(len(reading.starts) - 1):
+                batch = reading.batch(number).to(device)
+                hidden, state = model.hidden(batch.inputs, state, contexts=batch.contexts)
+                ignored = batch.ignore_index
+                losses = model.head.nll(hidden, batch.targets, reduction="none", ignore_index=ignored)
+                total += losses.double().sum().item()
+                bar.advance(batch.scored)
     finally:
         model.train(training)
-    return total / (len(ids) - 1)
+    return total / rows

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from ..checkpoint import check_hashes, read_config
 from .config import RunConfig, override
-from .fit import configuration_of
+from .configuration_file import configuration_of
 
 
 def finetuning(run: str | Path) -> RunConfig:
     """Return a run's configuration for finetuning: it starts from the run's weights and averages from the first step.
 
-    The optimizer is the run's own: SGD in the papers' models, so that this is their ASGD. Training stops at the
-    criterion that starts NT-ASGD (Merity et al. 2018, §4.2), with the run's own interval. `RunError` when the run is
-    missing, unfinished or damaged.
+    The optimizer is the run's own; with SGD (stochastic gradient descent) this is averaged SGD, ASGD. Training stops at
+    the criterion that starts non-monotonically triggered ASGD, NT-ASGD (Merity et al. 2018, §4.2), with the run's own
+    interval. `RunError` for a run that is missing, unfinished or damaged.
     """
     config = configuration_of(read_config(Path(run)))
     check_hashes(Path(run))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import torch
+from typing_extensions import TypedDict
 
-from .. import backbones, corpora, heads
+from .. import corpora, heads
 from .._version import __version__
 from ..allocator import keep_freed_memory
 from ..checkpoint import (
+    CHECKPOINTS,
     COMPLETE,
     CONFIG,
     FORMAT,
@@ -36,15 +39,41 @@ from ..checkpoint import (
 )
 from ..errors import RunError
 from ..files import explain_output_errors, json_bytes, make_folder, only_process, sha256_file, unfinished, write_json
+from ..interruption import explained
+from ..json_file import Count, read_json_lines
 from ..language_model import LanguageModel
 from ..machine import machine, resolve_device
 from ..parallel import Processes, launched
-from ..progress import SILENT, Progress
-from .batches import columns
-from .config import RunConfig, difference, parse
-from .evaluate import Evaluation, evaluate
+from ..progress import Progress, reporting
+from .config import RunConfig, difference
+from .configuration_file import complete, configuration_of
+from .epochs import epochs
+from .evaluate import Evaluation, evaluate, text_of
+from .extension import EXTENDED, extension, warning
 from .loop import Loop, write_metrics
 from .objective import is_dropping
+
+
+class _Validation(TypedDict):
+    """A row of ``metrics.jsonl``."""
+
+    step: Count
+    valid_perplexity: float
+    averaged_steps: NotRequired[Count]
+
+
+class _Test(TypedDict):
+    """The last row of ``metrics.jsonl``."""
+
+    test_loss: float
+    test_perplexity: float
+    test_tokens: Count
+
+
+class _Time(TypedDict):
+    """A row of ``timing.jsonl``."""
+
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -68,19 +97,22 @@ class FitResult:
     """Description of the machine that started the run (see `machine`); empty for older runs."""
 
 
-def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress: Progress = SILENT) -> FitResult:
+def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress: Progress | bool = False) -> FitResult:
     """Train, keep the weights of the best validation loss, score the test split, and seal the folder.
 
     An unfinished run of the same configuration continues from its last saved state; a finished run is only read. On
     the CPU, with the same number of threads, the files are identical byte for byte however often the run was
-    interrupted. The processes that ``torchrun`` starts train one model together, each on its share of the batch's
-    columns. The process keeps freed memory (`keep_freed_memory`).
+    interrupted; Ctrl-C and SIGTERM save the state at the end of the step. The processes that ``torchrun`` starts train
+    one model together, each on its share of the batch's columns. The process keeps freed memory (`keep_freed_memory`).
+
+    A run is also continued by a configuration with more ``epochs``. The result is that of a run which had them from its
+    start if the learning rates so far do not depend on their number; those of the schedule ``cosine`` do.
 
     Args:
         config: configuration of the run.
         folder: folder of the run.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
-        progress: where to report.
+        progress: where to report; ``True`` means standard error.
 
     Raises:
         RunError: when the folder holds other files, a run of another configuration or a damaged run, or another process
@@ -92,7 +124,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
     """
     keep_freed_memory()
     with launched() as processes, ExitStack() as stack:
-        return _fit(config, Path(folder), resolve_device(device), processes, stack, progress)
+        return _fit(config, Path(folder), resolve_device(device), processes, stack, reporting(progress))
 
 
 def _fit(
@@ -100,19 +132,23 @@ def _fit(
 ) -> FitResult:
     corpus = corpora.load(config.corpus)
     # All errors of the request are raised before the folder is touched.
-    data = columns(corpus.split("train"), config.training.batch_size)
     processes.share(config.training.batch_size)
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
         torch.manual_seed(config.seed)
         model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
+        data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines)
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
-        if processes.in_first(lambda: _prepare(folder, description, corpus, stack)):
+        extended = extension(config, folder, data)
+        if processes.in_first(lambda: _prepare(folder, description, corpus, stack, extended)):
             return result(folder)
+        if extended and processes.first:
+            progress.line(warning(extended))
         model.to(device)
         Loop(config, folder, corpus, data, model, processes=processes, progress=progress).run()
-        processes.in_first(lambda: _finish(folder, description, corpus, model, progress))
+        with explained(lambda: f"the training in {folder} is done, and the same command evaluates the model"):
+            processes.in_first(lambda: _finish(folder, description, corpus, model, progress))
     return result(folder)
 
 
@@ -120,12 +156,14 @@ def result(folder: str | Path) -> FitResult:
     """Return the numbers of a finished run from its files."""
     folder = Path(folder)
     config = read_config(folder)
-    *validations, last = _rows(folder / METRICS)
+    *validations, last = _rows(folder / METRICS, _Validation | _Test) or [{}]
+    if not validations or "test_loss" not in last:
+        raise RunError(f"{folder / METRICS} lacks the scores of a finished run; train the run again or copy it anew")
     return FitResult(
         folder,
         parameters=config["parameters"],
         test=Evaluation(last["test_loss"], last["test_perplexity"], last["test_tokens"]),
-        seconds=sum(row["seconds"] for row in (_rows(folder / TIMING) if (folder / TIMING).exists() else [])),
+        seconds=sum(row["seconds"] for row in _times(folder / TIMING)),
         steps=validations[-1]["step"],
         averaged_steps=validations[-1].get("averaged_steps", 0),
         valid_perplexity=min(row["valid_perplexity"] for row in validations),
@@ -133,21 +171,17 @@ def result(folder: str | Path) -> FitResult:
     )
 
 
+def _times(file: Path) -> list[dict[str, Any]]:
+    return _rows(file, _Time, "remove it, and the run's time is unknown") if file.exists() else []
+
+
 def is_begun(folder: Path) -> bool:
     """Return whether a run has weights of its own, so that it no longer needs the one it started from."""
     return (folder / COMPLETE).exists() or bool(state_files(folder))
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(row) for row in file.read_text(encoding="utf-8").splitlines()]
-
-
-def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration that a run's ``config.json`` records."""
-    values = {key: saved[key] for key in RunConfig.model_fields if key in saved}
-    if isinstance(corpus := values.get("corpus"), Mapping):
-        values["corpus"] = corpus.get("name")
-    return parse(values, where=CONFIG)
+def _rows(file: Path, schema: Any, remedy: str = "train the run again or copy it anew") -> list[dict[str, Any]]:
+    return read_json_lines(file, schema, error=RunError, remedy=remedy)
 
 
 def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> None:
@@ -169,8 +203,8 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
     text = run.config["corpus"]
     if text["name"] == corpus.name and text["sha256"] != corpus.sha256:
         raise RunError(
-            f"{corpus.name} is not the text that the run {initial} was trained on (it has changed since): its held-out "
-            "splits may have been trained on; bring the old text back, or put the new one into another folder"
+            f"{corpus.name} has changed since the run {initial} was trained on it: its held-out splits may hold "
+            "training text of that run; restore the old text, or put the new one into another folder"
         )
     load_tensors_into(model, model_tensors(run.model), where=initial / MODEL)
 
@@ -208,76 +242,89 @@ def _initial_sha256(initial: Path, folder: Path) -> str | None:
     return sha256_file(initial / MODEL)
 
 
-def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack) -> bool:
-    """Start the folder or check that it can be continued; return whether it is finished already.
+def _prepare(
+    folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack, extended: dict[str, Any]
+) -> bool:
+    """Prepare a new folder, or check that its run can be continued; return whether the run is finished already.
 
-    Other processes are kept off it until the stack is left.
+    The folder is locked against other processes until the stack is left. ``extended`` goes into the ``config.json`` of
+    a run that is in the folder already.
     """
     if _is_finished(folder, description):
         return True
     make_folder(folder)
     if not stack.enter_context(only_process(folder)):
-        raise RunError(f"another process is training into {folder}: wait until it is done, or give another --out")
-    if _is_finished(folder, description):  # by the process that was there until now
+        raise RunError(f"another process is training into {folder}: wait until it is done, or name another folder")
+    if _is_finished(folder, description):  # by a process that held the lock until now
         return True
-    # From here on the folder is ours: a killed process may have left half of anything but the configuration.
+    # This process holds the lock: unfinished files are those of a killed process.
     with explain_output_errors(folder):
-        for leftover in [*unfinished(folder), *unfinished(folder / STATE)]:
-            leftover.unlink()
+        for leftover in [*unfinished(folder), *unfinished(folder / STATE), folder / COMPLETE]:
+            leftover.unlink(missing_ok=True)  # a finished run that gets more epochs is unfinished
+        for leftover in unfinished(folder / CHECKPOINTS):
+            shutil.rmtree(leftover)
     if not (folder / CONFIG).exists():
         write_json(folder / CONFIG, description)
     elif (saved := read_config(folder))["training"] != description["training"]:
-        write_json(folder / CONFIG, {**saved, "training": description["training"]})  # what memory suffices for
+        # more epochs, or another micro_batch_size
+        write_json(folder / CONFIG, {**saved, "training": description["training"], **extended})
     write_json(folder / VOCABULARY, list(corpus.vocabulary.tokens))
     return False
 
 
 def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
-    """Return whether the folder holds this run, whole; `RunError` when it holds something else."""
+    """Return whether the folder holds this run, finished; raise `RunError` if it holds another or other files.
+
+    A run of the same configuration with fewer epochs is not finished.
+    """
     if (folder / CONFIG).exists():
         saved, now = read_config(folder), json.loads(json.dumps(description))
         if saved.get("initial_sha256") == now.get("initial_sha256") is not None:
-            now["initial"] = saved["initial"]  # the same run, moved
-        begun = is_begun(folder)
-        if differences := difference(_decisive(saved, begun=begun), _decisive(now, begun=begun)):
+            now["initial"] = saved["initial"]  # the initial run was moved
+        before, after = (_decisive(each, begun=is_begun(folder)) for each in (saved, now))
+        more = after["training"]["epochs"] > before["training"]["epochs"]
+        if more:
+            before["training"]["epochs"] = after["training"]["epochs"]
+        if differences := difference(before, after):
             raise RunError(
-                f"{folder} holds a run with a different configuration: {'; '.join(differences[:4])}; "
-                "give the old settings to continue it, or another --out"
+                f"{folder} holds a run with a different configuration: {'; '.join(differences)}; "
+                "give the old settings to continue it, or name another folder"
             )
         if (folder / COMPLETE).exists():
             check_hashes(folder)
-            return True
+            if more and not state_files(folder):
+                raise RunError(
+                    f"{folder} has no state of its training, so more epochs cannot follow: --set initial={folder} and "
+                    "another --out start from its weights"
+                )
+            return not more
     elif folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, CONFIG)}:
-        raise RunError(f"{folder} is not empty and holds no run; give another --out")
+        raise RunError(f"{folder} is not empty and holds no run; name another folder")
     return False
 
 
 def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
-    """Return the part of a ``config.json`` that must stay the same, settings that it is too old for at their defaults.
+    """Return the part of a ``config.json`` that must stay the same; settings that it lacks have their defaults.
 
-    How many columns are worked through at once may change, the remedy when memory does not suffice, unless training has
-    ``begun`` with dropout masks that are drawn for so many.
+    ``micro_batch_size`` may change, because that is the remedy when memory runs out, unless training has ``begun`` with
+    dropout, whose masks depend on it.
     """
-    settings = configuration_of(saved).model_dump(mode="json")
-    training = settings["training"]
-    head, backbone = saved["model"]["head"], saved["model"]["backbone"]
-    head = {key: setting.default for key, setting in heads.parameters(head["name"]).items()} | head
-    backbone = asdict(backbones.find(backbone["name"]).Config()) | backbone
-    model = json.loads(json.dumps({**saved["model"], "head": head, "backbone": backbone}))
+    settings = complete(configuration_of(saved))
+    training, model = settings["training"], settings["model"]
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
     fixed = begun and is_dropping(model["backbone"], model["head"])
     training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
-    told = {"versions": None, "machine": None}
-    return {**saved, "initial": settings["initial"], "model": model, "training": training, **told}
+    ignored = {"versions": None, "machine": None, EXTENDED: None}
+    return {**saved, "initial": settings["initial"], "model": model, "training": training, **ignored}
 
 
 def _finish(
     folder: Path, description: dict[str, Any], corpus: corpora.Corpus, model: LanguageModel, progress: Progress
 ) -> None:
-    """Score the test split with the best weights and seal the run, unless it is no longer the one that was trained."""
+    """Score the test split with the best weights and seal the run, if the folder still holds this run."""
     load_tensors_into(model, read_tensors(folder / MODEL), where=folder / MODEL)
-    test = evaluate(model, corpus.split("test"), progress=progress)
-    rows = _rows(folder / METRICS)
+    test = evaluate(model, text_of(model, corpus, "test"), progress=progress)
+    rows = _rows(folder / METRICS, _Validation)
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
     _is_finished(folder, description)
     contents = {CONFIG: json_bytes(read_config(folder)), VOCABULARY: json_bytes(list(corpus.vocabulary.tokens))}

@@ -14,32 +14,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..backbones import State
 from ..checkpoint import METRICS, MODEL, TIMING, keep_checkpoint, save_model, state_files
 from ..corpora import Corpus
 from ..errors import TrainingError
 from ..files import write_bytes
+from ..interruption import INTERRUPTIONS, Stop, explained
 from ..language_model import LanguageModel
 from ..parallel import Processes
 from ..progress import SILENT, Bar, Progress
+from ..reading import Batch
 from . import optimizer as optimizers
 from .averaging import WeightAverage, is_non_monotone, starts_averaging, validated_after
-from .batches import lengths, stretches
 from .config import RunConfig
-from .evaluate import mean_nll, perplexity_of
+from .epochs import Epochs
+from .evaluate import mean_nll, perplexity_of, text_of
+from .extension import steps_of
 from .objective import Objective, accumulate, is_dropping
-from .state import TrainerState, load_state, random_states, save_state
+from .state import TrainerState, load_state, random_states, save_state, saved_step
 
 EXPLODED = 20
-"""A loss so many times that of the uniform distribution does not come down again."""
+"""Largest accepted loss, as a multiple of the uniform distribution's; training does not recover from a larger one."""
 OUT_OF_MEMORY = "can't allocate memory", "out of memory", "alloc_failed"
-"""What the CPU, CUDA and its libraries say."""
+"""Parts of the error messages of the CPU, CUDA and its libraries."""
 
 
 class Loop:
-    """Everything that changes while a model is trained.
+    """The training loop and its state.
 
-    The folder is prepared, and the model on its device with its first weights; ``data`` is the corpus's training split
-    in columns, those of all ``processes``, of which the first reports.
+    Args:
+        config: configuration of the run.
+        folder: folder of the run, prepared.
+        corpus: corpus to train on.
+        data: training split in batches, those of all ``processes``.
+        model: model with its initial weights, on its device.
+        processes: processes that train together; the first reports progress.
+        progress: progress display.
     """
 
     def __init__(
@@ -47,7 +57,7 @@ class Loop:
         config: RunConfig,
         folder: Path,
         corpus: Corpus,
-        data: Tensor,
+        data: Epochs,
         model: LanguageModel,
         *,
         processes: Processes,
@@ -56,146 +66,206 @@ class Loop:
         self.config, self.settings, self.folder, self.corpus = config, config.training, folder, corpus
         self.model, self.processes, self.progress = model, processes, progress if processes.first else SILENT
         self.device = model.head.weight.device
-        self.data = data[:, processes.share(self.settings.batch_size)]
-        self.steps = sum(len(self._lengths(epoch)) for epoch in range(self.settings.epochs))
+        self.columns = processes.share(self.settings.batch_size)
+        self.width = len(range(self.settings.batch_size)[self.columns])
+        self.data = data.share(self.columns)
+        self.steps = steps_of(self.data, self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
         self.average = WeightAverage(model)
         saved = load_state(
             folder, model, self.optimizer, average=self.average, process=processes.index, processes=processes.count
         )
-        self.state, carried = saved or (TrainerState(), model.backbone.initial_state(self.settings.batch_size))
-        self.carried = tuple(tensor[:, processes.share(self.settings.batch_size)] for tensor in carried)
+        self.state, carried = saved or (TrainerState(), self._fresh(self.settings.batch_size))
+        self.carried = tuple(tensor[:, self.columns] for tensor in carried)
         if saved is None:
             self._begin(data)
+        self._announce(resumed=saved is not None)
         objective = Objective(model, mixed=self.settings.precision == "bfloat16")
         if self.settings.compile:
             objective.compile(dynamic=True)
         self.objective = processes.wrap(objective)
+        self.stop = Stop()
         self.saved = self.checked = time.monotonic()
 
     def run(self) -> None:
-        """Train to the last epoch, or until the validation loss says to stop.
+        """Train to the last epoch, or until early stopping.
+
+        After Ctrl-C or SIGTERM, the state is saved at the end of the step before the interruption is raised.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite, or memory does not suffice; what was saved is whole.
+            TrainingError: for a loss or gradient that is not finite, or too little memory; saved files are complete.
         """
-        with self._in_memory():
+        with explained(self._kept), self.stop.deferred(), self._in_memory():
             if self.config.initial is not None and not self.state.metrics:
                 self._check_start()
-            while self.state.epoch < self.settings.epochs and not self._is_to_stop():
-                self._epoch()
+            with self.progress.bar("training", self.steps, "steps", done=self.state.step) as bar:
+                while self.state.epoch < self.settings.epochs and not self._is_to_stop():
+                    self._epoch(bar)
+            self.stop.obey()
+        if self.state.epoch < self.settings.epochs:
+            self.progress.line(f"stopped early, at step {self.state.step:,}: the validation loss no longer improves")
         if self.processes.first:
             write_metrics(self.folder, self.state.metrics)
 
-    def _begin(self, data: Tensor) -> None:
-        """Set what a run starts with beside its drawn weights."""
+    def timed_steps(self, most: int, seconds: float, bar: Bar) -> list[float]:
+        """Make one step and then at most so many more; return the seconds of each of these.
+
+        No step begins after so many ``seconds``. The state is not saved; if weights may be averaged, they are.
+        """
+        if self.settings.averaging.start != "never" and self.average.steps is None:
+            self.average.start()
+        self.model.train()
+        times: list[float] = []
+        with self._in_memory():
+            for length, batch in zip(self.data.lengths(0), self.data.batches(0), strict=True):
+                started = time.perf_counter()
+                self._step(batch, length, bar)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                times.append(time.perf_counter() - started)
+                if len(times) > most or (len(times) > 1 and sum(times) > seconds):
+                    break
+        return times[1:] or times
+
+    def _fresh(self, columns: int) -> State:
+        """Return the state that an epoch starts in: nothing if every batch brings its own contexts."""
+        return self.model.backbone.initial_state(columns) if self.data.carries else ()
+
+    def _begin(self, data: Epochs) -> None:
+        """Initialize the output bias, the random seed of this process, and averaging."""
         if self.settings.unigram_bias and self.config.initial is None:
-            counts = _counts(data, self.model.head.vocab_size).to(self.device) + 1.0
+            counts = data.counts(self.model.head.vocab_size).to(self.device) + 1.0
             self.model.head.start_at(torch.log(counts / counts.sum()))
-        if self.processes.index:  # the first weights are the same in all processes, what is dropped is not
+        if self.processes.index:  # all processes have the same initial weights, and different dropout masks
             torch.manual_seed((self.config.seed + self.processes.index) % 2**64)
         if starts_averaging(self.settings.averaging, [], epochs=0):
             self.average.start()
 
     def _check_start(self) -> None:
-        """Keep the weights that training starts from: the best until others are better."""
+        """Validate the weights that training starts from, and save them as the best so far."""
         self.state.metrics.append(self.processes.in_first(lambda: self._validate({"epoch": 0, "step": 0})))
         self.state.best_loss = self.state.metrics[0]["valid_loss"]
 
     def _is_to_stop(self) -> bool:
-        """Return whether the loss has risen; where weights are to be averaged only that of averages counts."""
+        """Return whether to stop early. If weights are averaged, only the losses of averaged weights count."""
         interval, averaging = self.settings.stop_interval, self.settings.averaging.start != "never"
         rows = [row for row in self.state.metrics if row.get("averaged_steps")] if averaging else self.state.metrics
         return interval is not None and is_non_monotone([row["valid_loss"] for row in rows], interval)
 
-    def _lengths(self, epoch: int) -> list[int]:
-        settings = self.settings
-        seed = self.config.seed, epoch
-        return lengths(len(self.data), settings.bptt, deviation=settings.bptt_deviation, seed=seed)
-
-    def _epoch(self) -> None:
+    def _epoch(self, bar: Bar) -> None:
         state = self.state
         self.model.train()
-        pieces, end = self._lengths(state.epoch), len(self.data) - 1
+        pieces = self.data.lengths(state.epoch)
+        end = sum(pieces)
         checks = validated_after(pieces, self.settings.validations)
         if state.position == 0:
-            self.carried = self.model.backbone.initial_state(self.data.shape[1])
-        description = f"epoch {state.epoch + 1}/{self.settings.epochs}"
-        with self.progress.bar(description, len(pieces), "steps") as bar:
-            bar.advance(int(np.searchsorted(np.cumsum(pieces), state.position, side="right")))
-            for position, inputs, targets in stretches(self.data, pieces, start=state.position):
-                rate = self._step(position, inputs, targets, bar)
-                if state.position in checks:
-                    self._check(rate, epochs=state.epoch + (state.position == end))
-                if state.position < end and (state.step % self.settings.save_every == 0 or state.position in checks):
-                    self._save()
-                if self._is_to_stop():
-                    break
+            self.carried = self._fresh(self.width)
+        elif state.position in checks and not state.is_validated:  # the run was interrupted here
+            self._check(epochs=state.epoch + (state.position == end))
+        done = int(np.searchsorted(np.cumsum(pieces), state.position, side="right"))
+        for length, batch in zip(pieces[done:], self.data.batches(state.epoch, start=state.position), strict=True):
+            if self._is_to_stop():
+                break
+            self._step(batch, length, bar)
+            if self._is_interrupted():
+                self._stop()
+            if state.position in checks:
+                self._check(epochs=state.epoch + (state.position == end))
+            if state.position < end and (state.step % self.settings.save_every == 0 or state.position in checks):
+                self._save()
         if state.position == end:
             state.epoch, state.position = state.epoch + 1, 0
             self._save()
 
-    def _step(self, position: int, inputs: Tensor, targets: Tensor, bar: Bar) -> float:
-        """Make one update; return its learning rate."""
+    def _step(self, batch: Batch, length: int, bar: Bar) -> None:
+        """Update the weights once; the position moves on by ``length``."""
         settings, state = self.settings, self.state
         rate = optimizers.learning_rate(settings.optimizer, step=state.step, steps=self.steps)
         if settings.bptt_deviation:
-            rate *= len(inputs) / settings.bptt
+            rate *= length / settings.bptt
+        scored = batch.scored
         optimizers.set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
-        inputs, targets = inputs.to(self.device), targets.to(self.device)
-        nll, self.carried = accumulate(self.objective, inputs, targets, self.carried, columns=settings.micro_batch_size)
+        batch = batch.to(self.device)
+        nll, self.carried = accumulate(self.objective, batch, self.carried, columns=settings.micro_batch_size)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
         value = self._finite(self.processes.mean(nll), norm)
         self.optimizer.step()
         self.average.update()
         state.step += 1
         state.averaged = self.average.steps
-        state.position = position + len(inputs)
-        state.loss_sum += value * targets.numel()
-        state.loss_tokens += targets.numel()
-        bar.advance(1, f"loss {state.loss_sum / state.loss_tokens:.3f}")
-        return rate
+        state.position += length
+        state.learning_rate = rate
+        state.loss_sum += value * scored
+        state.loss_tokens += scored
+        bar.advance(1, f"epoch {state.epoch + 1}/{settings.epochs}, loss {state.loss_sum / state.loss_tokens:.3f}")
+
+    def _is_interrupted(self) -> bool:
+        """Return whether a signal has come, to any of the processes: all of them save the same step."""
+        asked = torch.tensor(float(self.stop.asked), device=self.device) if self.processes.count > 1 else None
+        return self.stop.asked if asked is None else bool(self.processes.sum(asked))
+
+    def _stop(self) -> None:
+        """Save the state of this step and raise the interruption; a handler of the caller's may let training go on."""
+        self._save()
+        self.stop.obey()
+        if self.processes.count > 1:  # the signal may have come to another process only
+            raise KeyboardInterrupt
+
+    def _kept(self) -> str:
+        """Return what an interruption leaves in the folder."""
+        step, saved = self.state.step, saved_step(self.folder)
+        if saved is None:
+            return f"training stopped at step {step:,}, and nothing is saved yet: the same command starts anew"
+        which = "its state is saved" if saved == step else f"the state of step {saved:,} is saved"
+        return (
+            f"training stopped at step {step:,} of {self.steps:,}; {which} in {self.folder}, and the same command "
+            "continues from there"
+        )
+
+    def _announce(self, *, resumed: bool) -> None:
+        """Say what begins, or at which step it continues."""
+        size = f"{self.model.parameter_count():,} parameters on {self.device.type}"
+        begins = f"continuing from step {self.state.step:,} of {self.steps:,}" if resumed else f"{self.steps:,} steps"
+        self.progress.line(f"{self.folder}: {begins}, {size}, corpus {self.corpus.name}")
 
     @contextmanager
     def _in_memory(self) -> Iterator[None]:
-        """Say what to do where memory does not suffice."""
+        """Raise `TrainingError` with a remedy when memory runs out."""
         try:
             yield
             return
         except (MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
-        columns = min(self.settings.micro_batch_size or self.data.shape[1], self.data.shape[1])
+        columns = min(self.settings.micro_batch_size or self.width, self.width)
         remedy = (
-            f"give the same command with --set training.micro_batch_size={columns // 2}, which adds up the gradients "
-            "of so many columns"
+            f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
+            "columns at once and adds their gradients"
             if columns > 1
             else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         )
         dropping = is_dropping(vars(self.model.backbone.config), self.model.head.settings)
         if columns > 1 and dropping and state_files(self.folder):
-            remedy += ", and another --out, because each part of a batch draws dropout masks of its own"
-        raise TrainingError(
-            f"out of memory at step {self.state.step}; what was saved is kept in {self.folder}: {remedy}"
-        )
+            remedy += ", and name another folder, because each part of a batch draws its own dropout masks"
+        raise TrainingError(f"out of memory at step {self.state.step}; the saved state is in {self.folder}: {remedy}")
 
     def _finite(self, nll: Tensor, norm: Tensor) -> float:
-        """Return the loss as a number; both of a step's numbers come over from the device at once."""
-        value, length = torch.stack([nll, norm.to(nll)]).tolist()
+        """Return the loss as a number; refuse a loss or gradient norm that is too large or not finite."""
+        value, length = torch.stack([nll, norm.to(nll)]).tolist()  # one transfer from the device
         self._refuse_exploded("loss", value)
         self._refuse_exploded("gradient's norm", length, most=sys.float_info.max)
         return float(value)
 
     def _refuse_exploded(self, what: str, number: float, most: float | None = None) -> None:
-        """Stop where a number is beyond what training can come back from; without ``most``, a loss in nats."""
+        """Raise `TrainingError` for a number above ``most``, by default the largest accepted loss in nats, or NaN."""
         if most is None:
             most = EXPLODED * max(1.0, math.log(self.model.head.vocab_size))
-        if number <= most:  # NaN is not
+        if number <= most:  # false for NaN
             return
         optimizer = self.settings.optimizer
         text = (
-            f"the {what} became {number:g} at step {self.state.step}; the last saved state is kept in "
+            f"the {what} became {number:g} at step {self.state.step}; the last saved state is in "
             f"{self.folder}: lower training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or "
             f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
         )
@@ -203,13 +273,20 @@ class Loop:
             text += f"; --set initial={self.folder} starts from its best weights"
         raise TrainingError(text)
 
-    def _check(self, rate: float, *, epochs: int) -> None:
-        """Validate, keep the weights when they are the best, and see whether averaging starts.
+    def _check(self, *, epochs: int) -> None:
+        """Validate, save the weights if they are the best, and start averaging if it is due.
 
-        ``rate`` is the last step's learning rate, ``epochs`` counts the finished ones.
+        ``epochs`` is the number of finished epochs.
         """
         state = self.state
-        row = self.processes.in_first(lambda: self._validate(self._trained(rate)))
+        try:
+            row = self.processes.in_first(lambda: self._validate(self._trained()))
+        except INTERRUPTIONS:
+            # The first signal comes while nothing changes; a second may come anywhere, and several processes cannot
+            # save without each other.
+            if self.stop.signals == 1 and self.processes.count == 1:
+                self._save()
+            raise
         seconds, self.checked = time.monotonic() - self.checked, time.monotonic()
         state.metrics.append(row)
         state.best_loss = min(row["valid_loss"] for row in state.metrics)
@@ -221,27 +298,29 @@ class Loop:
         if self.average.steps is None and starts_averaging(self.settings.averaging, state.losses, epochs=epochs):
             self.average.start()
             state.averaged = self.average.steps
-            self.progress.line("from here on the weights are averaged")
+            self.progress.line("averaging of the weights starts")
         if self.processes.first:
             write_metrics(self.folder, state.metrics)
 
-    def _trained(self, rate: float) -> dict[str, float | bool | int]:
-        """Return what a row says of the training since the row before it."""
+    def _trained(self) -> dict[str, float | bool | int]:
+        """Return a row's numbers on the training steps since the last validation."""
         train_loss = self.state.loss_sum / self.state.loss_tokens
         return {
             "epoch": self.state.epoch + 1,
             "step": self.state.step,
-            "learning_rate": rate,
+            "learning_rate": self.state.learning_rate,
             "train_loss": train_loss,
             "train_perplexity": perplexity_of(train_loss),
         }
 
     def _validate(self, trained: dict[str, float | bool | int]) -> dict[str, float | bool | int]:
-        """Return a row; the weights are kept when they are the best, or all are to be."""
+        """Return a row with the validation loss; save the weights if they are the best or all are kept."""
         state = self.state
         averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
         with self.average.swapped_in():
-            valid_loss = mean_nll(self.model, self.corpus.split("valid"))
+            with self.stop.at_once():
+                text = text_of(self.model, self.corpus, "valid")
+                valid_loss = mean_nll(self.model, text, progress=self.progress)
             self._refuse_exploded("validation loss", valid_loss)
             best = state.best_loss is None or valid_loss < state.best_loss
             row = {
@@ -269,33 +348,25 @@ class Loop:
             self._keep_time()
 
     def _keep_time(self) -> None:
-        """Add the seconds since the last saved state, so that a killed run still knows its time."""
+        """Append the seconds since the last saved state to the run's timing file, which a killed run keeps."""
         file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
         rows = file.read_bytes() if file.exists() else b""
         write_bytes(file, rows + json.dumps({"step": self.state.step, "seconds": round(seconds, 3)}).encode() + b"\n")
 
 
 def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> bytes:
-    """Write ``metrics.jsonl``, a row a validation; return what was written."""
+    """Write ``metrics.jsonl``, one line for each validation; return its bytes."""
     data = metrics_bytes(rows)
     write_bytes(folder / METRICS, data)
     return data
 
 
 def metrics_bytes(rows: list[dict[str, float | bool | int]]) -> bytes:
-    """Return ``metrics.jsonl``: a line of JSON a row."""
+    """Return the content of ``metrics.jsonl``: one line of JSON for each row."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def _counts(data: Tensor, vocab_size: int) -> Tensor:
-    """Count the tokens of all columns, one column at a time: they may be larger than memory."""
-    counts = torch.zeros(vocab_size, dtype=torch.int64)
-    for column in data.T:
-        counts += torch.bincount(column.contiguous(), minlength=vocab_size)
-    return counts
-
-
 def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory is used up: torch has an error of its own for its own memory on a GPU alone."""
-    said = str(error).lower()
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in said for words in OUT_OF_MEMORY)
+    """Return whether memory ran out. Torch's `OutOfMemoryError` covers only its own memory on a GPU."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in text for words in OUT_OF_MEMORY)

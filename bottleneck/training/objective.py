@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..backbones import State
 from ..language_model import LanguageModel
+from ..reading import PADDING, Batch
 
 
 class Objective(nn.Module):
@@ -17,29 +18,44 @@ class Objective(nn.Module):
 
     Args:
         model: model to train.
-        mixed: whether matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU;
-            weights, losses and the state stay in float32.
+        mixed: whether matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU
+            and on processors without bfloat16 LSTMs; weights, losses and the state stay in float32.
     """
 
     def __init__(self, model: LanguageModel, *, mixed: bool = False) -> None:
         super().__init__()
         self.model, self.mixed = model, mixed
 
-    def forward(self, inputs: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+    def forward(
+        self, inputs: Tensor, targets: Tensor, state: State, contexts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, State]:
         """Return the loss, the mean negative log-likelihood in it, and the state after the stretch, detached.
 
-        Inputs and targets are int64, (L, B); ``state`` is that before the stretch.
+        Inputs, targets and contexts are those of a `Batch`; ``state`` is that before the stretch. A batch with contexts
+        starts in their state and leaves none behind.
         """
         device = inputs.device.type
-        # On a GPU, torch's autocast makes its LSTM float16, whatever type is asked for.
-        with torch.autocast(device, torch.bfloat16, enabled=self.mixed and device == "cpu"):
+        with torch.autocast(device, torch.bfloat16, enabled=self.mixed and _has_bfloat16_lstm(device)):
+            if contexts is not None:
+                state = self.model.backbone.read(contexts)
             encoding = self.model.backbone.encode(inputs, state)
         with torch.autocast(device, torch.bfloat16, enabled=self.mixed):
-            nll = self.model.head.nll(encoding.hidden, targets)
+            ignored = None if contexts is None else PADDING
+            nll = self.model.head.nll(encoding.hidden, targets, ignore_index=ignored)
             penalties = encoding.penalty, self.model.head.penalty(encoding.hidden)
         loss = sum((penalty for penalty in penalties if penalty is not None), nll)
         dtype = self.model.head.weight.dtype
-        return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in encoding.state)
+        after = encoding.state if contexts is None else ()
+        return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in after)
+
+
+def _has_bfloat16_lstm(device: str) -> bool:
+    """Return whether torch computes an LSTM in bfloat16 under autocast.
+
+    On a GPU, autocast runs it in float16, whatever type is given. On a CPU, oneDNN has bfloat16 LSTMs for AVX-512 alone
+    and raises an error elsewhere.
+    """
+    return device == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 def is_dropping(*settings: Mapping[str, Any]) -> bool:
@@ -47,25 +63,24 @@ def is_dropping(*settings: Mapping[str, Any]) -> bool:
     return any("drop" in name and value for part in settings for name, value in part.items())
 
 
-def accumulate(
-    objective: nn.Module, inputs: Tensor, targets: Tensor, state: State, *, columns: int | None
-) -> tuple[Tensor, State]:
+def accumulate(objective: nn.Module, batch: Batch, state: State, *, columns: int | None) -> tuple[Tensor, State]:
     """Accumulate the gradient of a batch's loss in the parameters, over groups of ``columns`` columns.
 
-    Fewer columns at once take less memory; ``None`` takes all. The other arguments are those of `Objective`, which may
-    be wrapped. Return the mean negative log-likelihood, a scalar in nats, and the state after the batch's stretch.
+    Fewer columns at once take less memory; ``None`` takes all. The `Objective` may be wrapped; ``state`` is that before
+    the batch. Return the mean negative log-likelihood, a scalar in nats, and the state after the batch's stretch.
     """
-    batch_size = inputs.shape[1]
+    batch_size, scored = batch.inputs.shape[1], batch.scored
     starts = range(0, batch_size, columns or batch_size)
-    nll, after = inputs.new_zeros((), dtype=torch.float32), []
+    nll, after = batch.inputs.new_zeros((), dtype=torch.float32), []
     for start in starts:
-        part = slice(start, start + (columns or batch_size))
+        columns_of_part = slice(start, start + (columns or batch_size))
+        part = batch.columns(columns_of_part)
         if isinstance(objective, nn.parallel.DistributedDataParallel):
             objective.require_backward_grad_sync = start == starts[-1]
-        before = tuple(tensor[:, part].contiguous() for tensor in state)
-        loss, own, new = objective(inputs[:, part], targets[:, part], before)
-        share = inputs[:, part].shape[1] / batch_size
+        before = tuple(tensor[:, columns_of_part].contiguous() for tensor in state)
+        loss, part_nll, new = objective(part.inputs, part.targets, before, *part[2:])
+        share = part.scored / scored
         (loss * share).backward()
-        nll = nll + own * share
+        nll = nll + part_nll * share
         after.append(new)
     return nll, tuple(torch.cat(pieces, 1) for pieces in zip(*after, strict=True))

@@ -22,9 +22,9 @@ def build(
     settings = {id(parameter): one for one in special for parameter in one.parameters}
     kinds: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
     for parameter in parameters:
-        own = settings.get(id(parameter), ParameterSettings((parameter,)))
-        decays = own.weight_decay and (config.decayed == "all" or parameter.ndim >= 2)
-        kind = own.learning_rate_factor, decays
+        chosen = settings.get(id(parameter), ParameterSettings((parameter,)))
+        decays = chosen.weight_decay and (config.decayed == "all" or parameter.ndim >= 2)
+        kind = chosen.learning_rate_factor, decays
         kinds.setdefault(kind, []).append(parameter)
     groups = [
         {"params": members, "weight_decay": config.weight_decay * decayed, "learning_rate_factor": factor}

@@ -1,46 +1,81 @@
-"""The exact state of an unfinished run, in one file; an interruption always leaves a complete file."""
+"""The complete state of an unfinished run, in one file that is replaced atomically."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from ..checkpoint import STATE, load_tensors_into, model_tensors, read_state, state_files, write_state
 from ..errors import RunError
 from ..files import explain_output_errors, make_folder
+from ..json_file import Count, check_schema
 from ..language_model import LanguageModel
 from .averaging import WeightAverage
 
 
 @dataclass
 class TrainerState:
-    """The numbers of the training state; its tensors are saved separately."""
+    """The scalars of the training state; its tensors are saved separately."""
 
     epoch: int = 0
     """Finished epochs."""
     position: int = 0
-    """Row of the batched text that comes next in this epoch."""
+    """Next row of the columns in this epoch."""
     step: int = 0
-    """Updates made so far."""
+    """Number of updates so far."""
     loss_sum: float = 0.0
-    """Σ nll of the tokens since the last validation, nats."""
+    """Sum of the losses of the tokens since the last validation, in nats."""
     loss_tokens: int = 0
+    """Number of those tokens."""
+    learning_rate: float = 0.0
+    """Learning rate of the last update."""
     best_loss: float | None = None
     """Lowest validation loss so far, nats."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """Rows of ``metrics.jsonl``."""
     averaged: int | None = None
-    """Steps in the average of the weights; ``None`` before averaging starts."""
+    """Number of steps in the average of the weights; ``None`` before averaging starts."""
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether the weights after the last update have been validated."""
+        return bool(self.metrics) and self.metrics[-1]["step"] == self.step
 
     @property
     def losses(self) -> list[float]:
         """The validation losses so far, in nats, including that of the initial weights."""
         return [row["valid_loss"] for row in self.metrics]
+
+
+def saved_step(folder: Path) -> int | None:
+    """Return the step of the last saved state of a run, or ``None`` when nothing was saved yet."""
+    files = state_files(folder)
+    return int(files[-1].stem.removeprefix("step-")) if files else None
+
+
+class _Row(TypedDict, total=False):
+    valid_loss: float
+
+
+class _Numbers(TypedDict, total=False):
+    """The `TrainerState` as plain values."""
+
+    epoch: Count
+    position: Count
+    step: Count
+    loss_sum: float
+    loss_tokens: Count
+    learning_rate: float
+    best_loss: float | None
+    metrics: list[_Row]
+    averaged: Count | None
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
@@ -61,8 +96,8 @@ def save_state(
 ) -> None:
     """Write the state of a run to a new file, then delete the old one.
 
-    ``carried`` is the recurrent state of all columns; ``random`` the `random_states` of each process that trains, by
-    default this one's.
+    ``carried`` is the recurrent state of all columns, ``random`` the `random_states` of each training process, by
+    default of this process.
     """
     tensors = {f"model.{name}": tensor for name, tensor in model_tensors(model).items()}
     for index, values in optimizer.state_dict()["state"].items():
@@ -88,39 +123,47 @@ def load_state(
     process: int = 0,
     processes: int = 1,
 ) -> tuple[TrainerState, tuple[Tensor, ...]] | None:
-    """Put model, optimizer, average and random states back; return the rest, or ``None`` when nothing was saved yet.
+    """Restore model, optimizer, average and random states; return the rest, or ``None`` if no state was saved.
 
     Raises:
-        RunError: the state is damaged, or was saved by another number of ``processes``: each draws for itself.
+        RunError: for a damaged state, or one saved by another number of ``processes``, each of which has random states.
     """
     files = state_files(folder)
     if not files:
         return None
     tensors, numbers = read_state(files[-1])
-    try:
+    with _explain_damage(files[-1]):
+        check_schema(numbers, _Numbers)
         state = TrainerState(**numbers)
         generators = _part(tensors, f"random.{process}.")
         saved_by = sum(name.endswith(".cpu") for name in _part(tensors, "random."))
         if not saved_by:
             raise KeyError("random.0.cpu")
-    except (KeyError, TypeError) as error:
-        raise RunError(f"the saved state {files[-1]} is damaged ({error}); delete it to start the run anew") from error
     if saved_by != processes:
         raise RunError(
-            f"the saved state {files[-1]} is that of {saved_by} processes, not {processes}: start as many again"
+            f"the saved state {files[-1]} is that of {saved_by} processes, not {processes}: start {saved_by} again"
         )
     if process == 0:
-        _keep_only(folder, files[-1])  # a kill may have come between its writing and the last one's removal
+        _keep_only(folder, files[-1])  # a killed process may have left an older state
     device = next(model.parameters()).device
     load_tensors_into(model, _part(tensors, "model."), where=files[-1])
-    _restore_optimizer(optimizer, _part(tensors, "optimizer."))
-    carried = _part(tensors, "carried.")
-    if average is not None:
-        average.restore(_part(tensors, "average."), state.averaged)
-    torch.set_rng_state(generators["cpu"])
-    if "cuda" in generators and device.type == "cuda":
-        torch.cuda.set_rng_state(generators["cuda"], device)
-    return state, tuple(carried[str(index)].to(device) for index in range(len(carried)))
+    with _explain_damage(files[-1]):
+        _restore_optimizer(optimizer, _part(tensors, "optimizer."))
+        carried = _part(tensors, "carried.")
+        if average is not None:
+            average.restore(_part(tensors, "average."), state.averaged)
+        torch.set_rng_state(generators["cpu"])
+        if "cuda" in generators and device.type == "cuda":
+            torch.cuda.set_rng_state(generators["cuda"], device)
+        return state, tuple(carried[str(index)].to(device) for index in range(len(carried)))
+
+
+@contextmanager
+def _explain_damage(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run anew") from error
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

@@ -68,7 +68,7 @@ def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch:
 
 
 def test_the_hours_left_decide_the_epochs(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """600 s are left of 700; 85 % of them are for training, where an epoch of both takes 30 s."""
+    """Of 700 s, 600 s are left; 85 % of them are for training, and an epoch of both models takes 30 s."""
     seconds = iter([10.0, 20.0])
     monkeypatch.setattr(gpu, "_epoch_seconds", lambda *_: next(seconds))
     (tmp_path / "seconds.json").write_text('{"heads": 100.0}', encoding="utf-8")
@@ -123,7 +123,7 @@ def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatc
 
 
 def test_unknown_stages_and_families(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no stage 'test'"):
+    with pytest.raises(ConfigurationError, match="unknown stage 'test'"):
         replace(LENT, only=("test",))
     with pytest.raises(ConfigurationError, match="no family of presets 'no'"):
         bench_gpu(tmp_path, replace(LENT, family="no", only=("models",)))

@@ -31,6 +31,14 @@ def test_the_plain_formulation_is_the_same_loss_with_the_same_gradients(name: st
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+def test_heads_of_other_packages_are_timed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.plugins, "names", lambda group: ["mixture"] if group == "heads" else [])
+    monkeypatch.setattr(heads, "find", lambda name: heads.REGISTRY["mos" if name == "mixture" else name])
+    cases = bench._cases()
+    assert cases["mixture"] == replace(bench.POINTWISE, head="mixture", components=15)
+    assert cases["mixture plain"].plain
+
+
 def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case's work is done here, in this process, with seconds and bytes that depend on its name."""
 

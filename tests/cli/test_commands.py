@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import Result
 
@@ -81,7 +82,19 @@ def test_rank_writes_json_and_spectrum_beside_the_text(world: Path, bottleneck: 
     drawn = bottleneck("spectrum", "s.npz", "demo/runs/mos", "--out", "f.svg")
     assert drawn.stdout.split() == ["f.svg", "f.csv"]
     labels = {line.split(",")[0] for line in Path("f.csv").read_text(encoding="utf-8").splitlines()[1:]}
-    assert labels == {"s.npz", "demo/runs/mos"}
+    assert labels == {"s", "mos"}
+
+
+def test_a_saved_spectrum_keeps_its_tolerance_and_bound(world: Path, bottleneck: Bottleneck) -> None:
+    assert bottleneck("rank", "demo/runs/softmax", "--save-spectrum", "s.npz").exit_code == 0
+    drawn = bottleneck("spectrum", "s.npz", "demo/runs/softmax", "--out", "f.pdf", "--style", "icml", "--log")
+    assert drawn.exit_code == 0, drawn.stderr
+    table = pd.read_csv("f.csv")
+    saved, measured = (table[table["model"] == name].reset_index(drop=True) for name in ("s", "softmax"))
+    pd.testing.assert_frame_equal(saved.drop(columns="model"), measured.drop(columns="model"))
+    assert saved.groupby("part")["bound"].first().to_dict() == {"raw": 6, "row-centred": 5}
+    bottleneck("spectrum", "s.npz", "--out", "g.svg", "--part", "raw")
+    assert set(pd.read_csv("g.csv")["part"]) == {"raw"}
 
 
 def test_strict_exits_with_three_only_when_indeterminate(world: Path, bottleneck: Bottleneck) -> None:
@@ -149,8 +162,8 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
     assert rows[0][0] == "model"
     assert [row[0] for row in rows[2:]] == ["softmax", "moc", "mos", "lms-plif"]
     # Two epochs on random words leave singular values near the tolerance: the interval may be shown.
-    ranks = [[cell.rpartition("(")[2].rstrip(")") for cell in row[4:7]] for row in rows[2:5]]
-    assert ranks[:2] == [["6, 5", "6", "5"]] * 2
+    ranks = [[row[4], *(cell.rpartition("(")[2].rstrip(")") for cell in row[5:7])] for row in rows[2:5]]
+    assert ranks[:2] == [["6 (5)", "6", "5"]] * 2
     assert ranks[2][0] == "none"
     assert int(ranks[2][1]) > 6
     for name in ("cdf.png", "cdf.pdf", "cdf.csv", "reports/mos.json", "runs/lms-plif/COMPLETE"):
@@ -256,7 +269,7 @@ def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None
     [
         (["rank", "nowhere"], "there is no nowhere"),
         (["rank", "demo"], "holds no run"),
-        (["rank", "ptb.zip"], "is no SOURCE"),
+        (["rank", "ptb.zip"], "cannot be measured: give"),
         (["rank", "demo/runs/mos", "--method", "factored"], "use --method auto"),
         (["rank", "demo/runs/mos", "--contexts", "100000"], "--contexts must be between 1 and"),
         (["rank", "demo/runs/mos", "--data", "nothing"], "is no corpus"),
@@ -272,11 +285,13 @@ def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None
         (["train", "--preset", "demo-mos", "--out", "demo/runs/softmax"], "different configuration"),
         (["train", "--preset", "demo-mos", "--out", "x", "--resume"], "there is no run folder"),
         (["train", "--preset", "demo-mos", "--out", "ptb.zip/x"], "cannot write"),
-        (["train", "--config", "nothing.json", "--out", "x"], "cannot read the configuration"),
+        (["train", "--config", "nothing.json", "--out", "x"], "cannot read the configuration nothing.json"),
         (["data", "get", "everything"], "is no corpus that can be downloaded"),
         (["rank", "demo/runs/mos", "--json", "nowhere/r.json"], "there is no folder nowhere"),
         (["rank", "demo/runs/mos", "--save-spectrum", "nowhere/s.npz"], "there is no folder nowhere"),
         (["rank", "demo/runs/mos", "--save-spectrum", "demo"], "cannot write demo: it is a folder; name a file in it"),
+        (["rank", "demo/runs/mos", "--save-spectrum", "s.txt"], "a spectrum's file ends in .npz; name it s.txt.npz"),
+        (["rank", "nowhere", "--save-spectrum", "s"], "a spectrum's file ends in .npz; name it s.npz"),
         (["spectrum", "demo/runs/mos", "--out", "nowhere/f.png"], "there is no folder nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -320,8 +335,10 @@ def test_interrupted_training_says_so_and_continues(
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == code
-    assert errors.strip().splitlines()[-1] == "interrupted; finished work is saved, and the same command continues it"
-    assert list(Path("run/trainer_state").glob("step-*.safetensors"))
+    (state,) = Path("run/trainer_state").glob("step-*.safetensors")
+    step = int(state.stem.removeprefix("step-"))
+    stopped = f"interrupted; training stopped at step {step:,} of "
+    assert errors.strip().splitlines()[-1].startswith(stopped)
 
 
 def test_an_interrupted_command_that_keeps_nothing_promises_nothing() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
+import softmax_bottleneck as sb
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.evaluation import (
     Cache,
@@ -69,7 +70,7 @@ PUBLISHED = {
     ("softmax", "ptb"): (0.02, 0.001),
     ("softmax", "wikitext-2"): (0.02, 0.001),
 }
-"""λ and ε: MoS paper, table 9; the commands in the code of Krause et al. 2018. η is 0.002."""
+"""λ and ε: Yang et al. 2018, table 9; the commands in the code of Krause et al. 2018. η is 0.002."""
 
 
 @pytest.mark.parametrize(("head", "corpus"), PUBLISHED)
@@ -81,7 +82,7 @@ def test_defaults_are_those_of_the_published_numbers(
     settings = Dynamic(learning_rate=0.002, decay=decay, epsilon=epsilon)
     run = checkpoint.load(f"demo/runs/{head}")
     text = replace(checkpoint.corpus_of(run), name=corpus)
-    monkeypatch.setattr(checkpoint, "corpus_of", lambda *_: text)
+    monkeypatch.setattr("softmax_bottleneck.models.run.corpus_of", lambda *_: text)
     values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
     assert values["settings"] == asdict(settings)
     assert values["loss"] == dynamic_scores(run, text).loss == dynamic_scores(run, text, settings=settings).loss
@@ -108,6 +109,34 @@ def test_an_ngram_model(world: Path, bottleneck: Bottleneck, folder_corpus: Path
     rows = KneserNey.fit(text.split("train"), order=3, vocab_size=31).prob(histories(ids[:-1], 3))
     assert values["perplexity"] == pytest.approx(np.exp(-np.log(rows[np.arange(len(rows)), ids[1:]]).mean()))
     assert values["source"]["kind"] == "ngram"
+    refused = bottleneck("eval", f"kn3:{folder_corpus}", "--cache")
+    assert refused.exit_code == 1
+    assert "cache evaluation takes a run" in refused.stderr
+
+
+def test_a_store_and_part_of_a_run(world: Path, bottleneck: Bottleneck) -> None:
+    assert bottleneck("dump", RUN, "--out", "mos.zarr").exit_code == 0
+    run, store = (_json(bottleneck("eval", source, "--json", "-")) for source in (RUN, "mos.zarr"))
+    assert store["loss"] == pytest.approx(run["loss"], rel=1e-6)
+    assert store["tokens"] == run["tokens"]
+    part = _json(bottleneck("eval", RUN, "--contexts", "50", "--dtype", "float64", "--json", "-"))
+    source = sb.open(RUN, contexts=50, dtype="float64")
+    (block,) = source.blocks()
+    assert source.targets is not None
+    assert part["loss"] == pytest.approx(-block.log_probs[np.arange(50), source.targets].mean(), rel=1e-12)
+    assert sb.perplexity(source).to_dict() == part
+    refused = bottleneck("eval", RUN, "--contexts", "50", "--dynamic")
+    assert refused.exit_code == 1
+    assert "takes a whole split: leave out --contexts" in refused.stderr
+
+
+def test_a_matrix_says_nothing_of_what_came(world: Path, bottleneck: Bottleneck) -> None:
+    np.save("m.npy", np.log(np.full((5, 4), 0.25)))
+    done = bottleneck("eval", "m.npy")
+    assert done.exit_code == 1
+    assert "m.npy does not say which token came after each context" in done.stderr
+    with pytest.raises(sb.BottleneckError, match="window does not apply to dynamic evaluation, which takes learning_r"):
+        sb.perplexity(RUN, how="dynamic", settings={"window": 3})
 
 
 @pytest.mark.parametrize(
@@ -123,4 +152,3 @@ def test_options_that_do_not_fit(options: tuple[str, ...], text: str, world: Pat
     done = bottleneck("eval", RUN, *options)
     assert done.exit_code == 2
     assert text in done.output
-    assert bottleneck("eval", "kn3:ptb", "--cache").exit_code == 2

@@ -50,7 +50,7 @@ def test_the_example_works_as_printed(words: tuple[str, ...], example: str, worl
     program, *arguments = shlex.split(example)
     assert program == "bottleneck"
     assert tuple(arguments[: len(words)]) == words or "get_command" in dir(main)
-    if words == ("data", "path"):
+    if words in (("data", "path"), ("data", "rm")):
         CliRunner().invoke(main, ["data", "get", "ptb", "--from", "ptb.zip"])
     done = CliRunner().invoke(main, arguments, prog_name="bottleneck")
     assert done.exit_code == 0, done.stderr

@@ -43,16 +43,20 @@ def test_table_figures_cells_and_json(place: Path) -> None:
     done = _run("--alpha", "0.2", *SMALL, "--json", "result.json")
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert " ".join(lines[0].split()) == "α M D model mode match % KL best KL gap converged seconds"
+    assert " ".join(lines[0].split()) == "α M D model mode match % KL attainable KL duality gap converged seconds"
     assert [line.split()[2:4] for line in lines[1:5]] == [
         ["2", "softmax"],
         ["2", "lms"],
         ["3", "softmax"],
         ["3", "lms"],
     ]
-    assert all(0 < float(line.split()[-3]) <= 1e-8 for line in lines[1:5:2])
-    assert lines[5:] == ["synthetic/mode-matching.png", "synthetic/kl.png"]
-    assert all(Path(line).stat().st_size > 5000 for line in lines[5:])
+    assert all(0 <= float(line.split()[-3]) <= 1e-7 for line in lines[1:5:2])
+    assert lines[5:] == [
+        f"synthetic/{name}-alpha-0.2.{suffix}"
+        for name in ("mode-matching", "kl")
+        for suffix in ("png", "pdf", "svg", "csv")
+    ]
+    assert all(Path(line).stat().st_size > 100 for line in lines[5:])
     values = json.loads((place / "result.json").read_text(encoding="utf-8"))
     assert values.keys() == {"alpha", "contexts", "cells", "version"}
     assert (values["alpha"], values["contexts"]) == (0.2, 20)
@@ -61,17 +65,36 @@ def test_table_figures_cells_and_json(place: Path) -> None:
     assert all(keys <= cell.keys() for cell in values["cells"])
     again = _run("--alpha", "0.2", *SMALL, "--json", "-")
     assert json.loads(again.stdout) == values  # from the files, seconds included
-    assert "8 of 8 cells are in synthetic/cells already" in again.stderr
+    assert "8 of 8 cells already have results in synthetic/cells" in again.stderr
 
 
 def test_presets_are_the_papers_grids(place: Path) -> None:
     for name, preset in PRESETS.items():
         cells = json.loads(_run("--preset", name, "--dry-run", "--json", "-").stdout)["cells"]
         assert len(cells) == len(preset.models) * len(preset.vocabs) * len(preset.dims) * preset.seeds
-        assert all(f"-alpha{preset.alpha:g}-" in cell["file"] and "-T100000-" in cell["file"] for cell in cells)
+        assert all(f"-alpha{preset.alphas[0]:g}-" in cell["file"] and "-T100000-" in cell["file"] for cell in cells)
         assert not any(cell["done"] for cell in cells)
     figure_2, figure_3 = (_run("--preset", name, "--dry-run").stdout for name in ("paper-fig2", "paper-fig3"))
     assert figure_2 == figure_3
+
+
+def test_several_concentrations(place: Path) -> None:
+    """With commas or one by one, as for every list; all of them are fitted."""
+    lists = [["--alpha", "0.1,1"], ["--alpha", "0.1", "--alpha", "1"]]
+    sizes = ["--vocab", "5", "--vocab", "7,9", "--dim", "2", "--dim", "3", "--models", "mos", "--models", "lms"]
+    one, two = (
+        json.loads(_run(*alphas, *sizes, "--seeds", "1", "--dry-run", "--json", "-").stdout)["cells"]
+        for alphas in lists
+    )
+    assert one == two
+    assert len(one) == 2 * 3 * 2 * 2
+    small = ["--vocab", "5", "--dim", "2", "--models", "softmax", "--contexts", "8", "--seeds", "1", "--cycles", "1"]
+    done = json.loads(_run(*lists[0], *small, "--json", "-").stdout)
+    assert done["alpha"] == [0.1, 1.0]
+    assert [cell["alpha"] for cell in done["cells"]] == [0.1, 1.0]
+    assert {file.stem for file in Path("synthetic").glob("*.csv")} == {
+        "kl-alpha-0.1", "kl-alpha-1", "mode-matching-alpha-0.1", "mode-matching-alpha-1"
+    }  # fmt: skip
 
 
 def test_options_replace_parts_of_a_preset(place: Path) -> None:
@@ -121,7 +144,8 @@ def test_what_is_refused(place: Path, arguments: list[str], message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--vocab", "ten"], ["--dim", ""], ["--launcher", "slurm", "--slurm", "x", *SMALL]]
+    "arguments",
+    [["--vocab", "ten"], ["--dim", ""], ["--alpha", "0.1;1"], ["--launcher", "slurm", "--slurm", "x", *SMALL]],
 )
 def test_usage(place: Path, arguments: list[str]) -> None:
     assert _run(*arguments).exit_code == 2

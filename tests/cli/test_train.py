@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from softmax_bottleneck import checkpoint
+import pytest
+
+from softmax_bottleneck import checkpoint, demo
 
 from .conftest import Bottleneck
 
@@ -45,3 +52,77 @@ def test_a_copy_is_a_run(world: Path, bottleneck: Bottleneck) -> None:
     assert "small: " in done.stdout
     texts = [bottleneck("eval", run).stdout for run in ("small", "demo/runs/mos")]
     assert texts[0] == texts[1] != ""
+
+
+def test_a_runs_own_configuration_is_a_configuration(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("train", "--config", "demo/runs/mos/config.json", "--out", "again")
+    assert done.exit_code == 0, done.output
+    assert Path("again/model.safetensors").read_bytes() == Path("demo/runs/mos/model.safetensors").read_bytes()
+    printed = bottleneck("train", "--config", "demo/runs/mos/config.json", "--print-config")
+    Path("printed.json").write_text(printed.stdout, encoding="utf-8")
+    again = bottleneck("train", "--config", "printed.json", "--out", "again")
+    assert again.stdout == done.stdout, again.output
+    assert json.loads(printed.stdout)["model"]["head"]["context_dropout"] == 0.0
+
+
+def test_a_finished_run_is_extended_by_its_folder_alone(world: Path, bottleneck: Bottleneck) -> None:
+    before = bottleneck("train", "--out", "demo/runs/mos")
+    assert before.exit_code == 0, before.output
+    done = bottleneck("train", "--set", "training.epochs=3", "--out", "demo/runs/mos")
+    assert done.exit_code == 0, done.output
+    assert "continuing from step" in done.stderr
+    assert "a run of 2 epochs, so the result differs" in done.stderr
+    assert checkpoint.load("demo/runs/mos").config["training"]["epochs"] == 3
+
+
+def test_what_training_takes_is_told_without_a_run(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("train", "--preset", "demo-mos", "--dry-run")
+    assert done.exit_code == 0, done.output
+    labels = [line.split()[0] for line in done.stdout.splitlines()]
+    assert labels == ["parameters", "memory", "step", "epoch", "training"]
+    missing = bottleneck("train", "--preset", "demo-mos")
+    assert missing.exit_code == 2
+    assert "Missing option '--out'" in missing.stderr
+
+
+def test_presets_are_selected_and_fit_the_terminal(world: Path, bottleneck: Bottleneck) -> None:
+    listed = bottleneck("presets", "ptb-small-m*").stdout.splitlines()
+    assert [line for line in listed if not line.startswith(" ")] == ["ptb-small-moc", "ptb-small-mos"]
+    assert max(map(len, bottleneck("presets").stdout.splitlines())) <= 80
+    one = bottleneck("presets", "demo-mos").stdout
+    assert "command: bottleneck train --preset demo-mos --out runs/demo-mos" in one
+    assert '"components": 4' in one
+    unknown = bottleneck("presets", "demo-mso")
+    assert unknown.exit_code == 1
+    assert "no preset is called 'demo-mso'" in unknown.stderr
+
+
+def test_an_interrupted_demo_says_what_is_trained(
+    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "measure", interrupted)
+    done = bottleneck("demo", "--out", "new", "--set", "training.epochs=1")
+    assert done.exit_code == 130
+    assert done.stderr.splitlines()[-1] == (
+        "interrupted; 1 of 4 models are trained and kept in new/runs, and the same command continues"
+    )
+
+
+def test_the_loading_of_torch_is_announced_on_a_terminal(world: Path) -> None:
+    """A real terminal: the text comes first, and is wiped before anything else is shown."""
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "softmax_bottleneck", "presets", "demo-nothing"]
+    with subprocess.Popen(command, stderr=end) as process:
+        os.close(end)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is gone
+            while part := os.read(terminal, 1024):
+                shown += part
+    assert process.returncode == 1
+    text, wiped, error = shown.decode().split("\r", 2)
+    assert text == "loading PyTorch …"
+    assert wiped == " " * len(text)
+    assert error.startswith("Error: no preset is called 'demo-nothing'")

@@ -78,7 +78,7 @@ MADE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: _header("README", b"\x80" + b"\x7f" * 11) + END,
         "is damaged or no archive",
     ),
-    "a sparse file": (lambda: _sparse() + END, "or sparse; only plain files are taken"),
+    "a sparse file": (lambda: _sparse() + END, "a sparse file; only plain files are read"),
 }
 
 

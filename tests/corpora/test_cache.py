@@ -80,7 +80,7 @@ def test_a_cache_that_cannot_be_written(tiny: PinnedCorpus, texts: Texts, write:
 
 def test_the_catalogue(filled: Path, tiny: PinnedCorpus) -> None:
     known = {info.name: info for info in catalogue(cache=filled)}
-    assert list(known) == ["python-docs", "ptb", "wikitext-2", "tiny", "text8", "one-billion"]
+    assert list(known) == ["python-docs", "ptb", "wikitext-2", "tiny", "text8", "one-billion", "switchboard"]
     assert known["tiny"].available
     assert known["tiny"].path == filled / "corpora" / "tiny"
     assert known["tiny"].tokens == {split: len(load("tiny", cache=filled).split(split)) for split in SPLITS}

@@ -74,7 +74,7 @@ def test_an_endless_answer_is_cut_off(tiny: PinnedCorpus, serve: Serve, tmp_path
 
 def test_a_broken_connection(served: PinnedCorpus, serve: Serve, texts: Texts, tmp_path: Path) -> None:
     serve("/tiny.test.txt", texts["test"][:10], length=len(texts["test"]))
-    with pytest.raises(CorpusError, match=r"tiny\.test\.txt broke off after 10 of 23 bytes: run the same command"):
+    with pytest.raises(CorpusError, match=r"tiny\.test\.txt ended after 10 of 23 bytes: run the same command"):
         get("tiny", cache=tmp_path)
     assert sorted(file.name for file in tmp_path.rglob("*.txt")) == ["train.txt", "valid.txt"]
     serve("/tiny.test.txt", texts["test"])

@@ -108,7 +108,8 @@ def test_a_file_that_is_not_utf8_names_the_line(folder: Path, data: bytes, line:
 def test_an_unknown_corpus(name: str | Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     known = (
-        r"python-docs, ptb, wikitext-2, text8, one-billion, or a folder that holds train\.txt, valid\.txt and test\.txt"
+        r"python-docs, ptb, wikitext-2, text8, one-billion, switchboard, "
+        r"or a folder that holds train\.txt, valid\.txt and test\.txt(; did you mean '[\w-]+'\?)?"
     )
     with pytest.raises(CorpusError, match=f"^'{name}' is no corpus: choose one of {known}$"):
         load(name)

@@ -83,7 +83,7 @@ def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"there is no text8 in .*empty"):
         get("text8", sources=[tmp_path / "empty"], cache=tmp_path)
-    with pytest.raises(CorpusError, match="comes from one place"):
+    with pytest.raises(CorpusError, match="text8 takes one source"):
         get("text8", sources=[small, small], cache=tmp_path)
     small.write_bytes(_zipped(TEXT[:-1], "more"))
     with pytest.raises(CorpusError, match="the member 'more' is not expected"):
@@ -108,7 +108,7 @@ def test_a_damaged_copy_is_said_to_be_so_and_made_again(name: str, small: Path, 
 
 @pytest.mark.parametrize("name", ["train.ids", "valid.ids", "test.ids", "vocabulary.json", "corpus.json"])
 def test_a_flipped_bit_is_seen_and_made_again(name: str, small: Path, tmp_path: Path) -> None:
-    """It leaves another token, a word that is spelled otherwise, or a corpus that says it is another."""
+    """Other ids, a word with another spelling, or a description with another hash."""
     folder = get("text8", sources=[small], cache=tmp_path)
     data = (folder / name).read_bytes()
     changed = bytearray(data)
@@ -148,7 +148,7 @@ def test_another_vocabulary(small: Path, tmp_path: Path) -> None:
     get("text8", sources=[small], cache=tmp_path)
     own = load("text8", cache=tmp_path).vocabulary
     assert load("text8", cache=tmp_path, vocabulary=Vocabulary(own.tokens)).split("valid").tolist()
-    with pytest.raises(CorpusError, match="text8 has a vocabulary of its own"):
+    with pytest.raises(CorpusError, match="text8 has another vocabulary"):
         load("text8", cache=tmp_path, vocabulary=Vocabulary(("a", "b")))
 
 

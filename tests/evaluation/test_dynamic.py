@@ -111,7 +111,7 @@ def test_weights_come_back_after_a_fault(build: Build, text: Ids) -> None:
     kept = gradient_statistics(model, text, batch_size=7)
     before = _weights(model)
     for rate in (1e6, 1e308):
-        with pytest.raises(TrainingError, match=r"astray by token \d+: lower --learning-rate \(now 1e\+.* --epsilon"):
+        with pytest.raises(TrainingError, match=r"diverged by token \d+: lower learning_rate \(now 1e\+.* epsilon"):
             dynamic_evaluate(model, text, kept, Dynamic(learning_rate=rate, epsilon=1e-8))
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
 

@@ -132,7 +132,7 @@ def bench_cases() -> dict[str, Any]:
 
 
 def comparison() -> dict[str, Any]:
-    """MoC named first, so that MoS's cases are the second's."""
+    """A comparison with MoC named first, so that MoS's cases are those of the second model."""
     top = [[{"token": "a|b", "probability": 0.5}], [{"token": "<script>", "probability": 0.25}]]
     case = {"context": "x " * 90, "target": "t", "top": top}
     return {

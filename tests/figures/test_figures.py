@@ -14,12 +14,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Canvas
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, mos_figure_1, read
+from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, read
 from softmax_bottleneck.plotting import HEADS, STYLES
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.synthetic import summarize
 
-from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, spectrum, write
+from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, write
 
 FIGURES = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
 
@@ -91,24 +91,11 @@ def test_the_curves_of_figure_1(results: Results, ax: Axes) -> None:
     assert rows["normalized"].iloc[1] == pytest.approx(known[-1] / FULL[0])
     figure.draw(ax, data)  # type: ignore[attr-defined]
     drawn = lines(ax)
-    assert list(drawn) == ["Softmax", "MoC", "MoS", "LMS-PLIF"]
+    assert list(drawn) == ["Softmax", "MoC", "MoS", "limit of resolution", "LMS-PLIF"]
     assert drawn["Softmax"] == drawn["MoC"]
     assert min(drawn["MoS"][0]) == pytest.approx(ERROR / FULL[0])
-    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]  # type: ignore[arg-type]
     assert [to_hex(line.get_color()) for line in hollow] == [HEADS["mos"].color]
-
-
-def test_figure_1_of_spectra_at_hand(tmp_path: Path) -> None:
-    """What ``bottleneck spectrum`` and the demo draw: names that are no heads, and every digit beside it."""
-    found = {"soft, max": spectrum(LOW_RANK), "runs/mos": spectrum(FULL)}
-    mos_figure_1.save(found, tmp_path / "a.png", tmp_path / "b.pdf")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.png", "b.pdf"]
-    table = pd.read_csv(tmp_path / "a.csv")
-    assert list(table["model"].unique()) == ["soft, max", "runs/mos"]
-    rows = table[table["model"] == "runs/mos"]
-    assert rows["normalized"].tolist() == pytest.approx((FULL[::-1] / FULL[0]).tolist(), rel=1e-15)
-    with pytest.raises(ConfigurationError, match=r"a figure is written as png, pdf, svg, not 'a\.docx'"):
-        mos_figure_1.save(found, tmp_path / "a.docx")
 
 
 def test_spectra_end_at_the_resolution(results: Results, ax: Axes) -> None:
@@ -120,9 +107,12 @@ def test_spectra_end_at_the_resolution(results: Results, ax: Axes) -> None:
     assert drawn["MoS"][1] == pytest.approx((FULL[FULL > ERROR] / FULL[0]).tolist())
     assert len(drawn["Softmax"][0]) == 6
     assert set(data["tolerance"].round(9)) == {round(TOLERANCE / FULL[0], 9), round(TOLERANCE / (FULL[0] + 1), 9)}
-    unresolved = data.groupby("model")["unresolved"].first()
-    assert unresolved["mos"] == np.count_nonzero(FULL <= ERROR)
-    assert unresolved["softmax"] == unresolved["lms-plif"] == 0
+    assert data.groupby("model")["resolved"].all().to_dict() == {
+        "softmax": False, "moc": False, "mos": False, "lms-plif": True
+    }  # fmt: skip
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]  # type: ignore[arg-type]
+    assert [to_hex(line.get_color()) for line in hollow] == [HEADS["mos"].color]  # zeros of a low rank are no doubt
+    assert [text.get_text() for text in ax.texts] == ["tolerance", "bound 6"]
 
 
 def test_rank_by_tolerance_counts(results: Results) -> None:
@@ -171,11 +161,11 @@ def test_fits_to_dirichlet_distributions(number: str, results: Results, ax: Axes
             assert fits["attainable"].mean() == pytest.approx(scale * row[f"best_{metric}"])
     figure.draw(ax, data[data["vocab"] == 1000])  # type: ignore[attr-defined]
     drawn = lines(ax)
-    assert list(drawn) == ["Softmax", "Softmax, attainable", "LMS"]
+    assert list(drawn) == ["Softmax", "LMS", "Softmax, attainable", "not all seeds converged"]
     assert drawn["LMS"][0] == [2, 5]
     assert drawn["LMS"][1] == pytest.approx([scale * expected.loc[(1000, dim, "lms"), metric] for dim in (2, 5)])
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
-    assert [list(line.get_xdata()) for line in hollow] == [[5]]
+    assert [list(line.get_xdata()) for line in hollow] == [[5], []]  # type: ignore[arg-type]
 
 
 def test_diverged_fits_have_no_part_in_the_means() -> None:
@@ -185,14 +175,36 @@ def test_diverged_fits_have_no_part_in_the_means() -> None:
 
 
 def test_results_without_a_common_mean_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="of 9 and 10 contexts"):
+    with pytest.raises(ConfigurationError, match="have 9 and 10 contexts"):
         lms_synthetic.tidy([*cells(0.1), cell("lms", 100, 5, 7, 0.1, contexts=10)], "kl")
 
 
 def test_what_the_synthetic_command_writes(tmp_path: Path) -> None:
-    paths = lms_synthetic.save_both(cells(0.1), tmp_path)
-    assert paths == [tmp_path / "mode-matching.png", tmp_path / "kl.png"]
-    assert {path.name for path in tmp_path.iterdir()} == {"mode-matching.png", "mode-matching.csv", "kl.png", "kl.csv"}
+    """Files of one concentration do not overwrite those of another, and say which it is."""
+    paths = lms_synthetic.save_figures([*cells(0.1), *cells(1.0)], tmp_path)
+    names = {
+        f"{name}-alpha-{alpha}.{suffix}"
+        for name in ("mode-matching", "kl")
+        for alpha in ("0.1", "1")
+        for suffix in ("png", "pdf", "svg", "csv")
+    }
+    assert {path.name for path in paths} == {path.name for path in tmp_path.iterdir()} == names
+    tables = {path.stem: pd.read_csv(path) for path in paths if path.suffix == ".csv"}
+    assert {stem: set(table["alpha"]) for stem, table in tables.items()} == {
+        "mode-matching-alpha-0.1": {0.1}, "kl-alpha-0.1": {0.1}, "mode-matching-alpha-1": {1.0}, "kl-alpha-1": {1.0}
+    }  # fmt: skip
+    assert "kl" in tables["kl-alpha-1"]
+    assert "kl" not in tables["mode-matching-alpha-1"]
+
+
+def test_one_embedding_size_sets_the_models_side_by_side(ax: Axes) -> None:
+    some = [each for each in cells(0.1) if each["dim"] == 2 and each["vocab"] == 100]
+    data = lms_synthetic.tidy(some, "kl")
+    lms_synthetic.draw_against_dim(ax, data, "kl")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["Softmax", "LMS"]
+    assert ax.get_xlabel() == "embedding size $D$ = 2"
+    means = [(float(bar[0].get_xdata()[0]), float(bar[0].get_ydata()[0])) for bar in ax.containers]  # type: ignore[index]
+    assert means == [(0, pytest.approx(0.6)), (1, pytest.approx(0.6))]
 
 
 def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +218,8 @@ def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, mo
         low, high = ax.get_ylim()
         assert low == 0
         assert high > data["kl"].max() > 7
-    assert [ax.get_title() for ax in kept[0].axes] == ["M = 100", "M = 1,000"]
+    assert [ax.get_title() for ax in kept[0].axes] == ["M = 100, N = 9", "M = 1,000, N = 9"]
+    assert kept[0].legends[0].get_title().get_text() == "Dirichlet α = 0.1, N contexts, 3 seeds"
     assert [bool(ax.get_ylabel()) for ax in kept[0].axes] == [True, False]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ def test_everything_is_written_and_what_is_missing_is_listed(results: Results, t
 @pytest.mark.parametrize(
     ("names", "options", "error"),
     [
-        (["mos-figure-2"], {}, "unknown figure 'mos-figure-2'; known figures and tables are mos-table-1, mos-table-2"),
+        (["mos-figure-2"], {}, "unknown figure 'mos-figure-2'; known figures are mos-table-1, mos-table-2"),
         (["spectra"], {"formats": ["jpg"]}, "unknown format 'jpg'; known formats are png, pdf, svg, md, tex, csv"),
         (["spectra"], {"style": "acl"}, "unknown style 'acl'"),
     ],
@@ -86,27 +88,35 @@ def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path)
     with pytest.raises(ConfigurationError, match=r"has no '<!-- table NAME -->' to fill; NAME is one of mos-table-1"):
         output.update_tables(file, results)
     file.write_text("<!-- table spectra -->\n<!-- end of table -->")
-    with pytest.raises(ConfigurationError, match="spectra is a figure; the tables are mos-table-1"):
+    with pytest.raises(ConfigurationError, match="spectra is a figure, not a table; the tables are mos-table-1"):
         output.update_tables(file, results)
 
 
-def test_the_readmes_tables_are_current() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"<!-- table (\S+) -->", text)) == {
-        "demo", "ptb-small", "ptb-small-nt-asgd", "presets", "bench-heads", "bench-training"
-    }  # fmt: skip
+TABLES = {
+    "README.md": {"ptb-small"},
+    "docs/results.md": {"demo", "ptb-small", "ptb-small-nt-asgd"},
+    "docs/benchmarks.md": {"bench-heads", "bench-training"},
+    "docs/presets.md": {"presets"},
+}
+"""Pages with tables of the registry, and which."""
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_the_tables_of_a_page_are_current(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert set(re.findall(r"^<!-- table (\S+) -->", text, re.MULTILINE)) == TABLES[page]
     assert output.with_tables(text, read(COMMITTED)) == text
 
 
-def test_the_readme_names_every_figure_and_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_pages_name_every_figure_and_table() -> None:
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in [*TABLES, "docs/reproduce.md"])
     for name in REGISTRY:
         start, end = name.rsplit("-", 1) if "-" in name else (name, "")
         assert f"`{name}`" in text or f"table {name}" in text or (f"`{start}" in text and f"`-{end}`" in text), name
 
 
 def test_the_gallery_is_current(tmp_path: Path) -> None:
-    """Its text to the letter; of its pictures that they are there, since another matplotlib draws other bytes."""
+    """The text must be equal; pictures must only exist, because the bytes depend on matplotlib's version."""
     drawn = output.write_gallery(tmp_path / "gallery.md", read(COMMITTED))
     page = ROOT / "docs" / "gallery.md"
     assert (tmp_path / "gallery.md").read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
@@ -115,6 +125,16 @@ def test_the_gallery_is_current(tmp_path: Path) -> None:
     assert {f"{name}.png" for name, entry in REGISTRY.items() if issubclass(entry, Figure)} == pictures
     for path in (ROOT / "docs" / "gallery").iterdir():
         assert path.stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("module", ["lms_figure_3", "mos_table_7", "output"])
+def test_a_file_run_as_a_program_says_which_command_draws(module: str) -> None:
+    command = [sys.executable, "-W", "error", "-m", f"softmax_bottleneck.figures.{module}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "'bottleneck figures NAME --results DIR --out DIR'" in line
 
 
 def test_every_entry_says_what_it_shows_and_needs(results: Results) -> None:

@@ -57,7 +57,7 @@ def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; name one of results with --results"):
+    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; name one of results with results"):
         read(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match=r"holds no results; 'bottleneck demo', 'bottleneck synthetic"):
         read(tmp_path)
@@ -67,7 +67,7 @@ def test_a_file_that_is_cut_short(folder: Path) -> None:
     path = folder / "demo" / "mos.json"
     path.write_text(path.read_text(encoding="utf-8")[:100], encoding="utf-8")
     with pytest.raises(
-        ConfigurationError, match=r"demo/mos\.json is cut short or no JSON .*; write it again, or remove"
+        ConfigurationError, match=r"demo/mos\.json is damaged or of another kind .*; write it again, or remove"
     ):
         read(folder)
 

@@ -102,7 +102,7 @@ def test_cases_of_table_14_are_those_where_mos_is_better(results: Results) -> No
 
 
 def test_slopes_before_any_training_are_those_of_the_draw(results: Results) -> None:
-    """By drawing them, a million times; extremes of 100,000, a hundred times."""
+    """Against statistics of a million random slopes, and of a hundred samples of 100,000 for the extremes."""
     draws = np.logaddexp(0, math.log(math.e - 1) + np.random.default_rng(0).standard_normal((100, 100_000)))
     expected = initial_slopes()
     assert draws.mean() == pytest.approx(expected["mean"], abs=1e-3)

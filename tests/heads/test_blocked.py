@@ -61,7 +61,7 @@ def test_a_component_of_weight_zero_takes_no_part() -> None:
 
 
 def test_a_vanishing_component_can_carry_the_target() -> None:
-    """π = e^−50 lies below float32's eps, but the other component gives the target e^−200: the small one decides."""
+    """π = e^−50 is below float32's eps, but the other component gives the target e^−200, so that this one dominates."""
     contexts = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     weight = torch.tensor([[200.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     loss = _mixture_nll(contexts, torch.tensor([[0.0, -50.0]]), weight, None, torch.tensor([1]))

@@ -226,7 +226,7 @@ def test_extreme_logits(name: str, dtype: torch.dtype, make: Make) -> None:
 
 @every_head
 def test_nan_comes_out_as_nan(name: str, make: Make) -> None:
-    """Training that went astray must be seen in the loss, not end in an index error."""
+    """Training that diverged must show in the loss, and not end in an index error."""
     head, hidden = make(name), torch.full((3, 5), float("nan"), dtype=torch.float64, requires_grad=True)
     loss = head.nll(hidden, torch.tensor([0, 1, 2]))
     loss.backward()

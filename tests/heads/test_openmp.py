@@ -79,7 +79,7 @@ def test_an_error_is_raised_here(failing: int) -> None:
 
 
 def test_work_that_was_not_done_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal before the first line of a member, of which nothing else is left."""
+    """A signal before the first line of a member; C code drops its exception."""
 
     class Deaf:
         @staticmethod

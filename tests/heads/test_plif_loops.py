@@ -68,7 +68,7 @@ def test_a_matrix_laid_out_by_columns() -> None:
 
 @pytest.mark.usefixtures("threads")
 def test_numbers_that_are_none() -> None:
-    """An infinite one, as of a masked token, reaches no slope; NaN shows."""
+    """An infinite input, the logit of a masked token, adds nothing to a slope's gradient; NaN stays NaN."""
     plif = PLIF(knots=6, interval=3.0)
     plain = torch.linspace(-2, 2, 500)
     values, _, slopes = _found(plif, plain, torch.ones(500))
@@ -92,7 +92,7 @@ def test_what_goes_to_the_kernels(given: dict[str, Any]) -> None:
 
 
 def test_without_a_place_for_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What numba says where neither the package nor the user's cache can be written."""
+    """The exception of numba when neither the package's folder nor the user's cache is writable."""
     njit = plif_loops.numba.njit
 
     def homeless(**options: Any) -> Any:

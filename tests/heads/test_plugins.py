@@ -119,7 +119,7 @@ def test_an_installed_head_is_found_built_and_trained(install: Callable[..., Non
             r"does not load \(ModuleNotFoundError: No module named 'no_such_module'\); repair or",
         ),
         ("", "Missing", r"does not load \(AttributeError: .*Missing.*; repair or"),
-        (ANY, "Anything", r"\(Anything\) takes any settings; let its constructor name each of them"),
+        (ANY, "Anything", r"\(Anything\) takes arbitrary keyword arguments; name each setting"),
         (
             "Thing = dict",
             "Thing",

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Head
 from softmax_bottleneck.heads.plif import UNIT_SLOPE
 
@@ -34,6 +35,40 @@ def test_a_mixture_of_one_is_softmax(name: str, bias: bool, make: Make) -> None:
     torch.testing.assert_close(_outcomes(mixture, hidden, targets), expected, rtol=20 * EPS, atol=20 * EPS)
     assert mixture.rank_bound.raw == softmax.rank_bound.raw
     assert mixture.rank_bound.centered == softmax.rank_bound.centered
+
+
+@pytest.mark.parametrize("settings", [{}, {"context_rank": 2}])
+def test_residual_contexts_start_as_softmax_and_come_apart(settings: dict[str, Any], make: Make) -> None:
+    mixture, softmax = make("mos", components=3, residual=True, size=5, **settings), make("softmax", size=5)
+    nn.init.zeros_(mixture.get_parameter("contexts.projection.weight"))
+    nn.init.zeros_(mixture.get_parameter("contexts.projection.bias"))
+    softmax.load_state_dict({key: value for key, value in mixture.state_dict().items() if key in ("weight", "bias")})
+    hidden, targets = torch.randn(20, 5, dtype=torch.float64, requires_grad=True), torch.randint(7, (20,))
+    torch.testing.assert_close(mixture.log_prob(hidden), softmax.log_prob(hidden), rtol=20 * EPS, atol=20 * EPS)
+    mixture.nll(hidden, targets).backward()
+    first, second, _ = mixture.get_parameter("contexts.projection.bias").grad.chunk(3)  # type: ignore[union-attr]
+    assert not torch.allclose(first, second)
+
+
+def test_residual_contexts_are_the_formula(make: Make) -> None:
+    head, hidden = make("mos", components=2, residual=True, context_rank=2, size=5), torch.randn(9, 5).double()
+    nn.init.normal_(head.get_parameter("contexts.projection.weight"))
+    nn.init.normal_(head.get_parameter("contexts.projection.bias"))
+    V, U = head.get_parameter("contexts.reduction.weight"), head.get_parameter("contexts.projection.weight")
+    b, W = head.get_parameter("contexts.projection.bias"), head.weight
+    prior = (hidden @ head.get_parameter("mixture.projection.weight").T).exp()
+    prior = prior / prior.sum(-1, keepdim=True)
+    total = torch.zeros(9, 7, dtype=torch.float64)
+    for k in range(2):
+        context = hidden + hidden @ V.T @ U[5 * k : 5 * k + 5].T + b[5 * k : 5 * k + 5]
+        exponentials = (context @ W.T + head.bias).exp()
+        total = total + prior[:, k : k + 1] * exponentials / exponentials.sum(-1, keepdim=True)
+    torch.testing.assert_close(head.log_prob(hidden), total.log(), rtol=50 * EPS, atol=50 * EPS)
+
+
+def test_residual_contexts_have_the_size_of_the_hidden_states(make: Make) -> None:
+    with pytest.raises(ConfigurationError, match="residual context vectors have the size of the hidden states, 5, not"):
+        make("mos", residual=True, size=3)
 
 
 @pytest.mark.parametrize("bias", [True, False])

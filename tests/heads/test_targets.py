@@ -121,7 +121,7 @@ def test_a_target_of_probability_zero(name: str, settings: dict[str, Any], reduc
 def test_a_masked_token_is_as_if_it_were_not_there(
     name: str, settings: dict[str, Any], through: str, make: Make
 ) -> None:
-    """Values and gradients are those of the same head without the token; what was its own gets zeros."""
+    """Values and gradients are those of the head without the token; the gradients of the token's parameters are 0."""
     head, without = make(name, **settings), make(name, **settings, vocab=6)
     _mask(head)
     state = {key: _without_token(tensor) for key, tensor in head.state_dict().items()}

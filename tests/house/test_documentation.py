@@ -1,4 +1,4 @@
-"""Docstring examples run, the README names every command and file it should, and its Python runs."""
+"""Examples of docstrings and pages run; the README and the pages name what they should, and no link is dead."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from softmax_bottleneck.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text(encoding="utf-8")]
+MADE = {"notebooks"}
+"""Folders beside the pages that `make docs` makes; its own check follows links into them."""
 NAMES = [
     module.name
     for module in pkgutil.walk_packages(softmax_bottleneck.__path__, "softmax_bottleneck.")
@@ -36,11 +40,20 @@ def test_there_are_docstring_examples_to_run() -> None:
     assert attempted > 20
 
 
-def test_readme_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+def test_examples_of_pages(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    failed, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
-    assert attempted >= 6
+    failed, attempted = doctest.testfile(str(page), module_relative=False)
+    assert attempted >= 3
     assert failed == 0
+
+
+def test_there_are_pages_with_examples() -> None:
+    assert {"README", "python", "hugging-face", "logging", "trust"} <= {page.stem for page in WITH_EXAMPLES}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -49,11 +62,19 @@ def test_readme_shows_every_command(command: str) -> None:
 
 
 @pytest.mark.parametrize("head", heads.REGISTRY)
-def test_readme_names_every_head(head: str) -> None:
-    assert f"`{head}`" in README
+def test_pages_name_every_head(head: str) -> None:
+    assert f"`{head}`" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_readme_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    assert len(targets) > 10
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", README))
+    pages = {f"docs/{page.name}" for page in PAGES if page.parent == ROOT / "docs"}
+    reference = {"docs/index.md", "docs/commands.md", "docs/releasing.md"}
+    assert pages - linked <= reference
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    made = {target for target in targets if page.parent == ROOT / "docs" and target.split("/")[0] in MADE}
+    assert [target for target in targets if target not in made and not (page.parent / target).exists()] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -77,10 +78,27 @@ def test_constraints_pin_every_dependency_exactly() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
     extras = SETTINGS["project"]["optional-dependencies"]
-    wanted = [*SETTINGS["project"]["dependencies"], *extras["test"]]
+    wanted = [*SETTINGS["project"]["dependencies"], *extras["test"], *extras["notebooks"], *extras["docs"]]
     names = {item.split(">")[0].split("[")[0].lower() for item in wanted}
-    assert names <= pinned
+    assert names - {"softmax-bottleneck"} <= pinned
     assert "torch==2.13.0" in lines
+
+
+def test_the_lowest_versions_are_the_lower_bounds() -> None:
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    lowest = dict(line.split("==") for line in lines if "==" in line)
+    bounds = dict(item.split(">=") for item in SETTINGS["project"]["dependencies"])
+    assert lowest.keys() == bounds.keys()
+    for name, bound in bounds.items():
+        assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", lowest[name]), name
+
+
+def test_the_version_is_written_once() -> None:
+    import softmax_bottleneck
+
+    assert SETTINGS["project"]["dynamic"] == ["version"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {softmax_bottleneck.__version__}\n" in citation
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ from softmax_bottleneck.training import PRESETS
 source: sb.Source = sb.open("runs/mos", contexts=5000, dtype="float64")
 report: sb.RankReport = sb.rank(source, rule="press", max_memory="1GiB", width=100, estimate_hidden_size=True)
 value: int = report.rank.value
+score: float = sb.perplexity("runs/mos", how="cache", settings={"window": 100}, split="valid").perplexity
 divergence: float = sb.kld("runs/mos", pairs=1000, seed=1, split="valid").kld
 store: Path = sb.dump("runs/mos", "mos.zarr", device="cpu")
 spectrum: sb.Spectrum = sb.singular_values(np.eye(3), method="dense")
@@ -81,7 +82,9 @@ def test_a_strict_type_checker_accepts_users_code(tmp_path: Path) -> None:
     assert 'Unexpected keyword argument "pears"' in found["wrong.py"]
 
 
-@pytest.mark.parametrize("name", ["rank", "kld", "gradient", "compare", "dump", "singular_values", "open"])
+@pytest.mark.parametrize(
+    "name", ["rank", "kld", "gradient", "compare", "perplexity", "dump", "singular_values", "open"]
+)
 def test_every_option_is_shown(name: str) -> None:
     shown = inspect.signature(getattr(sb, name)).parameters
     assert {"data", "split", "contexts", "kind", "dtype", "device", "hidden", "tokenizer"} <= set(shown)
@@ -126,3 +129,17 @@ def test_sizes_are_read() -> None:
 )
 def test_a_size_with_its_unit(text: str | int | None, size: int | None) -> None:
     assert parse_size(text) == size
+
+
+def test_objects_show_themselves_on_one_short_line(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a b c d e f g h i j k l\n" * 9, encoding="utf-8")
+    corpus = sb.corpora.load(tmp_path)
+    config = sb.training.RunConfig().replace(corpus=str(tmp_path), training={"epochs": 1, "batch_size": 2, "bptt": 5})
+    run = sb.checkpoint.load(sb.training.fit(config, tmp_path / "run", device="cpu").path)
+    source = sb.open(run)
+    for shown in (corpus, corpus.vocabulary, run, source, sb.singular_values(source), sb.rank(source), sb.kld(source)):
+        text = repr(shown)
+        assert text.startswith(f"{type(shown).__name__}(")
+        assert "\n" not in text
+        assert len(text) < 200 + len(str(tmp_path))

@@ -23,7 +23,7 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
     nll = np.stack([-matrix[np.arange(len(matrix)), first.targets] for matrix in matrices])
     assert found.nll == pytest.approx(nll.mean(1), rel=1e-9)
     words = checkpoint.load(Path(first.description["path"])).vocabulary.tokens
-    tokens = [words[token] for token in first.model._ids.tolist()]
+    tokens = [words[token] for token in first.text.ids.tolist()]
     ends = [place + 1 for place, token in enumerate(tokens) if token == "<eos>"]
     lines = [(end, " ".join(tokens[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
     for examples, margin in ((found.first_better, nll[1] - nll[0]), (found.second_better, nll[0] - nll[1])):
@@ -104,5 +104,5 @@ def test_what_cannot_be_compared(runs: dict[str, Path], log_probs: Callable[...,
         compare(run, open_source(runs["softmax"], contexts=20))
     with pytest.raises(SourceError, match="do not predict the same tokens"):
         compare(open_source(runs["mos"], contexts=20), open_source(runs["softmax"], contexts=20, split="valid"))
-    with pytest.raises(ConfigurationError, match="--examples must be at least 1, not 0"):
+    with pytest.raises(ConfigurationError, match="examples must be at least 1, not 0"):
         compare(run, run, examples=0)

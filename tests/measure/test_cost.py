@@ -45,12 +45,12 @@ def test_more_costs_more(log_probs: Callable[..., NDArray[np.float64]]) -> None:
     assert tall.spectrum_seconds > 10 * small.spectrum_seconds
     assert wide.memory_bytes > small.memory_bytes
     assert "about" in str(tall)
-    with pytest.raises(MatrixError, match="raise --max-memory"):
+    with pytest.raises(MatrixError, match="raise max_memory"):
         estimate_cost(of(200, 100), method="tsqr", max_memory=1000)
 
 
 def test_the_method_is_that_of_the_roundoff_given() -> None:
-    """Of float32 numbers gram is enough; taken as float64, below what it resolves."""
+    """gram resolves the tolerance of float32 numbers, and not that of float64 numbers."""
     source = open_source(np.zeros((30_000, 600), np.float32), kind="matrix")
     assert estimate_cost(source).method == "gram"
     assert estimate_cost(source, eps="float64").method == "tsqr"

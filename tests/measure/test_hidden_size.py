@@ -60,7 +60,7 @@ def test_what_a_sketch_did_not_see_it_does_not_count() -> None:
     seen = len(report.spectrum.centered)
     assert seen < 12
     assert f"none of the {seen} row-centred singular values that the sketch saw is roundoff" in str(report)
-    assert "use a larger --width" in str(report)
+    assert "use a larger width" in str(report)
 
 
 def test_a_rank_is_reported_without_it() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from softmax_bottleneck import RankReport, __version__, rank
+from softmax_bottleneck import RankReport, __version__, frame, rank
+from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values
 from softmax_bottleneck.spectrum.measures import effective_rank
 
@@ -105,7 +107,7 @@ def test_each_rule_counts_by_its_own_tolerance() -> None:
 
 
 def test_reports_concatenate_to_a_table() -> None:
-    table = pd.concat([report(matrix).to_frame() for matrix in MATRICES.values()], ignore_index=True)
+    table = frame([report(matrix) for matrix in MATRICES.values()], full=True)
     assert table["contexts"].tolist() == [8, 8, 8, 4, 1]
     assert table["rank.value"].tolist() == [5, 0, 5, 2, 1]
     assert table["effective_rank.1e-3"].dtype.kind == "i"
@@ -170,4 +172,27 @@ def test_a_report_draws_its_spectrum() -> None:
     (line,) = ax.lines
     assert np.asarray(line.get_xdata())[1:].tolist() == pytest.approx([0.25, 0.5, 1.0])
     assert np.asarray(line.get_ydata()).tolist() == [25, 50, 75, 100]
-    assert (line.get_drawstyle(), line.get_label(), ax.get_xscale()) == ("steps-post", "runs/a", "log")
+    assert (line.get_drawstyle(), line.get_label(), ax.get_xscale()) == ("steps-post", "a", "log")
+
+
+def test_a_report_draws_the_figure_of_the_command() -> None:
+    """All panels, with the tolerance and the bound; one panel on request."""
+    plt.switch_backend("agg")
+    found = replace(report(np.diag([4.0, 2.0, 1.0, 0.0])), bound={"raw": 3, "centered": 2, "why": "made up"})
+    figure = found.plot(style="iclr").figure
+    panels = figure.axes
+    assert [ax.get_title() for ax in panels] == ["raw", "raw", "row-centred", "row-centred"]
+    assert [ax.get_ylabel()[:8] for ax in panels] == ["singular", r"$\sigma_"] * 2
+    assert [[text.get_text() for text in ax.texts] for ax in panels[1::2]] == [
+        ["tolerance", "bound 3"], ["tolerance", "bound 2"]
+    ]  # fmt: skip
+    assert [line.get_ydata().tolist() for line in panels[1].lines if line.get_label() == "a"] == [[1.0, 0.5, 0.25]]
+    plt.close("all")
+    ax = found.plot(log=True, part="row-centred")
+    assert len(ax.figure.axes) == 1
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    plt.close("all")
+    with pytest.raises(
+        ConfigurationError, match="unknown part 'both of them' of a spectrum; it is one of raw, row-cent"
+    ):
+        found.plot(Figure().add_subplot(), part="both of them")

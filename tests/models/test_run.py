@@ -120,7 +120,7 @@ def test_contexts_are_the_first_ones(runs: dict[str, Path]) -> None:
     np.testing.assert_allclose(rows_of(some), rows_of(all_of_them)[:33], rtol=2e-6, atol=2e-6)
     assert open_source(runs["mos"], contexts=419).shape == (419, 40)
     for contexts in (0, 420):
-        with pytest.raises(SourceError, match=f"--contexts must be between 1 and the 419 of .*, not {contexts}"):
+        with pytest.raises(SourceError, match=f"contexts must be between 1 and the 419 of .*, not {contexts}"):
             open_source(runs["mos"], contexts=contexts)
 
 
@@ -156,7 +156,7 @@ def test_a_corpus_that_changed_since(train: Callable[..., Path], corpus_folder: 
     run = train("softmax", tmp_path / "run", corpus=text)
     assert open_source(run).shape == (419, 40)
     (text / "test.txt").write_text("w1 w2\n")
-    with pytest.raises(RunError, match=r"is not the one .*run was trained on \(its text has changed\).*--data"):
+    with pytest.raises(RunError, match=r"is not the one .*run was trained on \(its text has changed\).*data"):
         open_source(run)
     assert open_source(run, data=str(text)).shape == (2, 40)
 
@@ -219,7 +219,7 @@ def test_other_heads_have_no_bound_and_no_factors(runs: dict[str, Path], head: s
     assert report.bound["raw"] is None
     assert report.rank.value > 7
     with pytest.raises(
-        ConfigurationError, match=f"needs a model with a log-linear head .*, not a run with a {head} head; use --method"
+        ConfigurationError, match=f"needs a model with a log-linear head .*, not a run with a {head} head; use method"
     ):
         rank(source, method="factored")
 

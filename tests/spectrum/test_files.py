@@ -107,6 +107,24 @@ def test_other_files(tmp_path: Path, data: bytes) -> None:
         load_spectrum(tmp_path / "s.npz")
 
 
+def test_an_npz_of_a_matrix_is_named_by_what_it_holds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "lp.npz", log_probs=np.eye(3), targets=np.arange(3))
+    with pytest.raises(MatrixError) as caught:
+        load_spectrum(tmp_path / "lp.npz")
+    assert str(caught.value).removeprefix(str(tmp_path)) == (
+        "/lp.npz is no spectrum written by 'bottleneck rank --save-spectrum': it holds 'log_probs', 'targets'; "
+        "'bottleneck rank FILE.npz:NAME' measures a matrix in it"
+    )
+
+
+@pytest.mark.parametrize("damage", [{"leave_out": "shape"}, {"about": []}, {"centered": np.array([None])}], ids=repr)
+def test_no_error_of_python_shows_through(tmp_path: Path, damage: dict[str, Any]) -> None:
+    write(tmp_path / "s.npz", **damage)
+    with pytest.raises(MatrixError) as caught:
+        load_spectrum(tmp_path / "s.npz")
+    assert not any(word in str(caught.value) for word in ("'shape'", "archive", "indices", "pickle", "Errno"))
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(MatrixError, match=r"s\.npz is no spectrum .*No such file"):
         load_spectrum(tmp_path / "s.npz")

@@ -169,7 +169,7 @@ def test_order_scale_and_blocks_change_nothing(
 )
 @settings(max_examples=40, deadline=None)
 def test_a_constant_added_to_each_row(method: str, seed: int, T: int, M: int, rank: int, size: float) -> None:
-    """Proposition 1 of the MoS paper: the logits of one distribution differ by such constants."""
+    """Proposition 1 of Yang et al. 2018: the logits of one distribution differ by such constants."""
     rng = np.random.default_rng(seed)
     matrix = rng.integers(-3, 4, (T, rank)) @ rng.integers(-3, 4, (rank, M)) / 4.0
     moved = matrix + size * rng.standard_normal((T, 1))

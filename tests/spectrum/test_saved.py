@@ -32,7 +32,7 @@ SKETCH = by_sevens(Sketch, width=5, seed=3)
 
 
 class Killed(BaseException):
-    """Stands for a SIGKILL: nothing of the library catches it."""
+    """An exception in place of a SIGKILL, which no code of the library catches."""
 
 
 @pytest.fixture

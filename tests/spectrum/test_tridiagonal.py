@@ -10,7 +10,7 @@ from softmax_bottleneck.spectrum import lapack, tridiagonal
 
 
 def _symmetric(size: int) -> np.ndarray:
-    """Random, with large entries outside the lower triangle: nothing may read or write them."""
+    """A random matrix with large entries outside the lower triangle, which must be neither read nor written."""
     matrix = np.random.default_rng(size).standard_normal((size, size))
     return np.asfortranarray(np.tril(matrix + matrix.T) + 1e6 * np.triu(np.ones((size, size)), 1))
 

@@ -1,4 +1,4 @@
-"""Distributions drawn from a Dirichlet, sorted (LMS paper, figure 5)."""
+"""Distributions drawn from a Dirichlet, sorted (Ganea et al. 2019, figure 5)."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -95,7 +96,7 @@ def test_a_damaged_cell_is_computed_again(
     file = tmp_path / f"{CELL.name}.json"
     file.write_bytes(damage(file.read_bytes()))
     (second,) = run_grid([CELL], tmp_path, progress=StreamProgress(sys.stdout))
-    assert f"{file} is damaged or was changed: its cell is computed again" in capsys.readouterr().out
+    assert f"{file} is damaged or was changed; its cell will be computed again" in capsys.readouterr().out
     assert _same([first], [second])
     assert read(CELL, tmp_path, pytest.fail) is not None
 
@@ -132,12 +133,27 @@ def test_a_killed_grid_goes_on(tmp_path: Path, driver: Path, capsys: pytest.Capt
     assert not alive, "workers must not outlive their parent"
     kept = {file.name: file.read_bytes() for file in folder.glob("*.json")}
     found = run_grid(KILLED, folder, processes=1, progress=StreamProgress(sys.stdout))
-    assert f"{len(kept)} of 12 cells are in {folder} already" in capsys.readouterr().out
+    assert f"{len(kept)} of 12 cells already have results in {folder}" in capsys.readouterr().out
     files = {file.name: file.read_bytes() for file in folder.glob("*.json")}
     assert len(files) == 12
     assert {name: files[name] for name in kept} == kept
     again = [cell for cell in KILLED if f"{cell.name}.json" in kept][:2]
     assert _same([found[KILLED.index(cell)] for cell in again], [run(cell) for cell in again])
+
+
+def test_an_interruption_counts_the_cells_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [replace(CELL, seed=seed) for seed in range(3)]
+    module = sys.modules["softmax_bottleneck.synthetic.grid"]
+
+    def interrupted(cell: Cell, *rest: Any) -> Any:
+        if cell.seed == 1:
+            raise KeyboardInterrupt
+        return work(cell, *rest)
+
+    monkeypatch.setattr(module, "work", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run_grid(cells, tmp_path, processes=1)
+    assert stopped.value.__notes__ == [f"1 of 3 cells are kept in {tmp_path}, and the same command fits the others"]
 
 
 def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path, driver: Path) -> None:
@@ -150,7 +166,7 @@ def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path, driver: Path) -> 
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real one: Linux has a device that is always full."""
+    """A disk that is full: Linux has a device for it."""
     from softmax_bottleneck import files
 
     monkeypatch.setattr(
@@ -183,12 +199,12 @@ def test_what_has_no_mean() -> None:
     one = run(CELL)
     with pytest.raises(ConfigurationError, match=f"two results of .* have the seed {CELL.seed}"):
         summarize([one, one])
-    with pytest.raises(ConfigurationError, match=r"are of \d+ and 10000 contexts"):
+    with pytest.raises(ConfigurationError, match=r"have \d+ and 10000 contexts"):
         summarize([one, {**one, "seed": CELL.seed + 1, "contexts": 10_000}])
 
 
 def test_the_best_figures_are_figures() -> None:
-    """Corrected by what was found on a part of the contexts, neither passes its end."""
+    """The estimates from a part of the contexts stay within the range of each measure."""
     found = {"kl": 0.5, "fitted_kl": 0.9, "mode_match": 0.9, "fitted_mode_match": 0.7, "largest_gap": 0.0}
     summary = summarize([{**run(CELL), "kl": 0.3, "mode_match": 0.95, "reachable": found}])
     assert summary["best_kl"].tolist() == [0]
@@ -241,7 +257,7 @@ def test_memory_grows_until_it_is_kept_no_more() -> None:
         ({"contexts": 0}, "at least one context and one token"),
         ({"dim": 0}, "the embedding size must be at least 1, not 0"),
         ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),
-        ({"seed": -1}, "a seed must not be negative"),
+        ({"seed": -1}, "the seed must be at least 0"),
     ],
 )
 def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> None:

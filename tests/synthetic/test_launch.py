@@ -69,7 +69,7 @@ def test_only_cells_that_are_not_there_whole_are_submitted(tmp_path: Path, slurm
     progress = StreamProgress(sys.stderr)
     progress.line = told.append  # type: ignore[method-assign]
     assert submit(cells, tmp_path, device="auto", progress=progress) == ["77_0", "77_1"]
-    assert [line.endswith("is damaged or was changed: its cell is computed again") for line in told] == [True]
+    assert [line.endswith("is damaged or was changed; its cell will be computed again") for line in told] == [True]
     [script, *_] = (tmp_path / "slurm").glob("*submission*.sh")
     assert {"#SBATCH --time=1440", "#SBATCH --mem=1GB"} <= set(script.read_text(encoding="utf-8").splitlines())
     assert submit(cells[:1], tmp_path) == []
@@ -105,6 +105,6 @@ def test_without_submitit() -> None:
         done.stderr.strip()
         .splitlines()[-1]
         .endswith(
-            "ConfigurationError: --launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
+            "ConfigurationError: launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
         )
     )

@@ -1,4 +1,4 @@
-"""Theorem 1 of the LMS paper against fits by an optimizer that may choose any H and W."""
+"""Theorem 1 of Ganea et al. 2019 against fits by an optimizer that may choose any H and W."""
 
 from __future__ import annotations
 

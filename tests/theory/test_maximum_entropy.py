@@ -21,7 +21,7 @@ def _cross_entropy(p: NDArray[np.float64], logits: NDArray[np.float64]) -> float
 
 
 def _maximum_entropy(p: NDArray[np.float64], W: NDArray[np.float64]) -> float:
-    """Of all distributions with the same mean embedding, by an interior-point method over R itself."""
+    """Return the largest entropy of all distributions with the same mean embedding, by an interior-point method."""
     constraints = LinearConstraint(np.vstack([W.T, np.ones(len(W))]), *[np.append(p @ W, 1.0)] * 2)
     found = minimize(
         lambda r: -float(entr(r).sum()),
@@ -87,7 +87,7 @@ def test_on_an_edge_of_a_polygon(seed: int) -> None:
 
 
 def test_on_a_face_with_more_tokens_than_p_has() -> None:
-    """Tokens of the face that P gives nothing still take their share: the infimum is over the whole face."""
+    """Tokens on the face with P = 0 still have a probability in Q: the infimum is over the whole face."""
     W = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [1.0, -1.0], [0.5, -2.0]])
     p = np.array([0.5, 0.0, 0.5, 0.0, 0.0])
     best = best_context_vector(p, W)

@@ -31,9 +31,9 @@ def test_the_interval_covers_independent_noise() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ConfigurationError, match="three values or more"):
+    with pytest.raises(ConfigurationError, match="at least three of the"):
         power_law([3.0, 2.0, 1.0], first=2)
-    with pytest.raises(ConfigurationError, match="three values"):
+    with pytest.raises(ConfigurationError, match="3 values, not 1 to 4"):
         power_law([3.0, 2.0, 1.0], last=4)
     with pytest.raises(MatrixError, match="above 0"):
         power_law([3.0, 0.0, 0.0], last=3)

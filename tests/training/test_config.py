@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.training import RunConfig, override, read
+from softmax_bottleneck.training import PRESETS, RunConfig, complete, override, read
 from softmax_bottleneck.training.config import difference, parse
 
 
@@ -138,9 +139,9 @@ def test_reading_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"{", "is not JSON: "),
-        (b'{"name": "\xff"}', "is not JSON: "),
-        (b"[1]", "must hold a JSON object, not a list"),
+        (b"{", "it is no JSON at line 1"),
+        (b'{"name": "\xff"}', "the byte 10 is not UTF-8"),
+        (b"[1]", "must hold a JSON object, not"),
         (b'{"seeds": 5}', r"config\.json: unknown key 'seeds'"),
         (b'{"model": {"head": {"name": "sofmax"}}}', r"config\.json: unknown head 'sofmax'"),
     ],
@@ -153,9 +154,9 @@ def test_a_file_that_is_no_configuration(data: bytes, message: str, tmp_path: Pa
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot read the configuration .*: No such file"):
+    with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file"):
         read(tmp_path / "config.json")
-    with pytest.raises(ConfigurationError, match=r"cannot read the configuration .*: Is a directory"):
+    with pytest.raises(ConfigurationError, match=r"cannot read .*: Is a directory"):
         read(tmp_path)
 
 
@@ -168,3 +169,54 @@ def test_differences() -> None:
         "e.f (was 1, now None)",
         "g (was None, now True)",
     ]
+
+
+TOML_TEXT = """
+corpus = "ptb"
+[model.head]
+name = "lms-plif"
+slope_learning_rate = 1e-3
+[training.optimizer]
+learning_rate = 2e-3
+"""
+YAML_TEXT = """
+corpus: ptb
+model:
+  head: {name: lms-plif, slope_learning_rate: 1e-3}
+training:
+  optimizer: {learning_rate: 2e-3}
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("c.toml", TOML_TEXT), ("c.yaml", YAML_TEXT), ("c.YML", YAML_TEXT)])
+def test_a_configuration_in_toml_or_yaml(name: str, text: str, tmp_path: Path) -> None:
+    """Numbers without a point are numbers, which YAML 1.1 takes for text."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    head = {"name": "lms-plif", "slope_learning_rate": 0.001}
+    expected = {"corpus": "ptb", "model": {"head": head}, "training": {"optimizer": {"learning_rate": 0.002}}}
+    assert read(tmp_path / name) == parse(expected, where="here")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.toml", "corpus = ptb", "c.toml is not TOML: Invalid value"),
+        ("c.yaml", "corpus: [", "c.yaml is not YAML: while parsing a flow node"),
+        ("c.yaml", "- corpus", "c.yaml must hold a YAML mapping, not a list"),
+        ("c.yaml", "corpu: ptb", "c.yaml: unknown key 'corpu'; known keys there are corpus"),
+    ],
+)
+def test_what_is_wrong_in_toml_and_yaml_is_said(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=message):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["demo-lms-plif", "ptb-mos", "ptb-lms-plif"])
+def test_a_complete_configuration_is_the_same_configuration(name: str) -> None:
+    config = PRESETS[name].config
+    values = complete(config)
+    again = parse(values, where="here")
+    assert complete(again) == values
+    assert set(values["model"]["head"]) == {"name", *heads.parameters(config.model.head.name)}
+    assert again.training == config.training

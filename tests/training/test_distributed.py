@@ -140,7 +140,7 @@ def test_a_survivor_says_what_to_do_and_another_number_of_processes_is_refused(
     survivor, other = (process.communicate(timeout=60)[1] for process in processes)
     assert [process.returncode for process in processes] == [1, 9], survivor + other
     assert re.search(
-        r"^Error: another process is gone \([^/]*\); what was saved is whole: start all of them again "
+        r"^Error: another process has ended \([^/]*\); saved files are complete: start all processes again "
         r"to continue$",
         survivor,
         re.MULTILINE,

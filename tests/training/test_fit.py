@@ -22,7 +22,7 @@ from softmax_bottleneck.language_model import LanguageModel
 from softmax_bottleneck.machine import resolve_device
 from softmax_bottleneck.progress import Progress
 from softmax_bottleneck.training import RunConfig, evaluate, fit, loop
-from softmax_bottleneck.training.fit import configuration_of
+from softmax_bottleneck.training.configuration_file import configuration_of
 from softmax_bottleneck.training.optimizer import learning_rate
 
 Configure = Callable[..., RunConfig]
@@ -83,7 +83,9 @@ def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
     assert configuration_of(run.config).training == config.training
     assert run.config["versions"]["torch"] == torch.__version__
     head = {"name": "mos", "components": 2, "embedding_size": 4, "bias": True, "context_dropout": 0.0}
+    head |= {"residual": False, "context_rank": None}
     assert run.config["model"]["head"] == head
+    assert lines.pop(0) == f"{done.path}: {3 * steps} steps, 1,177 parameters on cpu, corpus {config.corpus}"
     assert len(lines) == 3
     train = f"train perplexity {epochs[0]['train_perplexity']:.2f}"
     assert lines[0].startswith(f"epoch 1/3, step {steps:,}: {train}, valid perplexity")
@@ -92,7 +94,7 @@ def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
 
 
 def test_the_best_weights_are_kept(tmp_path: Path, configure: Configure) -> None:
-    """A rate that rises only to do harm: the first epochs are better than the last."""
+    """A learning rate that is so high after the warm-up that the first epochs are better than the last."""
     config = configure(epochs=5, optimizer={"learning_rate": 1.0, "warmup_steps": 75, "schedule": "constant"})
     done = fit(config, tmp_path, device="cpu")
     rows = _rows(tmp_path)[:-1]
@@ -189,12 +191,16 @@ def test_another_configuration_names_the_difference(finished: bool, tmp_path: Pa
     fit(configure(), tmp_path, device="cpu")
     if not finished:
         (tmp_path / "COMPLETE").unlink()
-    with pytest.raises(RunError, match=r"different configuration: training\.epochs \(was 2, now 3\); give the old"):
-        fit(configure(epochs=3), tmp_path)
+    with pytest.raises(RunError, match=r"different configuration: training\.epochs \(was 2, now 1\); give the old"):
+        fit(configure(epochs=1), tmp_path)
     with pytest.raises(RunError, match=r"model\.head\.components \(was 2, now 3\)"):
         fit(configure(head={"name": "mos", "components": 3}), tmp_path)
     with pytest.raises(RunError, match=r"seed \(was 3, now 4\); training\.bptt \(was 12, now 13\)"):
         fit(configure(seed=4, bptt=13), tmp_path)
+    changed = {"bptt": 13, "validations": 2, "precision": "bfloat16", "save_every": 7, "compile": True}
+    with pytest.raises(RunError) as refused:
+        fit(configure(seed=4, **changed), tmp_path)
+    assert all(f"{key} (was" in str(refused.value) for key in ("seed", *(f"training.{key}" for key in changed)))
 
 
 def test_a_changed_corpus_is_another_configuration(tmp_path: Path, corpus: Path, configure: Configure) -> None:
@@ -209,7 +215,7 @@ def test_a_changed_corpus_is_another_configuration(tmp_path: Path, corpus: Path,
 
 def test_a_folder_of_someone_elses(tmp_path: Path, configure: Configure) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(RunError, match="is not empty and holds no run; give another --out"):
+    with pytest.raises(RunError, match="is not empty and holds no run; name another folder"):
         fit(configure(), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -258,7 +264,7 @@ def test_a_loss_that_is_not_finite_or_absurd(head: str, tmp_path: Path, configur
         head={"name": head, **settings}, save_every=1, optimizer={"learning_rate": 1e30, "warmup_steps": 0}
     )
     text = (
-        r"became (nan|inf|\d\S*) at step \d+; the last saved state is kept in .*: lower training\.optimizer\."
+        r"became (nan|inf|\d\S*) at step \d+; the last saved state is in .*: lower training\.optimizer\."
         r"learning_rate \(now 1e\+30\) or training\.optimizer\.clip \(now 1\)"
     )
     with pytest.raises(TrainingError, match=text):
@@ -273,7 +279,7 @@ def test_a_loss_that_is_not_finite_or_absurd(head: str, tmp_path: Path, configur
 
 
 def test_a_loss_that_explodes_to_a_number(tmp_path: Path, configure: Configure) -> None:
-    """Some epochs go well; the step is named, and the best weights so far can be gone on from."""
+    """Training diverges after some epochs: the error names the step, and the best weights so far can be used."""
     fine = {"name": "sgd", "learning_rate": 0.5, "clip": 0.25}
     config = configure(epochs=3, optimizer=fine)
     step, calls = torch.optim.SGD.step, iter(range(10**6))
@@ -341,7 +347,7 @@ def test_a_loss_that_is_no_number(
         return found[0] * (value if next(steps) == 3 else 1.0), found[1]
 
     monkeypatch.setattr(loop, "accumulate", broken)
-    with pytest.raises(TrainingError, match=rf"the loss became {value} at step 3; the last saved state is kept"):
+    with pytest.raises(TrainingError, match=rf"the loss became {value} at step 3; the last saved state is in"):
         fit(configure(save_every=1), tmp_path, device="cpu")
     assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000003.safetensors"]
 

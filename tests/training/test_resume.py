@@ -190,7 +190,7 @@ def test_only_one_process_trains_into_a_folder(tmp_path: Path, configure: Config
         try:
             before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
             with pytest.raises(
-                RunError, match=r"another process is training into .*run: wait until it is done, or give"
+                RunError, match=r"another process is training into .*run: wait until it is done, or name"
             ):
                 fit(config, run, device="cpu")
             with pytest.raises(RunError, match="different configuration: seed"):

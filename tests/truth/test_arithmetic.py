@@ -177,7 +177,7 @@ def test_energy_in_a_few_rows_or_columns_is_told(kind: str) -> None:
 
 
 def test_logits_of_large_offsets_are_judged_by_their_own_roundoff() -> None:
-    """Their roundoff is that of 1e5, and normalizing them removes the offset, not the roundoff."""
+    """The roundoff of the logits is that of 1e5: normalizing removes the offset, but not the roundoff."""
     offsets = 1e5 * np.random.default_rng(1).standard_normal((500, 1))
     logits = (product(500, 600, 10) + offsets).astype(np.float32)
     report = rank(logits, kind="logits")

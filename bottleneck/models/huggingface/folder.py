@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from typing_extensions import TypedDict
 
 from ...errors import ConfigurationError, SourceError
+from ...json_file import json_if_any, read_json
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -22,12 +23,26 @@ _ELSEWHERE = ("*/*", "consolidated*")
 """Files that transformers does not read: folders, and Mistral's second copy of the weights."""
 
 
+class _Config(TypedDict, total=False):
+    """What is read here of a ``config.json``; transformers reads the rest."""
+
+    model_type: str | None
+    architectures: list[str] | None
+    auto_map: dict[str, Any] | None
+    is_encoder_decoder: bool
+    quantization_config: dict[str, Any] | None
+    text_config: dict[str, Any] | None
+
+
+class _Index(TypedDict):
+    """Which file holds each weight."""
+
+    weight_map: dict[str, str]
+
+
 def is_hugging_face(path: Path) -> bool:
     """Return whether a folder has the ``config.json`` of a Hugging Face model."""
-    try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
+    config = json_if_any(path / CONFIG)
     return isinstance(config, dict) and "format" not in config and ("model_type" in config or "auto_map" in config)
 
 
@@ -63,7 +78,7 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
     except LocalEntryNotFoundError as error:
         raise SourceError(
             f"there is no {name} here, and the Hugging Face hub cannot be reached for a model of that name; SOURCE is "
-            "a run folder, a .zarr store, a .npy or .safetensors file, or a model's folder or (with a network) its name"
+            "a run folder, a .zarr store, a matrix file such as .npy, or a model's folder or (with a network) its name"
         ) from error
     except HfHubHTTPError as error:
         at = f" at revision {revision}" if revision else ""
@@ -82,12 +97,9 @@ def read_config(path: Path) -> dict[str, Any]:
         SourceError: for a configuration that is damaged, of an encoder or a sequence-to-sequence model, or of a model
             that needs its own code.
     """
-    try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SourceError(f"{path} has no {CONFIG}; give the folder that save_pretrained wrote") from None
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{path / CONFIG} cannot be read: {error}; download the model again") from error
+    if not (path / CONFIG).exists():
+        raise SourceError(f"{path} has no {CONFIG}; give the folder that save_pretrained wrote")
+    config = read_json(path / CONFIG, _Config, error=SourceError, remedy="download the model again")
     _check_kind(path, config)
     return dict(config)
 
@@ -179,11 +191,9 @@ def _whole_or_shards(path: Path, whole: str, index: str) -> list[Path]:
 
 
 def _shards(path: Path, index: str) -> list[Path]:
-    try:
-        names = sorted(set(json.loads((path / index).read_text(encoding="utf-8"))["weight_map"].values()))
-        elsewhere = [name for name in names if re.search(r"[/\\]", name)]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise SourceError(f"{path / index} cannot be read ({error!r}); download the model again") from error
+    content = read_json(path / index, _Index, error=SourceError, remedy="download the model again")
+    names = sorted(set(content["weight_map"].values()))
+    elsewhere = [name for name in names if re.search(r"[/\\]", name)]
     if elsewhere:
         raise SourceError(
             f"{path / index} names {elsewhere[0]!r}, which is no file of the folder itself: only such are read; "

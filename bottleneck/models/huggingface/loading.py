@@ -19,6 +19,8 @@ from ...errors import SourceError
 from ...full_precision import evaluating, full_precision
 from . import folder
 from .folder import import_transformers
+from .headed import model_class
+from .output import OutputLayer
 
 BODY_DTYPES = {
     "float64": torch.float64,
@@ -28,6 +30,8 @@ BODY_DTYPES = {
 }
 FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
 """Types of weights, by their names in safetensors and torch, that need no scale."""
+LARGEST = {"num_hidden_layers": 10_000, "hidden_size": 2**24, "vocab_size": 2**28}
+"""Sizes beyond those of any model."""
 PROBED = 100.0
 """The largest product that replaces the output layer's in a test: above the soft caps in use, and safe in float32."""
 LEAST_PRODUCT = 1e-30
@@ -61,9 +65,21 @@ def skeleton(path: Path) -> nn.Module:
     with quiet() as transformers, torch.device("meta"):
         try:
             config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
-            return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            _check_sizes(config)
+            model: nn.Module = model_class(path, config)._from_config(config)
+            return model
+        except SourceError:
+            raise
         except Exception as error:  # a configuration out of range can fail anywhere in a model's constructor
             raise SourceError(f"transformers cannot read the configuration of {path}: {_first_line(error)}") from error
+
+
+def _check_sizes(config: Any) -> None:
+    """Refuse sizes that no model has: a constructor may take them, or build layers for hours."""
+    for name, limit in LARGEST.items():
+        value = getattr(config.get_text_config(), name, None)
+        if isinstance(value, int) and not 1 <= value <= limit:
+            raise ValueError(f"its {name} is {value}, and 1 to {limit:,} are possible")
 
 
 def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool) -> nn.Module:
@@ -72,18 +88,33 @@ def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool)
     Raises:
         SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
     """
+    return read(path, pickled=pickled, dtype=dtype).to(device).eval()
+
+
+def read(path: Path, *, pickled: bool = False, **options: Any) -> nn.Module:
+    """Return the model, with its head where its folder has one.
+
+    Args:
+        path: folder of the model.
+        pickled: whether its weights are pickled.
+        options: arguments of ``from_pretrained`` of transformers.
+
+    Raises:
+        SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
+    """
     with quiet() as transformers:
         try:
             _check_types(path, pickled=pickled)
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+            model, info = model_class(path, config).from_pretrained(
                 path,
-                dtype=dtype,
                 trust_remote_code=False,
                 use_safetensors=not pickled,
                 ignore_mismatched_sizes=True,  # they are told below, by name
                 weights_only=True,
                 local_files_only=True,
                 output_loading_info=True,
+                **options,
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
@@ -95,14 +126,21 @@ def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool)
                 f"{'missing' if what == 'missing_keys' else 'of another shape'}, and random numbers would stand in for "
                 "it; download the model again"
             )
-    return model.to(device).eval()
+    found: nn.Module = model
+    return found
 
 
 def _check_types(path: Path, *, pickled: bool) -> None:
     """Refuse weights that transformers would take for floating-point numbers and that are none."""
     others = {name: dtype for name, dtype in _stored_types(path, pickled=pickled) if dtype not in FLOATING}
-    if not others or _is_quantized(path):
+    quantization = _quantization(path)
+    if _is_known(quantization):
         return
+    if quantization and not others:
+        raise SourceError(
+            f"the config.json of {path} names the quantization {quantization.get('quant_method')!r}, which "
+            "transformers does not know: give the model in bfloat16, float16 or float32, without quantization_config"
+        )
     parameters = ["." + name for name, _ in skeleton(path).named_parameters()]
     for name in sorted(others):
         # The file's names may lack the prefix of the model's; and older files hold masks, which are no parameters.
@@ -125,37 +163,72 @@ def _stored_types(path: Path, *, pickled: bool) -> Iterator[tuple[str, str]]:
             yield from ((name, tensors.get_slice(name).get_dtype()) for name in sorted(tensors.keys()))
 
 
-def _is_quantized(path: Path) -> bool:
+def _quantization(path: Path) -> dict[str, Any]:
+    config = folder.read_config(path)
+    return config.get("quantization_config") or (config.get("text_config") or {}).get("quantization_config") or {}
+
+
+def _is_known(quantization: dict[str, Any]) -> bool:
     """Return whether transformers can dequantize a model's weights."""
     from transformers.quantizers.auto import AutoHfQuantizer
 
-    config = folder.read_config(path)
-    quantization = config.get("quantization_config") or config.get("text_config", {}).get("quantization_config")
     return bool(quantization and AutoHfQuantizer.supports_quant_method(quantization))
 
 
-def output_layer(model: nn.Module, name: str) -> nn.Linear:
+def check_tied(model: nn.Module, name: str, files: list[Path]) -> None:
+    """Refuse safetensors that hold two different matrices for input and output embeddings that are tied.
+
+    Args:
+        model: the model without weights.
+        name: name of the model.
+        files: the files of its weights.
+    """
+    weight = output_layer(model, name).weight
+    tied = [own for own, parameter in model.named_parameters(remove_duplicate=False) if parameter is weight]
+    first: Tensor | None = None
+    for file in files if len(tied) > 1 else []:
+        with safe_open(file, framework="pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118 (not a dict)
+                if not any(own == key or own.endswith(f".{key}") for own in tied):
+                    continue
+                found = tensors.get_tensor(key)
+                if first is not None and not torch.equal(first, found):
+                    raise SourceError(
+                        f"the weights of {name} hold an output layer of its own ({key}), and its config.json ties it "
+                        "to the input embeddings: set tie_word_embeddings to false, or remove that weight"
+                    )
+                first = found
+
+
+def output_layer(model: nn.Module, name: str) -> nn.Linear | OutputLayer:
     """Return the module that computes logits from hidden states.
 
     Raises:
-        SourceError: when it is not one linear layer.
+        SourceError: when it is neither one linear layer nor a head of this package.
     """
     layer = model.get_output_embeddings()  # type: ignore[operator]
-    if not isinstance(layer, nn.Linear):
+    if not isinstance(layer, nn.Linear | OutputLayer):
         kind = "none" if layer is None else type(layer).__name__
         raise SourceError(f"the output layer of {name} is {kind}, not one linear layer: it cannot be taken apart")
     return layer
 
 
-def final_hidden(model: nn.Module, layer: nn.Linear, ids: Tensor, mask: Tensor) -> Tensor:
+def hidden_of(model: nn.Module, ids: Tensor) -> Tensor:
+    """Return the input of the output layer, (L, d), for the ids (L,)."""
+    return final_hidden(model, ids.unsqueeze(0), torch.ones_like(ids).unsqueeze(0))[0]
+
+
+def final_hidden(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the input of the output layer, (B, L, d), for ids and mask (B, L); logits are computed for one token."""
+    layer = output_layer(model, type(model).__name__)
+    entrance = layer.input if isinstance(layer, OutputLayer) else layer
     taken: list[Tensor] = []
 
     def take(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         taken.append(inputs[0])
         return (inputs[0][:, :1],)
 
-    _run(model, ids, mask, layer.register_forward_pre_hook(take))
+    _run(model, ids, mask, entrance.register_forward_pre_hook(take))
     return _only(taken, model, ids)
 
 
@@ -208,7 +281,15 @@ def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle) -> 
         arguments["attention_mask"] = mask.to(device)
     with hook, evaluating(model), full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logits: Tensor = model(**arguments).logits
+        try:
+            logits: Tensor = model(**arguments).logits
+        except (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+            if "memory" in str(error):
+                raise
+            raise SourceError(
+                f"transformers cannot run the {type(model).__name__} that its config.json describes: "
+                f"{_first_line(error)}; download the model again"
+            ) from error
         return logits
 
 

@@ -14,7 +14,8 @@ from torch import nn
 
 from ...errors import ConfigurationError
 from ...files import sha256_bytes, sha256_file
-from . import folder, loading
+from . import folder, headed, loading
+from .output import OutputLayer
 
 
 class HuggingFaceModel(ABC):
@@ -38,15 +39,15 @@ class HuggingFaceModel(ABC):
         """Hashes of the weights and the configuration."""
 
     @property
-    def linear(self) -> nn.Linear:
-        """Its output layer."""
+    def output_layer(self) -> nn.Linear | OutputLayer:
+        """Its output layer: linear, or a head of this package."""
         return loading.output_layer(self.body, self.name)
 
     @property
     def tied(self) -> bool:
         """Whether the output embeddings are the input embeddings."""
         embeddings = self.body.get_input_embeddings()  # type: ignore[operator]
-        return embeddings is not None and embeddings.weight is self.linear.weight
+        return embeddings is not None and embeddings.weight is self.output_layer.weight
 
 
 @final
@@ -75,13 +76,17 @@ class SavedModel(HuggingFaceModel):
     def body(self) -> nn.Module:
         """The model, read when it is first needed."""
         pickled = self._weights[0].suffix == ".bin"
+        if not pickled:
+            loading.check_tied(self.skeleton, self.name, self._weights)
         return loading.load(self._path, dtype=loading.BODY_DTYPES[self.dtype], device=self._device, pickled=pickled)
 
     @property
     def identity(self) -> Mapping[str, str]:
         """Hashes of the files."""
         weights = sha256_bytes("".join(map(sha256_file, self._weights)).encode())
-        return {"model": weights, "config": sha256_file(self._path / folder.CONFIG)}
+        head = self._path / headed.HEAD
+        of_head = {"head": sha256_file(head)} if head.exists() else {}
+        return {"model": weights, "config": sha256_file(self._path / folder.CONFIG), **of_head}
 
 
 @final

@@ -12,15 +12,16 @@ from torch import Tensor
 
 from ...errors import ConfigurationError, SourceError
 from ...files import sha256_bytes
-from ...heads import RankBound, Softmax
+from ...heads import Head, RankBound, Softmax
 from ...spectrum import EPS
 from ..on_text import Cost, ModelOnText
 from . import loading
+from .checked_head import CheckedHead, checked_head, is_plain_softmax, unloaded_head
 from .final_norm import FinalNorm, bound_of, final_norm
 from .hidden_states import HiddenStates
 from .model import HuggingFaceModel
 from .options import DEFAULT_CONTEXT_LENGTH, TOKENS_AT_ONCE, HuggingFaceOptions
-from .output_layer import ROUNDINGS, SAMPLE, full_precision_head, logit_difference, scales, soft_cap_of
+from .output_layer import ROUNDINGS, SAMPLE
 from .tokenizer import TokenizedText, Tokenizer
 from .windows import Windows
 
@@ -85,12 +86,13 @@ class HuggingFaceOnText(ModelOnText):
         self.targets = text.ids[first : first + self.contexts].numpy()
         if text.tokenizer is not None:
             self.text = TokenizedText(text.ids.numpy(), text.tokenizer, first=first)
-            self.own_tokens = text.tokenizer.size if options.vocab == "both" else None
+            both = options.vocab == "both" and isinstance(self.skeleton, Softmax)
+            self.own_tokens = text.tokenizer.size if both else None
             self.columns = text.tokenizer.size if options.vocab == "tokenizer" else None
         self.description = {
             "path": path,
             "kind": "hugging-face",
-            "head": "softmax" if self.skeleton.soft_cap is None else "soft-capped softmax",
+            "head": _name(model.skeleton, self.skeleton),
             "corpus": text.name,
             "split": text.split,
             "architecture": type(model.skeleton).__name__,
@@ -103,39 +105,34 @@ class HuggingFaceOnText(ModelOnText):
         }
 
     @cached_property
-    def skeleton(self) -> Softmax:
+    def skeleton(self) -> Head:
         """The output layer without its weights, from the configuration."""
-        layer = loading.output_layer(self.model.skeleton, self.model.name)
-        config = self.model.skeleton.config
-        dtype = loading.BODY_DTYPES[self.dtype]
-        weight, bias = (
-            None if each is None else torch.empty_like(each, device="meta", dtype=dtype)
-            for each in (layer.weight, layer.bias)
-        )
-        assert weight is not None
-        return Softmax.of(weight, bias, scale=scales(config)[0], soft_cap=soft_cap_of(config))
+        return unloaded_head(self.model.skeleton, self.model.name, dtype=loading.BODY_DTYPES[self.dtype])
 
     @cached_property
-    def head(self) -> Softmax:
-        """The output layer, after a check that it reproduces the model's own logits and that the body is causal."""
-        found = self._try(self._sample)
-        dtype, config = loading.BODY_DTYPES[self.dtype], self.model.body.config
-        head = full_precision_head(self.model.linear, found, config, dtype=dtype, what=self.model.name)
-        self._difference = logit_difference(head, found)
+    def _checked(self) -> CheckedHead:
+        dtype = loading.BODY_DTYPES[self.dtype]
+        found = checked_head(self.model.body, self.model.name, self._sample, dtype=dtype)
         self._check_causal(found.hidden)
-        return head
+        return found
+
+    @property
+    def head(self) -> Head:
+        """The output layer, after a check that it reproduces the model's own logits and that the body is causal."""
+        return self._checked.head
 
     @property
     def logit_difference(self) -> float:
         """The largest difference between a recomputed logit and the model's own, on a sample."""
-        _ = self.head
-        return self._difference
+        return self._checked.difference
 
     @cached_property
     def norm(self) -> FinalNorm | None:
-        """The LayerNorm before the output layer, if there is one."""
-        hidden = self._try(self._sample).hidden
-        return final_norm(self.model.body, lambda: self._try(self._sample), hidden, eps=EPS[self.model.dtype])
+        """The LayerNorm before a softmax of the hidden states themselves, if there is one."""
+        if not is_plain_softmax(self.head):
+            return None
+        body, hidden = self.model.body, self._checked.hidden
+        return final_norm(body, lambda: loading.hidden_of(body, self._sample), hidden, eps=EPS[self.model.dtype])
 
     @cached_property
     def rank_bound(self) -> RankBound:
@@ -169,7 +166,7 @@ class HuggingFaceOnText(ModelOnText):
         parameters = sum(parameter.numel() for parameter in skeleton.parameters())
         body = parameters - sum(embedding.numel() for embedding in embeddings)
         body_type, head_type = (loading.BODY_DTYPES[name] for name in (self.model.dtype, self.dtype))
-        size = (parameters + self.contexts * head.embedding_size) * body_type.itemsize
+        size = (parameters + self.contexts * head.hidden_size) * body_type.itemsize
         if head_type != body_type:
             size += layer.weight.numel() * head_type.itemsize
         return Cost(2.0 * body * sum(map(len, self.windows())), size)
@@ -192,7 +189,7 @@ class HuggingFaceOnText(ModelOnText):
             self._text.ids,
             self._windows,
             contexts=self.contexts,
-            size=self.skeleton.embedding_size,
+            size=self.skeleton.hidden_size,
             dtype=loading.BODY_DTYPES[self.model.dtype],
             batch_size=self._options.batch_size or max(1, TOKENS_AT_ONCE // self._windows.context_length),
         )
@@ -200,27 +197,31 @@ class HuggingFaceOnText(ModelOnText):
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         before = self._text.prefix.expand(len(ids), -1)
         ids, mask = torch.cat([before, ids], 1), torch.cat([torch.ones_like(before), mask], 1)
-        return loading.final_hidden(self.model.body, self.model.linear, ids, mask)[:, len(self._text.prefix) :]
+        return loading.final_hidden(self.model.body, ids, mask)[:, len(self._text.prefix) :]
 
     @property
     def _sample(self) -> Tensor:
         return torch.cat([self._text.prefix, self._text.ids[: min(SAMPLE, self._windows.context_length)]])
-
-    def _try(self, ids: Tensor) -> loading.Sample:
-        return loading.sample(self.model.body, self.model.linear, ids)
 
     def _check_causal(self, hidden: Tensor) -> None:
         """Refuse a model whose hidden states change with later tokens: with the last token, or the second half."""
         for kept in {len(hidden) - 1, len(hidden) // 2} - {0}:
             changed = self._sample.clone()
             changed[kept:] = (changed[kept:] + 1) % self.skeleton.vocab_size
-            before, after = hidden[:kept].double(), self._try(changed).hidden[:kept].double()
+            before, after = hidden[:kept].double(), loading.hidden_of(self.model.body, changed)[:kept].double()
             # Experts' products, which take other rows together then, add up in another order: that is roundoff alone.
             if float((before - after).norm()) > max(ROUNDINGS * EPS[self.model.dtype], ROUTED) * float(before.norm()):
                 raise SourceError(
                     f"{self.model.name} looks ahead: its hidden states change with the tokens after them, so it is an "
                     "encoder; only causal (decoder-only) language models can be measured"
                 )
+
+
+def _name(model: Any, head: Head) -> str:
+    """Return the name of a model's head."""
+    if hasattr(model, "spec"):
+        return str(model.spec.head)
+    return "softmax" if getattr(head, "soft_cap", None) is None else "soft-capped softmax"
 
 
 def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ... import corpora
 from ...corpora import EOS
 from ...errors import ConfigurationError, CorpusError
-from ...files import sha256_bytes
+from ...files import is_special, sha256_bytes
 
 DEFAULT_CORPUS = "python-docs"
 """Default corpus, which needs no download."""
@@ -30,7 +30,7 @@ class RunningText:
 
 
 def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
-    """Return the text of a corpus's split, of a ``.txt`` file, or of a dataset of the hub.
+    """Return the text of a corpus's split, of a text file, or of a dataset of the hub.
 
     Words of a corpus are joined by spaces, characters by nothing, and lines by newlines.
 
@@ -43,7 +43,7 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
             raise ConfigurationError("--data and --hf-dataset each name a text: give one of them")
         return _dataset(dataset, split)
     name = data or DEFAULT_CORPUS
-    if name.endswith(".txt"):
+    if name.endswith(".txt") or Path(name).is_file():
         return RunningText(name, None, _file(Path(name)))
     corpus = corpora.load(name)
     between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
@@ -57,6 +57,8 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
 
 
 def _file(path: Path) -> str:
+    if is_special(path):
+        raise CorpusError(f"{path} is a pipe or a device: give a text file")
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -65,6 +67,8 @@ def _file(path: Path) -> str:
         raise CorpusError(
             f"{path}: the byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8; save the file as UTF-8"
         ) from None
+    if "\0" in text:
+        raise CorpusError(f"{path} holds a NUL byte, so it is no text in UTF-8 (perhaps in UTF-16): save it as UTF-8")
     if not text.strip():
         raise CorpusError(f"{path} is empty: give a file with text")
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import SourceError
+from ...json_file import read_json
 from ..text import Text
 from .loading import quiet
 
@@ -165,12 +166,11 @@ def _code(config: Mapping[str, Any]) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the content of an optional JSON file, or an empty mapping if it cannot be read."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """Return the content of an optional JSON file, or an empty mapping if there is none."""
+    if not os.path.lexists(file):
         return {}
-    return found if isinstance(found, dict) else {}
+    found: dict[str, Any] = read_json(file, dict[str, Any], error=SourceError, remedy="download the model again")
+    return found
 
 
 @final

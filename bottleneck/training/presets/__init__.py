@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
-from ...errors import ConfigurationError
-from . import fast, laptop, one_billion, papers, text8
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import Any
+
+from ...corpora import catalogue
+from ...errors import ConfigurationError, unknown
+from . import fast, laptop, one_billion, papers, switchboard, text8
 from .preset import Preset
 
-PRESETS: dict[str, Preset] = {
-    preset.name: preset
-    for preset in (*laptop.PRESETS, *papers.PRESETS, *fast.PRESETS, *text8.PRESETS, *one_billion.PRESETS)
-}
+FAMILIES = laptop, papers, fast, text8, one_billion, switchboard
+
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in chain(*(family.PRESETS for family in FAMILIES))}
 
 
 def find(name: str) -> Preset:
     """Return the preset called ``name``; `ConfigurationError` lists the known ones."""
     if name not in PRESETS:
-        raise ConfigurationError(f"unknown preset {name!r}; known presets are {', '.join(PRESETS)}")
+        raise ConfigurationError(unknown("preset", name, PRESETS))
     return PRESETS[name]
 
 
-__all__ = ["PRESETS", "Preset", "find"]
+def matching(pattern: str) -> list[Preset]:
+    """Return the presets whose names match a pattern of the shell; `ConfigurationError` when there are none.
+
+    >>> [preset.name for preset in matching("demo-mo?")]
+    ['demo-moc', 'demo-mos']
+    """
+    found = [preset for name, preset in PRESETS.items() if fnmatchcase(name, pattern)]
+    if not found:
+        families = ", ".join(dict.fromkeys(f"'{preset.family}-*'" for preset in PRESETS.values()))
+        raise ConfigurationError(f"no preset is called {pattern!r}; give a name, or a pattern such as {families}")
+    return found
+
+
+def described(presets: Iterable[Preset]) -> list[dict[str, Any]]:
+    """Return all that is known of presets as plain values, ready for JSON."""
+    vocab_sizes = {info.name: info.vocabulary_size for info in catalogue()}
+    return [
+        {
+            "name": preset.name,
+            "summary": preset.summary,
+            "command": preset.command,
+            "parameters": preset.parameters(vocab_sizes.get(preset.config.corpus)),
+            "corpus": preset.config.corpus,
+            "cost": preset.cost,
+            "expected": preset.expected,
+            "config": preset.config.model_dump(mode="json"),
+        }
+        for preset in presets
+    ]
+
+
+__all__ = ["PRESETS", "Preset", "described", "find", "matching"]

@@ -1,28 +1,28 @@
-"""A modern recipe for the models of the papers in hours of one processor core, or minutes of a GPU.
+"""Published models with a recipe of few epochs, for hours on one processor core or minutes on a GPU.
 
     bottleneck train --preset ptb-fast-mos --set training.keep_checkpoints=true --out runs/ptb-fast-mos
 
-AdamW, one cosine cycle over five epochs, batches of 32 texts and stretches of 35 tokens, half the dropout of the
-papers' recipes, bfloat16 products. It is meant to come near a perplexity in the fewest hours, not to reach the
-published one, and to show the ranks at the papers' sizes; all heads have the same recipe.
+All heads have the same recipe: AdamW, one cosine cycle over five epochs, batches of 32 texts and stretches of 35
+tokens, half the dropout of `papers`, bfloat16 products. It is for ranks at the published sizes in few hours, and does
+not reach the published perplexities.
 
-How it was found, on 22 November 2026 on one thread of an x86-64 server (AMD EPYC, AVX-512 with bfloat16 dot products,
-no AMX; torch 2.13.0):
+Measurements behind the recipe, of 22 November 2026 on one thread of an x86-64 server (AMD EPYC, AVX-512 with bfloat16
+dot products, no AMX; torch 2.13.0):
 
-* A step of the full Softmax model in bfloat16 and in float32, as minutes an epoch of Penn Treebank by its batch and
-  stretch: 64 × 70 17.3 and 24.6; 20 × 70 26.4 and 32.1. In bfloat16 also 64 × 35 16.0, 32 × 70 19.2, 32 × 35 19.8 and
-  16 × 70 25.7. Shorter stretches make twice the steps of an epoch at the same cost. MoS at 32 × 70: 41.2 and 72.4.
-* A quarter of the width (288, 288, 100) on a third of the text, once through: validation perplexity 420, 343 and 295 at
-  rates of 0.003, 0.006 and 0.012 with batches of 32; 352 with batches of 64 at 0.012; 286 with batches of 16 at 0.009,
-  which cost a third more at full width. Gradients clipped at 1 instead of 0.25: 343 both, at 0.006; no dropout instead
-  of a quarter of the papers': 322 and 343, also at 0.006. Of the whole text: 227 and 172 at rates of 0.003 and 0.01.
-* The full model with these dropouts after a cycle of 160 steps, on 10,000 tokens of the validation text: 413 and 390 at
-  rates of 0.004 and 0.008. A longer cycle bears less: 0.005 was taken.
-* Muon was counted, not tried: its five Newton-Schulz iterations for these LSTM matrices take about 0.5 Tflop, three
-  times what a step of 1,120 tokens takes.
+* Minutes of an epoch of Penn Treebank with the full Softmax model, in bfloat16 and float32, by batch × stretch: 64 × 70
+  17.3 and 24.6; 20 × 70 26.4 and 32.1. In bfloat16 also 64 × 35 16.0, 32 × 70 19.2, 32 × 35 19.8 and 16 × 70 25.7.
+  Stretches of half the length give twice the steps in about the same time. MoS, 32 × 70: 41.2 and 72.4.
+* Validation perplexity of a model with a quarter of the width (288, 288, 100) after one epoch of a third of the text:
+  420, 343 and 295 at learning rates of 0.003, 0.006 and 0.012 with batches of 32; 352 with batches of 64 at 0.012; 286
+  with batches of 16 at 0.009, which take a third more time at full width. At 0.006, clipping gradients at 1 or at 0.25
+  gives 343 both; no dropout 322, a quarter of that of `papers` 343. On the whole text: 227 and 172 at 0.003 and 0.01.
+* Perplexity of the full model with half the dropout on 10,000 tokens of the validation text, after a cycle of 160
+  steps: 413 and 390 at learning rates of 0.004 and 0.008. A longer cycle needs a lower rate; 0.005 was chosen.
+* Muon was not tried: its five Newton-Schulz iterations take about 0.5 Tflop for these LSTM matrices, three times a step
+  of 1,120 tokens.
 
-Dropout at half was chosen without a sweep: it costs perplexity within the first epoch, and 24 million weights pass over
-930 thousand tokens five times.
+Half the dropout was chosen without a sweep: dropout increases perplexity in the first epoch, and 24 million weights see
+930,000 tokens five times.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .preset import Preset
 
 EPOCHS = 5
 DROPOUT = 0.5
-"""Share of the papers' dropout, and of the penalties on activations."""
+"""Factor of the dropout probabilities of `papers`, and of the penalties on activations."""
 LEARNING_RATE = 5e-3
 MINUTES = {"softmax": 20, "moc": 19, "mos": 43, "sigsoftmax": 21, "lms-plif": 23}
-"""An epoch on the machine above, from the time of a step."""
+"""Minutes of an epoch on the machine above, estimated from the time of a step."""
 
 
 def _fast(head: str, **settings: Any) -> Preset:

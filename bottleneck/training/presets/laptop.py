@@ -14,7 +14,7 @@ LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "sigsoftmax": {},
     "lms-plif": {"knots": 100_000},
 }
-"""The heads of the small presets; K = 4 keeps their models about equal in size and an hour long."""
+"""The heads of the small presets; with K = 4 the models have about the same size."""
 
 
 PTB_SMALL: dict[str, tuple[int, str, str]] = {
@@ -24,7 +24,8 @@ PTB_SMALL: dict[str, tuple[int, str, str]] = {
     "sigsoftmax": (11, "96.2", "111 (102 to 314)"),
     "lms-plif": (21, "104.2", "9,526 (1,263 to 10,000)"),
 }
-"""Minutes, by the time of a step on an idle machine; test perplexity and rank of figures/results/ptb-small."""
+"""Minutes, computed from the time of a step on an idle machine; test perplexity and rank, from
+figures/results/ptb-small."""
 
 
 def _demo(head: str, settings: dict[str, Any]) -> Preset:
@@ -73,7 +74,7 @@ AWD_HEADS: dict[str, dict[str, Any]] = {
     "lms-plif": {"knots": 100_000, "slope_learning_rate": 0.1},
     "mos-plif": {"components": 2, "context_dropout": 0.1, "knots": 100_000, "slope_learning_rate": 0.1},
 }
-"""The heads of ``ptb-small-awd-*``; K = 2 under PLIF, whose step with K = 4 took 2.3 times that of MoS."""
+"""The heads of ``ptb-small-awd-*``; MoS + PLIF has K = 2, because with K = 4 a step took 2.3 times that of MoS."""
 
 
 PTB_SMALL_AWD: dict[str, tuple[int, str, str]] = {
@@ -85,8 +86,8 @@ PTB_SMALL_AWD: dict[str, tuple[int, str, str]] = {
     "lms-plif": (12, "143.9", "2,441 (271 to 10,000)"),
     "mos-plif": (21, "143.8", "2,916 (419 to 9,654)"),
 }
-"""Minutes of the quickest of three trainings, and test perplexity and rank of seed 0 of ``ptb-small-awd-*`` with
-bfloat16 products."""
+"""Minutes of the fastest of three runs, and test perplexity and rank of seed 0, of ``ptb-small-awd-*`` with bfloat16
+products."""
 
 PTB_SMALL_NT_ASGD: dict[str, tuple[int, str, str]] = {
     "softmax": (4, "124.7 ± 0.7", "102"),
@@ -97,7 +98,7 @@ PTB_SMALL_NT_ASGD: dict[str, tuple[int, str, str]] = {
     "lms-plif": (6, "135.5 ± 1.0", "3,917 to 4,512 (408 to 10,000)"),
     "mos-plif": (10, "135.5 ± 1.0", "4,422 to 4,873 (567 to 10,000)"),
 }
-"""Minutes of the quickest of three trainings beside those of ``ptb-small-awd-*``, and test perplexity and rank of three
+"""Minutes of the fastest of three runs, without those of ``ptb-small-awd-*``, and test perplexity and rank of three
 seeds of ``ptb-small-nt-asgd-*`` with bfloat16 products, from figures/results/ptb-small-nt-asgd."""
 
 
@@ -111,18 +112,18 @@ PTB_SMALL_BACKBONE: dict[str, Any] = {
     "dropout_output": 0.2,
     "weight_drop": 0.2,
 }
-"""AWD-LSTM's regularization with less dropout than the papers', for fewer weights and epochs."""
+"""AWD-LSTM with less dropout than in Merity et al. 2018, for fewer weights and epochs."""
 
 
 ONE_CORE = "on one CPU core (x86-64 with AVX-512 and AMX, --set training.precision=bfloat16)"
 
 
 def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
-    """``ptb-small-awd-*``: the same sizes with AWD-LSTM's regularization and averaged steps of AdamW.
+    """``ptb-small-awd-*``: the same sizes with AWD-LSTM's regularization, trained by AdamW with averaged weights.
 
-    With SGD's, at a rate of 10, Softmax's validation perplexity was 303 after an epoch, with these 178. The average
-    makes up for a high constant learning rate; it starts when a validation is worse than the best before it, of four an
-    epoch, or after the first epoch.
+    After one epoch, Softmax's validation perplexity was 178, and 303 with SGD at a learning rate of 10. Averaging
+    allows a high constant learning rate. It starts when one of an epoch's four validations is worse than the best
+    before it, at the latest after the first epoch.
     """
     minutes, perplexity, rank = PTB_SMALL_AWD[head]
     return Preset(
@@ -149,13 +150,13 @@ def _ptb_small_awd(head: str, settings: dict[str, Any]) -> Preset:
 def _ptb_small_nt_asgd(head: str, settings: dict[str, Any]) -> Preset:
     """``ptb-small-nt-asgd-*``: SGD from the weights of ``ptb-small-awd-*``, then NT-ASGD.
 
-    The papers' optimizer without the tens of epochs that it takes from drawn weights: gradients clipped at 0.25, and
-    averages from the first validation on that is worse than one before, of four and that of AdamW's weights. At twice
-    the rate the heads with steeper logits, Sigsoftmax and GSS, gained nothing.
+    This is the optimizer of Merity et al. 2018, which takes tens of epochs from random weights. Gradients are clipped
+    at 0.25. Averaging starts at the first validation that is worse than an earlier one; AdamW's weights are validated
+    too. A doubled learning rate did not improve Sigsoftmax and GSS.
     """
     first = _ptb_small_awd(head, settings)
     if "slope_learning_rate" in settings:
-        settings = {**settings, "slope_learning_rate": 0.02 / 5.0}  # a rate of 0.02, as in the papers' presets
+        settings = {**settings, "slope_learning_rate": 0.02 / 5.0}  # a rate of 0.02, as in `papers`
     minutes, perplexity, rank = PTB_SMALL_NT_ASGD[head]
     return replace(
         first,

@@ -1,4 +1,4 @@
-"""The 1B Word benchmark, lower-cased, with its 100,000 most frequent words: tables 3 and 10 of the MoS paper.
+"""The 1B Word benchmark, lower-cased, with its 100,000 most frequent words: tables 3 and 10 of Yang et al. 2018.
 
     bottleneck data get one-billion --from FOLDER
     bottleneck train --preset 1b-mos7 --out runs/1b-mos7
@@ -13,9 +13,10 @@ from typing import Any
 from .preset import Preset, plain_lstm, plain_sgd, published_text
 
 TOKENS = 8e8
-"""About how many tokens an epoch has."""
+"""Approximate number of tokens in an epoch."""
 FLOPS = 1.5e13
-"""Three quarters of an A100's float32 rate; a token takes six operations a weight of the recurrence and the output."""
+"""Operations a second, three quarters of an A100's float32 rate. A token takes six operations for each weight of the
+recurrent layers and of the output layer."""
 
 
 def _one_billion(variant: str, head: str, *, embedding_size: int, **settings: Any) -> Preset:

@@ -1,4 +1,4 @@
-"""AWD-LSTM on Penn Treebank and WikiText-2 with every head: tables 1, 2, 5, 6 and 7 of the MoS paper.
+"""AWD-LSTM on Penn Treebank and WikiText-2 with every head: tables 1, 2, 5, 6 and 7 of Yang et al. 2018.
 
     bottleneck train --preset ptb-mos --out runs/ptb-mos
     bottleneck train --finetune runs/ptb-mos --out runs/ptb-mos-finetuned --set training.optimizer.learning_rate=25
@@ -7,7 +7,7 @@
 Hours are estimates for one V100 from published seconds an epoch (Parthiban et al. 2021: Softmax 55 and MoS 100 on Penn
 Treebank, 72 and 600 on WikiText-2) times the epochs here; training stops earlier where validation no longer improves.
 
-The settings of mixtures are those of their authors' published code, which table 8 of the MoS paper prints with the
+The settings of mixtures are those of their authors' published code, which table 8 of Yang et al. 2018 prints with the
 columns for the input and hidden dropout exchanged. Softmax, Sigsoftmax, GSS and LMS-PLIF have the settings of the study
 that compared the four (Parthiban et al. 2021, supplement, table 6), and expect its numbers.
 
@@ -30,7 +30,7 @@ from .preset import Preset, plain_sgd, published_text
 
 
 class _Recipe(NamedTuple):
-    """How a model of one paper is trained on one corpus."""
+    """Backbone and training settings of a published model on one corpus."""
 
     corpus: str
     backbone: Mapping[str, Any]
@@ -38,7 +38,7 @@ class _Recipe(NamedTuple):
     batch_size: int
     learning_rate: float
     seconds_an_epoch: float
-    """On one V100, published (see above)."""
+    """Seconds of an epoch on one V100, published (see above)."""
     context_dropout: float = 0.0
     embedding_size: int = 400
     micro_batch_size: int | None = None
@@ -84,7 +84,7 @@ PTB = _Recipe(
     backbone={"hidden_sizes": [1150, 1150, 400], "dropout_input": 0.4, "dropout_hidden": 0.3},
     epochs=500,
     batch_size=20,
-    learning_rate=20.0,  # the LMS paper too (§5.2); Merity et al.'s code has 30, and a hidden dropout of 0.25
+    learning_rate=20.0,  # Ganea et al. 2019 too (§5.2); Merity et al.'s code has 30, and a hidden dropout of 0.25
     seconds_an_epoch=55,
 )
 PTB_MIXTURE = _Recipe(
@@ -102,7 +102,7 @@ WT2 = _Recipe(
     backbone={"hidden_sizes": [1150, 1150, 400], "dropout_input": 0.65, "dropout_hidden": 0.2},
     epochs=750,
     batch_size=80,
-    learning_rate=30.0,  # Merity et al. too; the LMS paper has 20 (§5.2)
+    learning_rate=30.0,  # Merity et al. too; Ganea et al. 2019 has 20 (§5.2)
     seconds_an_epoch=72,
 )
 WT2_MIXTURE = _Recipe(
@@ -119,7 +119,7 @@ WT2_MIXTURE = _Recipe(
 
 
 MOS_K = (1, 3, 5, 10, 15, 20)
-"""Numbers of components: those of the MoS paper's table 7, and 1."""
+"""Numbers of components: those of table 7 of Yang et al. 2018, and 1."""
 
 _MOS_SETTINGS_AS_SOFTMAX = 0.5
 """Estimated share of a mixture's time that a Softmax of its sizes takes."""

@@ -14,7 +14,7 @@ from ..config import RunConfig, parse
 
 
 def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str, Any]:
-    """Return the optimizer of AWD-LSTM's and the MoS paper's code: SGD at a constant rate, gradients clipped at 0.25.
+    """Return the optimizer in the code of AWD-LSTM and Yang et al. 2018: SGD at a constant rate, clipped at 0.25.
 
     Their weight decay acts on all weights including biases, which raises rare words over hundreds of epochs.
     """

@@ -1,4 +1,4 @@
-"""Character models of text8, where Softmax is no bottleneck: table 12 of the MoS paper.
+"""Character models of text8, where Softmax is no bottleneck: table 12 of Yang et al. 2018.
 
     bottleneck data get text8
     bottleneck train --preset text8-mos7 --out runs/text8-mos7

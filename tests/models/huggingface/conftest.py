@@ -35,7 +35,7 @@ class Architecture:
     """``"layer"``: a LayerNorm with offset before the output layer."""
     bias: bool = False
     rows: int = TOKENS
-    """Of the output layer."""
+    """Number of rows of the output layer."""
     soft_cap: bool = False
 
     @property

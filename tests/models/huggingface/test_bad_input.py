@@ -87,7 +87,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a damaged index": (
         lambda f: (shard(f), (f / "model.safetensors.index.json").write_text("{}")),
-        r"model.safetensors.index.json cannot be read",
+        r"model.safetensors.index.json is damaged or of another kind",
     ),
     "truncated": (
         lambda f: os.truncate(f / "model.safetensors", (f / "model.safetensors").stat().st_size - 8),
@@ -410,9 +410,9 @@ def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
 
 def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigurationError, match="--hf-dataset needs the package datasets: pip install datasets"):
+    with pytest.raises(ConfigurationError, match="hf_dataset needs the package datasets: pip install datasets"):
         open_source(folder, hugging_face=HuggingFaceOptions(dataset="wikitext"))
-    with pytest.raises(ConfigurationError, match="--data and --hf-dataset each name a text"):
+    with pytest.raises(ConfigurationError, match="data and hf_dataset each name a text"):
         open_source(folder, data="ptb", hugging_face=HuggingFaceOptions(dataset="wikitext"))
 
 

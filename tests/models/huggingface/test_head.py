@@ -268,5 +268,5 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
         open_model(folder, dtype="int8")
     with pytest.raises(ConfigurationError, match=r"hugging_face does not apply to an array \(ndarray\)"):
         open_source(np.eye(3), hugging_face=HuggingFaceOptions(stride=2))
-    with pytest.raises(SourceError, match="--contexts must be between 1 and the 192 of this text, not 193"):
+    with pytest.raises(SourceError, match="contexts must be between 1 and the 192 of this text, not 193"):
         open_model(folder, contexts=193)

@@ -50,7 +50,7 @@ def test_each_token_is_predicted_once_with_enough_context(length: int, stride: i
 
 @pytest.mark.parametrize(("tokens", "length", "stride"), [(9, 4, 5), (9, 4, 0), (9, 0, 1)])
 def test_strides_out_of_range(tokens: int, length: int, stride: int) -> None:
-    with pytest.raises(ConfigurationError, match="--stride must be between 1 and --context-length"):
+    with pytest.raises(ConfigurationError, match="stride must be between 1 and context_length"):
         Windows(tokens, length, stride)
 
 
@@ -154,20 +154,20 @@ def test_windows_begin_with_the_tokenizers_first_token(
 
 def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: Path) -> None:
     folder = shutil.copytree(save("opt"), tmp_path / "opt")
-    with pytest.raises(SourceError, match="names no token that begins a text: leave out --bos on"):
+    with pytest.raises(SourceError, match="names no token that begins a text: leave out bos on"):
         open_model(folder, bos="on")
     begin(folder, add_bos_token=True, bos_token=None)
     assert open_model(folder).description["prefix"] == []
     (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "w9"}}')
     assert open_model(folder).description["prefix"] == ["w9"]
     begin(folder)
-    with pytest.raises(ConfigurationError, match=r"--context-length 1 leaves no room .* 1 special tokens .*: give a"):
+    with pytest.raises(ConfigurationError, match=r"context_length 1 leaves no room .* 1 special tokens .*: give a"):
         open_model(folder, context_length=1, stride=1)
     with pytest.raises(ConfigurationError, match="unknown bos 'yes'; it is one of auto, on, off"):
         open_model(folder, bos="yes")
     whole = open_model(folder, context_length=16, stride=16)
     assert (whole.description["context_length"], whole.description["stride"]) == (16, 15)  # no overlap
-    with pytest.raises(ConfigurationError, match="--stride must be between 1 and --context-length, not 17 with 16"):
+    with pytest.raises(ConfigurationError, match="stride must be between 1 and context_length, not 17 with 16"):
         open_model(folder, context_length=16, stride=17)
 
 

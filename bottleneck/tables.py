@@ -8,7 +8,7 @@ from collections.abc import Sequence
 Rows = Sequence[Sequence[str]]
 
 LONG = 60
-"""Characters of a cell beyond which LaTeX breaks its lines, and Markdown does not align them."""
+"""Largest number of characters of a cell that Markdown aligns; LaTeX breaks the lines of longer ones."""
 
 MARKDOWN = str.maketrans(
     {**{char: f"\\{char}" for char in "\\`*_[]|~"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " "}
@@ -25,7 +25,7 @@ LATEX = str.maketrans(
 
 
 def escape_markdown(text: str) -> str:
-    """Return text that Markdown and HTML show as it is.
+    """Return text that Markdown and HTML show unchanged.
 
     Example:
         >>> escape_markdown("a|b <script>")
@@ -35,7 +35,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    r"""Return text that LaTeX sets as it is.
+    r"""Return text that LaTeX shows unchanged.
 
     Example:
         >>> escape_latex("100 % of d_1")
@@ -45,7 +45,7 @@ def escape_latex(text: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a cell is set to the right: numbers, with spread, unit or interval."""
+    """Return whether a cell is aligned to the right: a number, with or without spread, unit and interval."""
     return bool(re.match(r"[~≥±−-]?[\d.]", text)) or text in ("", "–", "none")
 
 
@@ -55,7 +55,7 @@ def _right(header: Sequence[str], rows: Rows) -> list[bool]:
 
 
 def _widths(header: Sequence[str], rows: Rows) -> list[tuple[bool, float]]:
-    """Return for each column whether it is set to the right, and its share of the line where its text is long."""
+    """Return for each column whether it is aligned to the right, and its share of the line if its text is long."""
     longest = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     shares = [length if length > LONG else 0 for length in longest]
     total = sum(max(length, 8) for length in longest)
@@ -63,7 +63,7 @@ def _widths(header: Sequence[str], rows: Rows) -> list[tuple[bool, float]]:
 
 
 def markdown(header: Sequence[str], rows: Rows) -> str:
-    """Return an aligned Markdown table; columns of numbers are set to the right.
+    """Return an aligned Markdown table; columns of numbers are aligned to the right.
 
     Args:
         header: names of the columns.
@@ -94,7 +94,7 @@ def latex(header: Sequence[str], rows: Rows, *, caption: str = "", label: str = 
         header: names of the columns.
         rows: cells as text, one for each column.
         caption: plain text.
-        label: what ``\\ref`` takes.
+        label: label for ``\\ref``.
     """
     columns = "".join(
         "r" if aside else f"p{{{wide:.2f}\\linewidth}}" if wide else "l" for aside, wide in _widths(header, rows)
@@ -113,7 +113,8 @@ def latex(header: Sequence[str], rows: Rows, *, caption: str = "", label: str = 
 
 
 def float_environment(name: str, lines: Sequence[str], caption: str, label: str) -> str:
-    """Return a LaTeX ``figure`` or ``table``: its lines, a caption of plain text, and what ``\\ref`` takes."""
-    said = [f"\\caption{{{escape_latex(caption)}}}", *([f"\\label{{{label}}}"] if label else [])]
-    inside = [r"\centering", *said, *lines] if name == "table" else [r"\centering", *lines, *said]
+    """Return a LaTeX ``figure`` or ``table`` with its lines, a caption of plain text, and a label for ``\\ref``."""
+    titles = [f"\\caption{{{escape_latex(caption)}}}"] if caption else []
+    titles += [f"\\label{{{label}}}"] if label else []
+    inside = [r"\centering", *titles, *lines] if name == "table" else [r"\centering", *lines, *titles]
     return "\n".join([f"\\begin{{{name}}}", *(f"  {line}" for line in inside), f"\\end{{{name}}}", ""])

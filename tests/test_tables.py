@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.plotting import latex, markdown
-from softmax_bottleneck.plotting.tables import escape_latex, escape_markdown, is_number
+from softmax_bottleneck.tables import escape_latex, escape_markdown, is_number
 
 EVIL = r"<script>alert(1)</script> | `x` [a](javascript:b) \input{/etc/passwd} $x$ 50% a_b #1 ~ ^ & *c*"
 

@@ -1,0 +1,255 @@
+"""``bottleneck bench transformer-study``: one small transformer under several heads, each run a file of its own.
+
+All models of a vocabulary and a width have as many parameters as the one with tied embeddings and a softmax: the
+feed-forward layers of the others are narrower by what their head adds. They are trained for as many steps
+(``"parameters"``), or for as many as take the processor time of the softmax (``"time"``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from ..errors import ConfigurationError
+from ..files import make_folder, write_json
+from ..machine import machine
+from ..progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HEADS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "softmax-untied": {},
+    "mos-2": {"components": 2},
+    "mos-4": {"components": 4},
+    "mos-2-low-rank": {"components": 2},
+    "lms-plif": {"knots": 1000},
+    "sigsoftmax": {},
+}
+"""Heads by name, with their settings. All but one share W with the input embeddings. The low-rank mixture makes its
+context vectors through d/8 dimensions, the ratio of openai/parameter-golf pull request 266. PLIF has 1,000 knots: with
+100,000, its default, it would have more parameters than the smallest body."""
+LAYERS, VOCABULARIES, SEEDS = 6, (1024, 8192), (0, 1, 2)
+LENGTH, BATCH = 128, 8
+"""Tokens of a text, and texts of a step."""
+STEPS, WARMUP, RATE, DECAY = 150, 15, 4e-3, 0.1
+"""AdamW: steps, steps of linear warm-up before a cosine to 0, learning rate, weight decay of matrices."""
+TEST_BYTES, CONTEXTS = 50_000, 1024
+"""Bytes of the test split that are scored, and contexts whose log-probabilities are ranked."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid."""
+
+    vocab: int
+    size: int
+    head: str
+    regime: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return f"M{self.vocab}-d{self.size}-{self.head}-{self.regime}-seed{self.seed}"
+
+
+def cells() -> Iterator[Cell]:
+    """Yield the grid, seed by seed; in a seed the small models first, and equal steps before equal time."""
+    parts = [((32,), "parameters"), ((32,), "time"), ((128,), "parameters"), ((128,), "time")]
+    for seed, (widths, regime), vocab in product(SEEDS, parts, VOCABULARIES):
+        for size, head in product(widths, HEADS):
+            if (regime, head) != ("time", "softmax"):
+                yield Cell(vocab, size, head, regime, seed)
+
+
+def study_transformers(
+    out: Path, *, data: str = "wikitext-2", minutes: float = math.inf, steps: int = STEPS, progress: Progress = SILENT
+) -> int:
+    """Train and measure the runs of the grid that have no result yet, and return how many the grid still lacks.
+
+    Args:
+        out: folder of the results, one JSON file a run.
+        data: corpus or ``.txt`` file with the text.
+        minutes: time after which no run is begun.
+        steps: training steps of every ``"parameters"`` run; give a folder of its own to another number.
+        progress: where to report.
+
+    Raises:
+        ConfigurationError: for no step.
+        CorpusError: for a text that is missing.
+    """
+    if steps < 1:
+        raise ConfigurationError(f"steps must be at least 1, not {steps}")
+    make_folder(out)
+    end = time.monotonic() + 60 * minutes
+    texts: dict[int, Text] = {}
+    missing = [cell for cell in cells() if not (out / f"{cell.name}.json").exists()]
+    for number, cell in enumerate(missing):
+        if time.monotonic() >= end:
+            return len(missing) - number
+        if cell.vocab not in texts:
+            texts[cell.vocab] = _text(data, cell.vocab)
+        wanted = steps if cell.regime == "parameters" else _steps_in_time(out, cell, steps)
+        values = _run(cell, texts[cell.vocab], wanted)
+        write_json(out / f"{cell.name}.json", values)
+        progress.line(f"{cell.name}: {values['bits_per_byte']:.4f} bits per byte, rank {values['rank']}")
+    return 0
+
+
+def _steps_in_time(out: Path, cell: Cell, steps: int) -> int:
+    """Return the steps of a head that take the processor time of the softmax's."""
+
+    def seconds(head: str) -> float:
+        file = out / f"{Cell(cell.vocab, cell.size, head, 'parameters', cell.seed).name}.json"
+        return float(json.loads(file.read_text(encoding="utf-8"))["seconds_a_step"])
+
+    return max(1, round(steps * seconds("softmax") / seconds(cell.head)))
+
+
+@dataclass(frozen=True)
+class Text:
+    """WikiText-2 in the tokens of a byte-pair vocabulary that was trained on it."""
+
+    train: Tensor
+    """int64, (N,)."""
+    test: Tensor
+    """int64, (N,), the tokens of the first `TEST_BYTES` bytes."""
+    test_bytes: int
+
+
+def _text(data: str, vocab: int) -> Text:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    from ..models.huggingface.text import read_text
+
+    train, test = (read_text(data, split, dataset=None).text for split in ("train", "test"))
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(train.splitlines(keepends=True), trainer)
+    scored = test.encode()[:TEST_BYTES].decode(errors="ignore")
+    ids = [torch.tensor(tokenizer.encode(text).ids) for text in (train, scored)]
+    return Text(ids[0], ids[1], len(scored.encode()))
+
+
+def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
+    """Train one model and measure it."""
+    model, equal = _model(cell)
+    trained = _train(model, text.train, steps, seed=cell.seed)
+    return {
+        **asdict(cell),
+        "steps": steps,
+        "tokens": steps * BATCH * LENGTH,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "equal_parameters": equal,
+        "feed_forward": model.config.intermediate_size,
+        **trained,
+        "bits_per_byte": _nats(model, text.test) / math.log(2) / text.test_bytes,
+        **_expressed(model, text.test),
+        "machine": machine(),
+        "version": __version__,
+    }
+
+
+def _model(cell: Cell) -> tuple[Any, bool]:
+    """Return the model, and whether it has as many parameters as the one with tied embeddings and a softmax."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from ..integrations.transformers import with_head
+
+    d, settings = cell.size, dict(HEADS[cell.head])
+    if cell.head == "mos-2-low-rank":
+        settings["context_rank"] = d // 8
+    registered = next(name for name in ("softmax", "mos", "lms-plif", "sigsoftmax") if cell.head.startswith(name))
+
+    def build(width: int, *, tied: bool, head: str, **settings: Any) -> Any:
+        torch.manual_seed(cell.seed)
+        config = LlamaConfig(
+            vocab_size=cell.vocab, hidden_size=d, intermediate_size=width, num_hidden_layers=LAYERS,
+            num_attention_heads=d // 16, max_position_embeddings=LENGTH, tie_word_embeddings=tied,
+            bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        return with_head(LlamaForCausalLM(config), head, **settings)
+
+    def count(model: Any) -> int:
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    tied = cell.head != "softmax-untied"
+    extra = count(build(4 * d, tied=tied, head=registered, **settings)) - count(build(4 * d, tied=True, head="softmax"))
+    width = 4 * d - round(extra / (3 * LAYERS * d))
+    equal = width >= d
+    return build(width if equal else 4 * d, tied=tied, head=registered, **settings), equal
+
+
+def _train(model: Any, ids: Tensor, steps: int, *, seed: int) -> dict[str, float]:
+    import torch
+
+    from ..training.config import OptimizerConfig
+    from ..training.optimizer import build, learning_rate, set_learning_rate
+
+    config = OptimizerConfig(learning_rate=RATE, weight_decay=DECAY, warmup_steps=WARMUP)
+    optimizer = build(config, model.parameters(), model.head.parameter_settings())
+    generator = torch.Generator().manual_seed(seed)
+    model.train()
+    loss, began = torch.tensor(math.nan), time.process_time()
+    for step in range(steps):
+        starts = torch.randint(len(ids) - LENGTH, (BATCH, 1), generator=generator)
+        batch = ids[starts + torch.arange(LENGTH)]
+        set_learning_rate(optimizer, learning_rate(config, step=step, steps=steps))
+        loss = model(batch, labels=batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    seconds = time.process_time() - began
+    return {"seconds_a_step": seconds / steps, "processor_seconds": seconds, "last_train_loss": float(loss.detach())}
+
+
+def _nats(model: Any, ids: Tensor) -> float:
+    """Return −log P of all tokens but the first, in windows that overlap by one token."""
+    import torch
+
+    model.eval()
+    whole = (len(ids) - 1) // LENGTH * LENGTH
+    windows = [ids[start : start + LENGTH + 1] for start in range(0, whole, LENGTH)]
+    batches = [torch.stack(windows[start : start + BATCH]) for start in range(0, len(windows), BATCH)]
+    batches += [ids[whole:].unsqueeze(0)] if len(ids) > whole + 1 else []
+    with torch.no_grad():
+        return sum(float(model(batch, labels=batch, num_items_in_batch=1).loss) for batch in batches)
+
+
+def _expressed(model: Any, ids: Tensor) -> dict[str, Any]:
+    """Return rank, ε-effective rank and the gradient that gets through, of the first contexts of the test text."""
+    import torch
+
+    from ..measure import gradient, rank
+    from ..models.huggingface.loading import final_hidden
+    from ..sources import open_source
+
+    contexts = min(CONTEXTS, (len(ids) - 1) // LENGTH * LENGTH)
+    windows = ids[:contexts].view(-1, LENGTH)
+    hidden = final_hidden(model, windows, torch.ones_like(windows))
+    source = open_source(model.head, hidden=hidden.detach().flatten(0, 1), targets=ids[1 : contexts + 1])
+    report = rank(source)
+    values = report.to_dict()
+    return {
+        "contexts": contexts,
+        "rank": report.rank.value,
+        "rank_interval": [report.rank.low, report.rank.high],
+        "rank_centered": report.rank_centered.value,
+        "effective_rank": values["effective_rank"],
+        "gradient_kept": gradient(source).kept,
+    }

@@ -1,0 +1,154 @@
+"""Switchboard: telephone conversations as lines of text, an utterance a line, in the 10,000 most frequent words.
+
+A line is the speaker, ``<a>`` or ``<b>``, the words, and `EOS`; a conversation ends with a blank line, a lone `EOS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import CorpusError
+from ..files import sha256_bytes
+from .archives import is_archive, read_members
+from .corpus import SPLITS
+from .download import ByteCallback, download
+from .ids import Ids, write_ids
+from .vocabulary import EOS, UNK, Vocabulary
+
+NAME = "switchboard"
+VOCABULARY_SIZE = 10_000
+"""As in Zhao et al. 2017; `EOS`, `UNK` and the two speakers are among them."""
+LONGEST = 40
+"""Tokens of a line; the speaker and `EOS` count, as the two marks of an utterance do in Zhao et al.'s code."""
+SPEAKERS = {"A": "<a>", "B": "<b>"}
+FOLDERS = {"train": "train", "val": "valid", "test": "test"}
+"""Folder of the archive → split."""
+
+_WORD = re.compile(r"\w+|[^\w\s]+")  # NLTK's WordPunctTokenizer, which Zhao et al. apply to lower-cased text
+_LARGEST, _TOTAL = 1 << 20, 1 << 27  # bytes of a conversation and of an archive; the largest has 30 KB, all have 12 MB
+
+Line = list[str]
+"""The speaker's token and the words of an utterance."""
+
+
+class _File(NamedTuple):
+    """One conversation as it came: ``where`` is named in errors."""
+
+    where: str
+    split: str
+    data: bytes
+
+
+def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
+    """Turn the conversations of an archive or a folder into ids in ``folder``.
+
+    Args:
+        folder: where the ids go.
+        source: an archive, or a folder, that holds ``train``, ``val`` and ``test`` with one text file a conversation
+            and one utterance a line, ``speaker|text|act``.
+        url: the address of such an archive.
+        progress: called while the archive is downloaded.
+
+    Raises:
+        CorpusError: neither is given; the archive is damaged, or lacks a split or has another one; a conversation is
+            empty, has a single speaker, or has a line of another form.
+    """
+    if source is None and url is None:
+        raise CorpusError(
+            f"{NAME} is not downloaded: its text derives from LDC97S62; give an archive of the dialog act corpus with "
+            f"`bottleneck data get {NAME} --from swda.zip`"
+        )
+    origin = str(source or url)
+    files = sorted(_files(source, origin, progress) if source else _archive(_downloaded(origin, progress), origin))
+    if missing := [name for name, split in FOLDERS.items() if split not in {file.split for file in files}]:
+        raise CorpusError(
+            f"{origin} has no conversations in a folder {missing[0]!r}: {NAME} is made of the folders "
+            f"{', '.join(FOLDERS)} with a text file a conversation"
+        )
+    talks = {split: [_conversation(file) for file in files if file.split == split] for split in SPLITS}
+    vocabulary = _most_frequent(talks["train"])
+    digests = "".join(f"{sha256_bytes(file.data)}  {file.split}\n" for file in files)
+    encoded = {split: _encoded(talks[split], vocabulary) for split in SPLITS}
+    write_ids(folder, vocabulary, encoded, sha256=sha256_bytes(digests.encode()))
+
+
+def _downloaded(url: str, progress: ByteCallback | None) -> bytes:
+    return download(url, limit=_TOTAL, progress=progress)
+
+
+def _files(source: Path, where: str, progress: ByteCallback | None) -> Iterator[_File]:
+    """Yield the conversations in a folder or an archive."""
+    try:
+        if not source.is_dir():
+            yield from _archive(source.read_bytes(), where)
+            return
+        for path in sorted(source.rglob("*.txt")):
+            if split := FOLDERS.get(path.parent.name):
+                yield _File(str(path), split, path.read_bytes())
+    except OSError as error:
+        raise CorpusError(f"cannot read {error.filename or where}: {error.strerror}; make it readable") from error
+
+
+def _archive(data: bytes, where: str) -> Iterator[_File]:
+    if not is_archive(data):
+        raise CorpusError(
+            f"{where} is no zip or tar archive: give an archive or a folder of the dialog act corpus with the folders "
+            f"{', '.join(FOLDERS)}"
+        )
+    for name, content in read_members(data, where=where, largest=_LARGEST, total=_TOTAL):
+        parent = name.split("/")[-2] if "/" in name else ""
+        if parent not in FOLDERS:
+            raise CorpusError(
+                f"{where}: the member {name!r} is in none of the folders {', '.join(FOLDERS)}, which are all splits "
+                f"of {NAME}; leave it out"
+            )
+        yield _File(f"{where}: {name}", FOLDERS[parent], content)
+
+
+def _conversation(file: _File) -> list[Line]:
+    """Return the lines of a conversation, at most `LONGEST` tokens each without their `EOS`."""
+    try:
+        rows = file.data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file.where}: the byte at {error.start} is not UTF-8; save the file as UTF-8") from None
+    if not rows:
+        raise CorpusError(f"{file.where} is an empty conversation: leave the file out, or bring its lines back")
+    lines = [_line(row, f"{file.where}, line {number}") for number, row in enumerate(rows, 1)]
+    if len({line[0] for line in lines}) < 2:
+        raise CorpusError(
+            f"{file.where} has a single speaker, {rows[0][0]}: a conversation takes both, A and B; leave the file out"
+        )
+    return lines
+
+
+def _line(row: str, where: str) -> Line:
+    parts = row.split("|")
+    if len(parts) != 3 or parts[0] not in SPEAKERS:
+        raise CorpusError(f"{where} reads {row[:40]!r}, not speaker|text|act with the speaker A or B: correct it")
+    words = _WORD.findall(parts[1].lower())
+    if not words:
+        raise CorpusError(f"{where} has a speaker and no word: leave the line out")
+    return [SPEAKERS[parts[0]], *words[: LONGEST - 2]]
+
+
+def _most_frequent(talks: list[list[Line]]) -> Vocabulary:
+    """Return the vocabulary of the training conversations, ties in the order of the alphabet."""
+    counts = Counter(word for talk in talks for line in talk for word in line[1:])
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    marks = (EOS, UNK, *SPEAKERS.values())
+    return Vocabulary((*marks, *(word for word, _ in ranked[: VOCABULARY_SIZE - len(marks)])))
+
+
+def _encoded(talks: list[list[Line]], vocabulary: Vocabulary) -> Iterator[Ids]:
+    """Yield the ids of each conversation; a word outside the vocabulary is `UNK`."""
+    index: Mapping[str, int] = vocabulary.index
+    for talk in talks:
+        tokens = chain.from_iterable([[*line, EOS] for line in talk])
+        yield np.fromiter((index.get(token, index[UNK]) for token in (*tokens, EOS)), np.int64)

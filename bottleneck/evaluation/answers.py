@@ -1,0 +1,60 @@
+"""The scores of a dialog model: perplexity, and BLEU of its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from ..errors import SourceError
+from ..models import RunOnText
+from ..progress import SILENT, Progress
+from ..result import Result
+from ..sources import Source
+from ..sources.model import ModelSource
+from .bleu import Bleu, bleu
+from .of_source import Perplexity
+
+
+@final
+@dataclass(frozen=True)
+class Answered(Result):
+    """Perplexity of a run, and BLEU of its responses."""
+
+    perplexity: Perplexity
+    model: Mapping[str, Any]
+    """``head``, ``seed``, ``parameters`` and ``embedding_size`` of the run."""
+    bleu: Bleu
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {**self.perplexity.to_dict(), **self.model, "bleu": self.bleu.to_dict()}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the scores as pairs of label and text."""
+        return [*self.perplexity.rows(), *self.bleu.rows()]
+
+
+def answered(
+    source: Source, scores: Perplexity, *, answers: int | None = None, progress: Progress = SILENT
+) -> Answered:
+    """Add BLEU to the perplexity of a run; see `bleu`.
+
+    Args:
+        source: opened run.
+        scores: its perplexity.
+        answers: number of contexts to answer, from the first; by default all.
+        progress: progress display.
+
+    Raises:
+        SourceError: for a source that is no run, or a run that reads a stream.
+        ConfigurationError: if NLTK is not installed.
+    """
+    model = source.model if isinstance(source, ModelSource) else None
+    if not isinstance(model, RunOnText):
+        raise SourceError(f"--bleu is for runs, and {source.description['path']} is none")
+    found = bleu(model.run.model, model.corpus, split=model.split, contexts=answers, progress=progress)
+    head = model.head
+    sizes = {"parameters": model.run.model.parameter_count(), "embedding_size": head.embedding_size}
+    described = {"head": model.run.model.config.head.name, "seed": model.run.config["seed"], **sizes}
+    return Answered(scores, described, found)

@@ -1,0 +1,153 @@
+"""Any head under a transformer: models of the package transformers, and plain modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import heads
+from ..errors import ConfigurationError, SourceError
+from ..models.huggingface import folder, loading
+from ..models.huggingface.headed import HeadSpec, device_of, headed_class, put_head, read_spec, same_weights
+from ..models.huggingface.output import OutputLayer, WithheldStates, head_for, head_settings
+from ..models.huggingface.output_layer import full_precision_head
+
+PROBE = 8
+"""Tokens on which the output layer must reproduce the model's logits before it is replaced."""
+
+
+def with_head(model: Any, name: str, **settings: Any) -> Any:
+    """Return a causal language model of transformers with another head; both models share all other weights.
+
+    The head takes over the output embeddings, tied or not, and the output bias. Where it can, it starts as the model's
+    own softmax, so that the loss before the first step is the model's (mos, lms-plif and softmax; see
+    `Head.as_softmax`). A logit scale is kept; a soft cap is kept by the head ``"softmax"``.
+
+    ``forward(input_ids, labels=…)`` returns the exact loss, made block by block, and logits only without labels or
+    with ``return_logits=True``; these are log-probabilities. ``generate``, ``Trainer``, gradient checkpointing and
+    ``save_pretrained`` work as before; `from_pretrained` loads the folder.
+
+    Args:
+        model: a model with an ``nn.Linear`` as its output layer, such as ``AutoModelForCausalLM`` returns.
+        name: a registered head: ``"mos"``, ``"lms-plif"``, ….
+        settings: settings of the head, such as ``components=4``.
+
+    Raises:
+        ConfigurationError: for an unknown head or setting, a quantized model, sizes that do not fit the model, or a
+            soft cap that the head would lose.
+        SourceError: for a model whose output layer is not one linear layer, or does not make its logits.
+
+    Example:
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2)).eval()
+        >>> model = with_head(gpt2, "mos", components=4)
+        >>> ids = torch.arange(12).view(1, 12)
+        >>> torch.allclose(model(ids, labels=ids).loss, gpt2(ids, labels=ids).loss)
+        True
+    """
+    layer_name, layer = _linear(model)
+    softmax = _checked_softmax(model, layer)
+    if softmax.soft_cap is not None:
+        if name != "softmax":
+            raise ConfigurationError(
+                f"{type(model).__name__} caps its logits at {softmax.soft_cap:g}, and {name} would lose the cap: use "
+                "the head 'softmax', or set the cap of the model's configuration to None and train without it"
+            )
+        settings = {"soft_cap": softmax.soft_cap, **settings}
+    given = head_settings(name, layer, settings)
+    embeddings = model.get_input_embeddings()
+    head = head_for(layer, name, given, scale=softmax.scale)
+    tied = embeddings is not None and embeddings.weight is head.weight
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    tied_to = names[id(head.weight)] if tied else None
+    spec = HeadSpec(name, _plain(head.settings), layer_name, softmax.scale, tied_to)
+    headed = same_weights(model, headed_class(type(model), spec))
+    put_head(headed, WithheldStates(head, scale=softmax.scale).train(model.training))
+    return headed
+
+
+def from_pretrained(path: str | Path, **options: Any) -> Any:
+    """Return a model with its head from the folder that its ``save_pretrained`` wrote.
+
+    Args:
+        path: the folder.
+        options: arguments of ``AutoModelForCausalLM.from_pretrained``, such as ``dtype`` and ``device_map``.
+
+    Raises:
+        SourceError: for a folder without a head, of a newer version, or with damaged or missing weights.
+    """
+    path = Path(path)
+    folder.read_config(path)
+    if read_spec(path) is None:
+        raise SourceError(
+            f"{path} has no head of this package (bottleneck_head.json): load it with "
+            "AutoModelForCausalLM.from_pretrained, and give the model to with_head"
+        )
+    return loading.read(path, **options)
+
+
+def output_layer(layer: nn.Linear, name: str, **settings: Any) -> OutputLayer:
+    """Return a head in the place of the linear layer at a plain module's end; it shares the layer's weights.
+
+    Its outputs are log-probabilities, which ``F.cross_entropy`` and ``softmax`` take for logits. The blocked loss is
+    ``module.lm_head.head.nll(hidden, targets)``.
+
+    Args:
+        layer: the layer that makes the logits.
+        name: a registered head.
+        settings: settings of the head.
+
+    Raises:
+        ConfigurationError: for an unknown head or setting, or a layer that is not an ``nn.Linear``.
+
+    Example:
+        >>> gpt = nn.ModuleDict({"lm_head": nn.Linear(8, 50, bias=False)})
+        >>> gpt["lm_head"] = output_layer(gpt["lm_head"], "mos", components=4)
+        >>> gpt["lm_head"](torch.randn(2, 3, 8)).exp().sum(-1).allclose(torch.ones(2, 3))
+        True
+    """
+    if not isinstance(layer, nn.Linear):
+        raise ConfigurationError(
+            f"a {type(layer).__name__} is not the nn.Linear that makes a model's logits; give that layer"
+        )
+    return OutputLayer(head_for(layer, name, head_settings(name, layer, settings)).train(layer.training))
+
+
+def _linear(model: Any) -> tuple[str, nn.Linear]:
+    """Return the output layer of a model, and its name."""
+    kind = type(model).__name__
+    if not hasattr(model, "get_output_embeddings") or not hasattr(model, "save_pretrained"):
+        raise ConfigurationError(
+            f"a {kind} is no causal language model of transformers; in a plain module, replace the layer that makes "
+            "the logits: module.lm_head = softmax_bottleneck.integrations.transformers.output_layer(module.lm_head, …)"
+        )
+    if getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None:
+        raise ConfigurationError(
+            f"{kind} is quantized, and a head trains the embeddings in floating point: load the model without "
+            "quantization, in bfloat16 or float32"
+        )
+    layer = loading.output_layer(model, kind)
+    if isinstance(layer, OutputLayer):
+        raise ConfigurationError(f"this {kind} has a head already: give with_head the model without it")
+    name = next(key for key, module in model.named_modules() if module is layer)
+    if "." in name:
+        raise ConfigurationError(
+            f"the output layer of {kind} is {name}, inside another module: only a layer of the model itself can be "
+            "replaced"
+        )
+    return name, layer
+
+
+def _checked_softmax(model: Any, layer: nn.Linear) -> heads.Softmax:
+    """Return the softmax that the model's logits are of, with its scale and soft cap."""
+    ids = torch.arange(PROBE, device=device_of(model)) % layer.out_features
+    found = loading.sample(model, layer, ids)
+    return full_precision_head(layer, found, model.config, dtype=torch.float32, what=type(model).__name__)
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as JSON has them."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}

@@ -1,0 +1,73 @@
+"""One sentence about a measured rank: whether this output layer is the bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..spectrum import RankEstimate
+
+
+def verdict(rank: RankEstimate, *, shape: tuple[int, int], bound: int | None, embedding_size: int | None) -> str:
+    """Return what a rank says of the output layer, as one sentence without a full stop.
+
+    Args:
+        rank: rank of log P.
+        shape: (T, M).
+        bound: largest rank that algebra allows, before the shape limits it; ``None`` if there is none or it is unknown.
+        embedding_size: d, if it is known.
+
+    Example:
+        >>> rank = RankEstimate(282, 282, 282, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
+        >>> verdict(rank, shape=(82430, 10000), bound=282, embedding_size=280)
+        'd = 280 bounds the rank at 282 and the matrix has exactly 282: this output layer is the bottleneck'
+    """
+    full = min(shape)
+    least = "at least " if rank.at_least else ""
+    if bound is None:
+        said = f"no bound; rank {least}{rank.value:,} of {full:,}"
+    else:
+        limit = f"the rank is at most {bound:,}"
+        limit = limit if embedding_size is None else f"d = {embedding_size:,} bounds the rank at {bound:,}"
+        said = f"{limit} and the matrix has {'exactly ' if _is_reached(rank, bound) else least}{rank.value:,}"
+    if not (rank.high or rank.determinate):
+        return f"{said.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
+    interval = "" if rank.low == rank.high or rank.at_least else f", between {rank.low:,} and {rank.high:,}"
+    interval += " by the tolerance" if interval else ""
+    return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound))}"
+
+
+def _is_reached(rank: RankEstimate, bound: int) -> bool:
+    return rank.value == bound and (rank.determinate or (rank.at_least and rank.low == bound))
+
+
+def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None) -> Iterator[str]:
+    """Yield what follows from the numbers; the first part may be followed by a reason to doubt it."""
+    (T, M), full = shape, min(shape)
+    if rank.at_least and not (bound and _is_reached(rank, bound)):
+        yield "a sketch proves no more"
+    elif not rank.determinate and not rank.at_least:
+        yield "not determinate"
+    elif not rank.value:
+        yield "every entry is zero"
+    elif bound is None or bound >= M:
+        yield from _unbounded(rank.value, shape)
+    elif bound >= full:
+        yield f"{T:,} contexts are too few to show the bound; measure more than {bound:,}"
+    elif rank.value > bound:
+        yield "more than algebra allows, so the numbers are less precise than eps says; measure with a larger --eps"
+    elif rank.value == bound:
+        yield "this output layer is the bottleneck"
+    else:
+        yield "the bound is not reached, because hidden states or output embeddings span fewer directions than d"
+    if rank.doubt:
+        yield rank.doubt
+
+
+def _unbounded(value: int, shape: tuple[int, int]) -> Iterator[str]:
+    T, M = shape
+    if value < min(shape):
+        yield "a low rank, though no bound is known"
+    elif T < M:
+        yield f"full rank for so few contexts; measure more than {M:,}"
+    else:
+        yield "full rank, so this output layer is no bottleneck"

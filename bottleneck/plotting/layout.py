@@ -1,0 +1,91 @@
+"""Panels of one figure, with one legend above them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+
+from .looks import plain
+
+LEAST_PANEL = 1.8
+"""Inches below which a panel moves to a row of its own."""
+LEGEND = 1.7
+"""Height of a row of the legend, in sizes of its type."""
+HEADROOM = 1.03
+"""Top of an axis that begins at zero, over that of the data with its margin: no marker is cut."""
+
+
+class Panel(NamedTuple):
+    """One panel of a figure."""
+
+    draw: Callable[[Axes], None]
+    """Draws into the panel's axes; labelled artists go to the legend above all panels."""
+    title: str = ""
+
+
+def lay_out(
+    figure: Figure,
+    panels: Sequence[Panel],
+    *,
+    height: float = 0.62,
+    share_y: bool = True,
+    from_zero: bool = False,
+    heading: str = "",
+) -> list[Axes]:
+    """Draw the panels into an empty figure in the width of the current style, and return their axes.
+
+    Args:
+        figure: changed in place.
+        panels: from left to right, then in further rows.
+        height: of a panel beside others, in its widths; one with a row of its own has the style's.
+        share_y: whether all panels have one vertical axis.
+        from_zero: whether the vertical axis begins at zero.
+        heading: text above the legend.
+    """
+    width, lone = mpl.rcParams["figure.figsize"]
+    rows = math.ceil(len(panels) / max(1, int(width // LEAST_PANEL)))
+    columns = math.ceil(len(panels) / rows)
+    figure.set_size_inches(width, rows * (height * width / columns if columns > 1 else lone))
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
+    shown = list(axes.flat)[: len(panels)]
+    for ax, panel in zip(shown, panels, strict=True):
+        panel.draw(ax)
+        ax.set_title(plain(panel.title))
+    for ax in axes[:, 1:].flat if share_y else ():
+        ax.set_ylabel("")
+        ax.tick_params(labelleft=False)
+    tops = [HEADROOM * ax.get_ylim()[1] for ax in shown]
+    for ax, top in zip(shown, tops, strict=True) if from_zero else ():
+        ax.set_ylim(0, top)  # only now: a limit ends the scaling of all panels that share the axis
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    _legend(figure, shown, heading)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once: each format would lay it out anew, from where it was
+    return shown
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], heading: str) -> None:
+    """Put one legend above all panels, where it covers nothing, and make the figure higher by it."""
+    found: dict[str, Artist] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+        if legend := ax.get_legend():
+            legend.remove()
+    if found:
+        width, height = figure.get_size_inches()
+        letter = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points() / 72
+        columns = max(1, min(len(found), int(width / (letter * (0.6 * max(map(len, found)) + 5)))))
+        rows = math.ceil(len(found) / columns) + bool(heading)
+        figure.set_size_inches(width, height + letter * (LEGEND * rows + 0.5))
+        figure.legend(
+            list(found.values()), list(found), loc="outside upper center", ncols=columns, title=plain(heading) or None
+        )

@@ -1,0 +1,76 @@
+"""Measure sources for a page: rank, pairwise KL divergence, and where they disagree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import BottleneckError
+from ..evaluation.source import evaluate_source
+from ..measure import compare, kld, rank
+from ..progress import SILENT, Progress
+from ..sources import Source
+from .contents import Contents, Model, Plain
+
+
+def measure_sources(
+    sources: Mapping[str, Source],
+    *,
+    pairs: int = 5000,
+    examples: int = 3,
+    max_memory: int | None = None,
+    progress: Progress = SILENT,
+) -> Contents:
+    """Measure sources, and compare each with the first.
+
+    A source that cannot be compared, or has no KL divergence, is measured as far as possible; what is missing is
+    listed.
+
+    Args:
+        sources: opened sources by the labels that the page gives them.
+        pairs: number of pairs of contexts in the histogram of KL divergences, at least 2.
+        examples: number of contexts to show for each model of a comparison.
+        max_memory: bytes for each decomposition; by default 8 GiB, or what an accelerator has free.
+        progress: where to report.
+
+    Raises:
+        BottleneckError: as `rank` does.
+    """
+    comparisons: list[Plain] = []
+    missing: list[str] = []
+    first, *others = sources.values()
+    for other in others:
+        try:
+            comparisons.append(compare(first, other, examples=examples, progress=progress).to_dict())
+        except BottleneckError as error:
+            missing.append(f"no comparison: {error}")
+    losses = {str(source["path"]): nll for each in comparisons for source, nll in zip(*_both(each), strict=True)}
+    models = []
+    for label, source in sources.items():
+        report = rank(source, max_memory=max_memory, progress=progress).named(label)
+        numbers: dict[str, float] = {}
+        numbers.update(_perplexity(source, losses.get(str(source.description["path"])), progress))
+        drawn = None
+        try:
+            numbers[f"{_split(source)} pairwise KL"] = kld(source, progress=progress).kld
+            drawn = kld(source, pairs=pairs, progress=progress).to_dict()
+        except BottleneckError as error:
+            missing.append(f"no pairwise KL divergence: {error}")
+        models.append(Model(report.to_dict(), "measured for this page", report.spectrum, "", numbers, drawn))
+    return Contents(tuple(models), tuple(comparisons), tuple(missing))
+
+
+def _both(comparison: Plain) -> tuple[Sequence[Plain], Sequence[float]]:
+    return comparison["sources"], comparison["nll"]
+
+
+def _split(source: Source) -> str:
+    return str(source.description.get("split") or "test")
+
+
+def _perplexity(source: Source, loss: float | None, progress: Progress) -> Iterator[tuple[str, Any]]:
+    if loss is None and source.targets is not None:
+        loss = math.log(evaluate_source(source, progress=progress).perplexity)
+    if loss is not None:
+        yield f"{_split(source)} perplexity", math.exp(loss)

@@ -1,0 +1,147 @@
+"""Read what the commands saved: rank reports as JSON, their spectra, divergences, scores and comparisons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigurationError
+from ..figures.results import KINDS, Saved, read, read_file
+from ..spectrum import Spectrum, load_spectrum
+from .contents import Contents, Model, Plain
+from .tables import comparison_table, provenance
+
+RANKS = ("report", "rank")
+"""Kinds of files that hold a rank report."""
+WRITTEN_BY = "'bottleneck rank --json FILE.json --save-spectrum FILE.npz' writes it"
+
+
+def read_saved(paths: Sequence[Path]) -> Contents:
+    """Return the contents of saved results; nothing is computed again.
+
+    A model is a rank report, with the singular values of the ``.npz`` file of the same name. Saved divergences, scores
+    and comparisons are added to the models that they are of. Of several seeds of one model the first is shown.
+
+    Args:
+        paths: JSON files, ``.npz`` files beside their JSON files, and folders of such files.
+
+    Raises:
+        ConfigurationError: a file is missing, cut short, of a newer version, or no result; or nothing is a rank report.
+        MatrixError: a spectrum is damaged.
+    """
+    saved: list[Saved] = []
+    missing: list[str] = []
+    for path in dict.fromkeys(path.with_suffix(".json") if path.suffix == ".npz" else path for path in paths):
+        if path.is_dir():
+            results = read(path)
+            saved += results.saved
+            missing += [f"{unknown} is no result that is known here" for unknown in results.unknown]
+        else:
+            saved.append(_file(path))
+    models = []
+    for seeds in _by_model(saved):
+        models.append(_model(seeds[0], saved))
+        if len(seeds) > 1:
+            missing.append(f"{seeds[0].key}: seed {seeds[0].seed} is shown, of {len(seeds)} seeds")
+        if models[-1].spectrum is None:
+            missing.append(f"{seeds[0].path}: no singular values beside it; {WRITTEN_BY}")
+    if not models:
+        raise ConfigurationError(f"{', '.join(map(str, paths))}: no rank report; {WRITTEN_BY}")
+    comparisons = tuple(_comparison(each) for each in saved if each.kind == "comparison")
+    return Contents(tuple(models), comparisons, tuple(missing))
+
+
+def _comparison(saved: Saved) -> Plain:
+    try:
+        for example in (*saved.content["first_better"], *saved.content["second_better"]):
+            _ = example["context"], example["target"], [float(nll) for nll in example["nll"]]
+            _ = [(each["token"], float(each["probability"])) for top in example["top"] for each in top]
+        _ = [source["path"] for source in saved.content["sources"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{saved.path} is no whole comparison ({error}); write it again with 'bottleneck compare --json FILE'"
+        ) from error
+    return saved.content
+
+
+def _file(path: Path) -> Saved:
+    if not path.is_file():
+        raise ConfigurationError(f"there is no file {path}; {WRITTEN_BY}")
+    saved = read_file(path, path.parent)
+    if saved is None or saved.kind not in (*RANKS, "comparison", "divergence", "evaluation"):
+        what = "no result" if saved is None else f"the result of '{KINDS[saved.kind][1]}'"
+        raise ConfigurationError(f"{path} is {what}, and a report is made of ranks; {WRITTEN_BY}")
+    return saved
+
+
+def _by_model(saved: Iterable[Saved]) -> list[list[Saved]]:
+    """Return the rank reports of each model, the lowest seed first."""
+    found: dict[Any, list[Saved]] = {}
+    for each in saved:
+        if each.kind in RANKS:
+            found.setdefault((each.path.parent, each.key, each.split), []).append(each)
+    return [sorted(seeds, key=lambda each: each.seed) for seeds in found.values()]
+
+
+def _model(saved: Saved, others: Iterable[Saved]) -> Model:
+    report = saved.content["report"] if saved.kind == "report" else saved.content
+    name = saved.key.rpartition("/")[2]
+    spectrum = _spectrum(saved.path.with_suffix(".npz"))
+    try:
+        found = Model(report, str(saved.path), spectrum, f"{saved.path.resolve().parent.name}/{name}")
+        numbers, drawn = _numbers(found, saved, others)
+        found = replace(found, numbers=numbers, drawn=drawn)
+        _check(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationError(f"{saved.path} is no whole rank report: {what}; {WRITTEN_BY}") from error
+    return found
+
+
+def _spectrum(path: Path) -> Spectrum | None:
+    return load_spectrum(path)[0] if path.exists() else None
+
+
+def _check(model: Model) -> None:
+    """Refuse a report without its fields, or with the spectrum of another matrix; the error says which."""
+    json.dumps(model.report, allow_nan=False)
+    _ = model.verdict, model.eps, provenance(model), comparison_table(Contents((model,)))
+    if model.spectrum is None:
+        return
+    largest = float(model.spectrum.values[0])
+    if model.spectrum.shape != model.shape or abs(largest - model.rank.sigma_1) > 1e-9 * largest:
+        raise ValueError(
+            f"its matrix has {' × '.join(map(str, model.shape))} entries and σ_1 = {model.rank.sigma_1:.6g}, that of "
+            f"the .npz file beside it {' × '.join(map(str, model.spectrum.shape))} and σ_1 = {largest:.6g}"
+        )
+
+
+def _numbers(model: Model, saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
+    """Return a model's other numbers by name, and its drawn divergences."""
+    content, drawn = saved.content, None
+    found: dict[str, float] = {}
+    if saved.kind == "report":
+        found = {f"{split} perplexity": content[f"{split}_perplexity"] for split in ("valid", "test")}
+        found |= {f"{model.split} pairwise KL": content["kld"], "parameters": content["parameters"]}
+    for other in _of(model, saved, others):
+        value = other.content
+        if other.kind == "evaluation" and value["how"] == "static":
+            found.setdefault(f"{other.split} perplexity", value["perplexity"])
+        if other.kind == "divergence":
+            if value["pairs"] == "all" or f"{other.split} pairwise KL" not in found:
+                found[f"{other.split} pairwise KL"] = value["kld"]
+            if "histogram" in value and other.split == model.split:
+                drawn = value
+    return found, drawn
+
+
+def _of(model: Model, saved: Saved, others: Iterable[Saved]) -> Iterator[Saved]:
+    """Yield the divergences and scores of a model: of its name in its folder, or of the same source."""
+    for other in others:
+        if other.kind in ("divergence", "evaluation"):
+            beside = (other.path.parent, other.key) == (saved.path.parent, saved.key)
+            if beside or other.content.get("source") == model.source:
+                yield other

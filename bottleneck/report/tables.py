@@ -1,0 +1,146 @@
+"""The page's tables: models beside each other, published beside measured numbers, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..demo_table import rank_text
+from ..published import PAPERS, SPLITS, Row, grouped, rows_of, tables
+from ..published import Table as Published
+from ..spectrum import RankEstimate
+from ..tables import is_number
+from .contents import Contents, Model
+
+DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}
+"""Metrics that have a published and a measured number, beside ranks, with the form of the measured one."""
+
+
+class Table(NamedTuple):
+    """Header and rows of text."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+    @property
+    def right(self) -> list[bool]:
+        """Whether each column is set to the right."""
+        return [place > 0 and all(is_number(row[place]) for row in self.rows) for place in range(len(self.header))]
+
+
+def comparison_table(contents: Contents) -> Table:
+    """Return one row a model; columns that no model has a number for are left out."""
+    lines = [_line(label, model) for label, model in zip(contents.labels, contents.models, strict=True)]
+    header = [name for name in lines[0] if any(line[name] for line in lines)]
+    return Table(header, [[line[name] or "–" for name in header] for line in lines])
+
+
+def _line(label: str, model: Model) -> dict[str, str]:
+    report, entropy = model.report, model.report["entropy_rank"]
+    T, M = model.shape
+    bounds = [value for value in (report["bound"]["raw"], report["bound"]["centered"]) if value is not None]
+    effective = {
+        f"effective rank, ε = {epsilon}": "" if value is None else f"{value:,}"
+        for epsilon, value in report["effective_rank"].items()
+    }
+    return {
+        "model": label,
+        "d": "" if report["embedding_size"] is None else f"{report['embedding_size']:,}",
+        "bounds": ", ".join(f"{value:,}" for value in bounds) or "none",
+        "rank": _rank(report["rank"]),
+        "row-centred rank": _rank(report["rank_centered"]),
+        "test perplexity": _number(model, "test perplexity"),
+        "valid perplexity": "" if "test perplexity" in model.numbers else _number(model, "valid perplexity"),
+        "pairwise KL, nats": _number(model, f"{model.split} pairwise KL"),
+        "parameters": _number(model, "parameters"),
+        "contexts × tokens": f"{T:,} × {M:,}",
+        **effective,
+        "entropy rank": "" if entropy is None else f"{entropy:,.1f}",
+        "stable rank": f"{report['stable_rank']:,.2f}",
+    }
+
+
+def _rank(record: Any) -> str:
+    return f"≥ {record['value']:,}" if record.get("at_least") else rank_text([record])
+
+
+def _number(model: Model, name: str) -> str:
+    value = model.numbers.get(name)
+    metric = next(metric for metric in DIGITS if name.endswith(metric))
+    return "" if value is None else format(value, DIGITS[metric])
+
+
+def published_table(contents: Contents) -> Table:
+    """Return every published number of the models, or of the papers' models of the same head and corpus."""
+    header = ["model", "quantity", "published", "of", "source", "measured"]
+    return Table(
+        header, [row for pair in zip(contents.labels, contents.models, strict=True) for row in _published(*pair)]
+    )
+
+
+def _published(label: str, model: Model) -> Iterator[list[str]]:
+    own = list(rows_of(model.key)) if model.key else []
+    for table, row in own or _alike(model):
+        for column, value in zip(table.columns, row.values, strict=True):
+            metric, split = (table.metric, column) if column in SPLITS else (column, table.split)
+            if value and (metric in DIGITS or metric == "rank"):
+                quantity = " ".join(part for part in (split if metric != "parameters" else "", metric) if part)
+                measured = _measured(model, metric, split, table) if own and not row.how else ""
+                text = grouped(value) if metric == "rank" else value
+                yield [label, quantity, text, _what(row), table.source, measured or "–"]
+
+
+def _alike(model: Model) -> Iterator[tuple[Published, Row]]:
+    """Yield the papers' own models with this output layer on this corpus."""
+    for paper in PAPERS:
+        for table in tables(paper):
+            same = model.source.get("corpus") not in (None, "") and table.corpus == model.source.get("corpus")
+            for row in table.rows if same else ():
+                if row.result.rpartition("/")[2] == model.source.get("head") and not row.how:
+                    yield table, row
+
+
+def _what(row: Row) -> str:
+    return ", ".join(part for part in (row.name, row.how, row.note) if part)
+
+
+def _measured(model: Model, metric: str, split: str, table: Published) -> str:
+    if metric != "rank":
+        value = model.numbers.get("parameters" if metric == "parameters" else f"{split} {metric}")
+        return "" if value is None else format(value, DIGITS[metric])
+    same = split == model.split and table.rank_contexts in (None, model.shape[0])
+    return _rank(model.report["rank"]) if same else ""
+
+
+def provenance(model: Model) -> list[tuple[str, str]]:
+    """Return where a model's numbers come from and what certifies them, as label and text."""
+    report, eps, certificate = model.report, model.report["eps"], model.report["certificate"]
+    source = ", ".join(f"{key} {value}" for key, value in model.source.items() if value not in (None, ""))
+    residual = certificate.get("residual")
+    driver = f" ({certificate['driver']})" if certificate.get("driver") else ""
+    why = f": {report['method_why']}" if report.get("method_why") else ""
+    known = f"; the method resolves nothing below {certificate['error']:.2g}" if certificate.get("error") else ""
+    ranks = [("rank", model.rank), ("row-centred rank", model.rank_centered)]
+    return [
+        ("source", source),
+        ("read from", model.origin),
+        ("bound", report["bound"]["why"]),
+        *((name, _evidence(rank)) for name, rank in ranks),
+        ("by rule", ", ".join(f"{rule} {value:,}" for rule, value in report["rank_by_rule"].items())),
+        ("rule of the report", report["rule"]),
+        ("eps", f"{eps['value']:.4g} ({eps['dtype'] or 'given'}{', assumed' if eps['assumed'] else ''})"),
+        ("method", f"{report['method']}{driver}{why}"),
+        (
+            "certificate",
+            f"Σσ² within {certificate['frobenius_relative_error']:.1e} of ‖A‖²"
+            + (f" but for a residual of {residual:.3g}" if residual else "")
+            + known,
+        ),
+        ("cost", f"{report['seconds']:,.1f} s, {report['peak_memory_bytes'] / 2**30:.2f} GiB at most"),
+        ("version", report["version"]),
+    ]
+
+
+def _evidence(rank: RankEstimate) -> str:
+    doubt = f"; {rank.doubt}" if rank.doubt else ""
+    return f"{rank}, tolerance {rank.tolerance:.4g}, σ_1 {rank.sigma_1:.5g}{doubt}"

@@ -1,0 +1,142 @@
+"""Files that hold arrays by name: NumPy's .npz, torch's .pt, MATLAB's .mat, HDF5, CSV and Parquet."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import SourceError
+
+UNREADABLE = (
+    OSError, ValueError, KeyError, EOFError, OverflowError, NotImplementedError, RuntimeError, UnicodeError,
+    zipfile.BadZipFile, pickle.UnpicklingError,
+)  # fmt: skip
+"""What the readers raise for a damaged file."""
+
+CONVERT = {
+    ".pkl": "np.save('matrix.npy', np.asarray(pickle.load(open('{path}', 'rb'))))",
+    ".pickle": "np.save('matrix.npy', np.asarray(pickle.load(open('{path}', 'rb'))))",
+    ".joblib": "np.save('matrix.npy', np.asarray(joblib.load('{path}')))",
+    ".feather": "np.save('matrix.npy', pd.read_feather('{path}').to_numpy())",
+    ".xlsx": "np.save('matrix.npy', pd.read_excel('{path}', header=None).to_numpy())",
+    ".json": "np.save('matrix.npy', np.asarray(json.load(open('{path}'))))",
+    ".arrow": "np.save('matrix.npy', pa.ipc.open_file('{path}').read_pandas().to_numpy())",
+}
+"""Suffixes of other files that hold matrices → the line of Python that converts one."""
+
+
+_NUMBER = re.compile(r"\s*[-+]?([0-9.]+(e[-+]?[0-9]+)?|inf|nan)\s*", re.IGNORECASE)
+
+
+def read_array(path: Path, name: str | None) -> Any:
+    """Return one array of a file, (T, M).
+
+    Args:
+        path: a file with a suffix of `READERS`.
+        name: name of the array; by default the only one that has two dimensions.
+
+    Raises:
+        SourceError: for a file that is damaged or needs a package that is not installed, or for a name that is missing
+            or needed.
+    """
+    try:
+        arrays = READERS[path.suffix](path)
+        if name is None:
+            matrices = [key for key in arrays if getattr(arrays[key], "ndim", 0) == 2]
+            name = matrices[0] if len(matrices) == 1 else None
+        if name is not None and name in arrays:
+            return arrays[name]
+    except ModuleNotFoundError as error:
+        needed = (error.name or "a package").partition(".")[0]
+        raise SourceError(f"reading {path} needs {needed}: pip install {needed}") from error
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SourceError(f"{path} cannot be read as a {path.suffix} file: {reason}") from error
+    known = ", ".join(list(map(str, arrays))[:8])
+    asked = "name a matrix" if name is None else f"there is no {name!r}; name one of them"
+    raise SourceError(f"{path} holds {len(arrays)} arrays; {asked} as {path}:NAME: {known}")
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a kind of file that holds matrices but is not read, with the line of Python that converts it."""
+    if path.suffix in CONVERT:
+        line = CONVERT[path.suffix].format(path=path)
+        raise SourceError(f"{path}: {path.suffix} files are not read; convert it in Python by: {line}")
+
+
+def _npz(path: Path) -> Mapping[str, Any]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def _torch(path: Path) -> Mapping[str, Any]:
+    """Return the tensors of a file; nothing else in it is unpickled."""
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise ValueError("it holds more than tensors; save the tensor alone by torch.save(tensor, path)") from error
+    if isinstance(loaded, torch.Tensor):
+        return {"tensor": loaded}
+    if not isinstance(loaded, Mapping):
+        raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
+    return {str(key): value for key, value in loaded.items() if isinstance(value, torch.Tensor)}
+
+
+def _csv(path: Path) -> Mapping[str, Any]:
+    """Return the numbers of a text file with commas or tabs; a first line that is not all numbers is a header."""
+    import pandas as pd
+
+    separator = "\t" if path.suffix == ".tsv" else ","
+    with path.open(encoding="utf-8") as file:
+        first = file.readline().strip().split(separator)
+    header = None if all(map(_NUMBER.fullmatch, first)) else 0
+    return {"table": pd.read_csv(path, sep=separator, header=header, dtype=np.float64).to_numpy()}
+
+
+def _parquet(path: Path) -> Mapping[str, Any]:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    return {"table": np.column_stack([np.asarray(column, dtype=np.float64) for column in table.columns])}
+
+
+def _mat(path: Path) -> Mapping[str, Any]:
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        return {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
+    except MatReadError as error:
+        raise ValueError(error) from error
+    except NotImplementedError:  # version 7.3 is HDF5, which stores a matrix's columns one after another
+        return {key: value.T for key, value in _hdf5(path).items()}
+
+
+def _hdf5(path: Path) -> Mapping[str, Any]:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        found: dict[str, Any] = {}
+        file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+        return found
+
+
+READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
+    ".npz": _npz,
+    ".pt": _torch,
+    ".pth": _torch,
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".mat": _mat,
+    ".parquet": _parquet,
+    ".h5": _hdf5,
+    ".hdf5": _hdf5,
+}
+"""Suffix → function that returns the arrays of a file by name."""

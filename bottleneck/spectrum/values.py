@@ -1,0 +1,186 @@
+"""The singular values of one matrix: their cumulative distribution, their table, and their figure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .precision import EPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a figure marks beside the singular values; ``None`` where it is not known."""
+
+    tolerance: float | None = None
+    """Value that a singular value of the raw matrix must exceed to count."""
+    centered_tolerance: float | None = None
+    """The same of the row-centred matrix."""
+    bound: int | None = None
+    """Largest rank of the raw matrix that the output layer allows."""
+    centered_bound: int | None = None
+    """The same of the row-centred matrix."""
+
+
+UNKNOWN = Limits()
+
+
+class _Known(NamedTuple):
+    """The singular values of a matrix that its method resolves."""
+
+    values: Matrix
+    """Descending; if the method does not resolve all values, its error follows."""
+    resolved: int
+    """How many are resolved."""
+    size: int
+    """How many values the matrix has."""
+    largest: float
+    """σ_1, or 1 for a zero matrix."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spectrum:
+    """The singular values of a T × M matrix, raw and with each row's mean subtracted."""
+
+    values: Matrix
+    """(min(T, M),), descending, float64; a sketch gives only the largest."""
+    centered: Matrix
+    """The singular values of the row-centred matrix."""
+    shape: tuple[int, int]
+    """(T, M)."""
+    method: str
+    """Name of the `SpectrumMethod` that computed it."""
+    frobenius_relative_error: float
+    """The certificate: relative difference of Σσ² + ρ² and ‖A‖²_F (computed apart), the larger of raw and centred."""
+    residual: float = 0.0
+    """ρ, the Frobenius norm of the part of A outside a sketch; zero for every other method."""
+    driver: str = ""
+    """Names of the LAPACK or cuSOLVER routines of the final decomposition."""
+    error: float = 0.0
+    """Absolute error of the method in any of ``values``; values below it are unknown."""
+    centered_error: float = 0.0
+    """Absolute error of the method in any of ``centered``."""
+
+    def __repr__(self) -> str:
+        """Return method, shape, number of values and the largest on one line."""
+        T, M = self.shape
+        largest = f", σ_1 {self.values[0]:.4g}" if len(self.values) else ""
+        return f"Spectrum({self.method}, {T:,} × {M:,}, {len(self.values):,} values{largest})"
+
+    def scaled(self, exponent: int) -> Spectrum:
+        """Return the spectrum of the matrix times 2^exponent."""
+        if not exponent:
+            return self
+        values, centered = np.ldexp(self.values, exponent), np.ldexp(self.centered, exponent)
+        residual, error, centered_error = (
+            math.ldexp(each, exponent) for each in (self.residual, self.error, self.centered_error)
+        )
+        return replace(
+            self, values=values, centered=centered, residual=residual, error=error, centered_error=centered_error
+        )
+
+    def cdf(self, *, centered: bool = False) -> tuple[Matrix, Matrix]:
+        """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each.
+
+        Values below the method's error are not known individually; if there are any, the first entry is that error with
+        their percentage. A sketch gives only the values that it computed.
+
+        Args:
+            centered: whether the values are those of the row-centred matrix.
+        """
+        known = self._known(centered)
+        percent = 100 * np.arange(known.size, known.size - known.values.size, -1) / known.size
+        return known.values[::-1] / known.largest, percent[::-1]
+
+    def _known(self, centered: bool) -> _Known:
+        """Return the values of one of the two matrices; the zero that row-centring itself leaves does not count."""
+        T, M = self.shape
+        size = min(T, max(1, M - 1)) if centered else min(T, M)
+        values, error = (self.centered[:size], self.centered_error) if centered else (self.values, self.error)
+        largest = float(values[0]) or 1.0
+        least = max(error, EPS["float64"] * largest)
+        known = values[values > least]
+        return _Known(known if known.size == values.size else np.append(known, least), known.size, size, largest)
+
+    def curves(self, model: str = "", limits: Limits = UNKNOWN) -> pd.DataFrame:
+        """Return what a figure shows: first the raw and then the row-centred singular values, descending.
+
+        Columns: ``model``; ``part``, ``"raw"`` or ``"row-centred"``; ``index`` i from 1; ``sigma``, σ_i;
+        ``normalized``, σ_i / σ_1; ``percent`` of the values up to σ_i; ``resolved``; ``tolerance``, over σ_1;
+        ``bound``; ``size``, the number of values of any such matrix. If the method does not know all values, the last
+        row of a part holds its error instead, and is not ``resolved``.
+
+        Args:
+            model: name in the legend.
+            limits: tolerances and bounds that are marked.
+        """
+        import pandas as pd
+
+        model = model.encode(errors="backslashreplace").decode()  # tables hold no names that are not UTF-8
+        frames = []
+        for part, tolerance, bound in (
+            ("raw", limits.tolerance, limits.bound),
+            ("row-centred", limits.centered_tolerance, limits.centered_bound),
+        ):
+            values, resolved, size, largest = self._known(part != "raw")
+            index = np.arange(1, values.size + 1)
+            columns = {
+                "model": model,
+                "part": part,
+                "index": index,
+                "sigma": values,
+                "normalized": values / largest,
+                "percent": 100 * (size - index + 1) / size,
+                "resolved": index <= resolved,
+                "tolerance": np.nan if tolerance is None else tolerance / largest,
+                "bound": pd.array([bound] * values.size, dtype="Int64"),
+                "size": size,
+            }
+            frames.append(pd.DataFrame(columns))
+        return pd.concat(frames, ignore_index=True)
+
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        label: str = "",
+        limits: Limits = UNKNOWN,
+        part: str = "both",
+        log: bool = False,
+        style: str = "screen",
+    ) -> Axes:
+        """Draw the figure of ``bottleneck spectrum``: the cumulative distribution beside σ_i / σ_1 against i.
+
+        Args:
+            ax: axes for one panel of the figure; by default all panels are drawn into a new figure.
+            label: name in the legend.
+            limits: tolerances and bounds to mark.
+            part: ``"raw"``, ``"row-centred"``, or ``"both"``; one panel shows the raw matrix unless told otherwise.
+            log: whether to draw σ_i / σ_1 against i alone, on logarithmic axes.
+            style: one of ``plotting.STYLES``, for a new figure.
+
+        Returns:
+            ``ax``, or the first axes of the new figure.
+
+        Raises:
+            ConfigurationError: for an unknown part or style.
+        """
+        from ..plotting.spectra import draw_panel, new_figure
+
+        curves = self.curves(label, limits)
+        if ax is None:
+            return new_figure(curves, part=part, log=log, style=style)
+        draw_panel(ax, curves, part=part, log=log)
+        if label:
+            ax.legend()
+        return ax

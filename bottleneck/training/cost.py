@@ -1,0 +1,122 @@
+"""What training takes, from a few steps that are made and thrown away."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from .. import corpora
+from ..language_model import LanguageModel
+from ..machine import peak_memory_bytes, resolve_device
+from ..parallel import ALONE
+from ..progress import SILENT, Progress, reporting
+from ..result import Result
+from .config import RunConfig
+from .epochs import epochs
+from .evaluate import mean_nll, text_of
+from .loop import Loop
+
+STEPS = 10
+"""Largest number of steps that are timed; one more is made first."""
+SECONDS = 10.0
+"""Time after which no further step is timed."""
+VALIDATED = 4
+"""Largest number of batches of the validation text that are evaluated."""
+
+
+@final
+@dataclass(frozen=True)
+class TrainingCost(Result):
+    """An estimate of what a run takes on this machine."""
+
+    parameters: int
+    """Number of weights, tied ones counted once."""
+    device: str
+    epochs: int
+    steps_per_epoch: int
+    """Mean number of updates in an epoch."""
+    measured_steps: int
+    """Number of steps that were timed."""
+    seconds_per_step: float
+    """Median of the timed steps."""
+    seconds_per_epoch: float
+    """Time of an epoch with its validations."""
+    seconds: float
+    """Time of all epochs; a run that stops early takes less."""
+    memory_bytes: int
+    """Largest memory so far: of this process on a CPU, of PyTorch's tensors on a GPU."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the estimate as pairs of label and text."""
+        measured = f"median of {self.measured_steps} steps on {self.device}"
+        return [
+            ("parameters", f"{self.parameters:,}"),
+            ("memory", f"{self.memory_bytes / 2**30:.2f} GiB at most, measured on {self.device}"),
+            ("step", f"{self.seconds_per_step:.3g} s, {measured}"),
+            ("epoch", f"{_duration(self.seconds_per_epoch)}, {self.steps_per_epoch:,} steps and the validations"),
+            ("training", f"{_duration(self.seconds)}, {self.epochs} epochs"),
+        ]
+
+
+def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress | bool = False) -> TrainingCost:
+    """Make a few steps of a run with weights of its own, and estimate what all of it takes; nothing is kept.
+
+    Args:
+        config: configuration of the run; the steps start from random weights, even with an ``initial`` run.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        progress: where to report.
+
+    Raises:
+        CorpusError: the corpus is not there.
+        TrainingError: the corpus is too short, the loss is not finite, or memory runs out.
+    """
+    corpus, device = corpora.load(config.corpus), resolve_device(device)
+    cuda = device.startswith("cuda")
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    with tempfile.TemporaryDirectory() as empty, torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.manual_seed(config.seed)
+        model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary)).to(device)
+        data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines)
+        loop = Loop(config, Path(empty), corpus, data, model, processes=ALONE, progress=SILENT)
+        with reporting(progress).bar("timing", STEPS + 1, "steps") as bar:
+            times = loop.timed_steps(STEPS, SECONDS, bar)
+        started = time.perf_counter()
+        text = text_of(model, corpus, "valid")
+        mean_nll(model, text.first(VALIDATED))
+        validation = (time.perf_counter() - started) * (len(text.starts) - 1) / min(VALIDATED, len(text.starts) - 1)
+    settings = config.training
+    steps, a_step = round(loop.steps / settings.epochs), sorted(times)[len(times) // 2]
+    an_epoch = steps * a_step + settings.validations * validation
+    return TrainingCost(
+        parameters=model.parameter_count(),
+        device=device,
+        epochs=settings.epochs,
+        steps_per_epoch=steps,
+        measured_steps=len(times),
+        seconds_per_step=a_step,
+        seconds_per_epoch=an_epoch,
+        seconds=settings.epochs * an_epoch,
+        memory_bytes=torch.cuda.max_memory_allocated(device) if cuda else peak_memory_bytes(),
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> _duration(0.25), _duration(90), _duration(5400), _duration(400_000)
+    ('0.25 s', '1.5 minutes', '1.5 hours', '4.6 days')
+    """
+    for limit, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= limit:
+            return f"{seconds / limit:.1f} {unit}"
+    return f"{seconds:.2g} s"

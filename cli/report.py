@@ -1,0 +1,68 @@
+"""``bottleneck report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from .options import Memory, Page, example, progress
+from .sources import with_source
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.sources import Source
+
+
+def is_saved(name: str) -> bool:
+    """Return whether a name is that of saved results: a .json or .npz file, or a folder of such that is no SOURCE."""
+    path = Path(name)
+    folder = path.is_dir() and not (path / "config.json").exists() and path.suffix != ".zarr"
+    return folder or path.suffix in (".json", ".npz")
+
+
+@click.command("report", epilog=example("bottleneck report demo/reports --out demo/report.html"))
+@with_source(count=-1, saved=is_saved)
+@click.option("--out", required=True, type=Page(), metavar="PAGE.html", help="Page to write.")
+@click.option(
+    "--pairs",
+    type=click.IntRange(min=2),
+    default=5000,
+    show_default=True,
+    help="Pairs of contexts to draw for the histogram of KL divergences.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Number of contexts to show for each model of a comparison.",
+)
+@click.option(
+    "--max-memory",
+    type=Memory(),
+    help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
+)
+def command(sources: dict[str, Source | Path], out: Path, pairs: int, examples: int, max_memory: int | None) -> None:
+    """Write one self-contained, interactive HTML page about several models.
+
+    SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the first one. Or it is what was
+    saved before, and nothing is computed again: a JSON file of 'bottleneck rank --json NAME.json --save-spectrum
+    NAME.npz', a folder of such files, or the reports of 'bottleneck demo'. JSON files of 'bottleneck kld' and
+    'bottleneck compare' add their histogram and their contexts.
+
+    The page shows a verdict for each model, the numbers side by side, singular values with a tolerance that can be
+    moved, pairwise KL divergences, the contexts where models disagree most, published numbers, and certificates. It
+    loads nothing from the network.
+    """
+    from softmax_bottleneck.report import Contents, measure_sources, read_saved, write_page
+
+    saved = [each for each in sources.values() if isinstance(each, Path)]
+    opened = {label: each for label, each in sources.items() if not isinstance(each, Path)}
+    contents = read_saved(saved) if saved else Contents(())
+    if opened:
+        contents += measure_sources(opened, pairs=pairs, examples=examples, max_memory=max_memory, progress=progress())
+    write_page(contents, out)
+    click.echo(out)
+    for text in contents.missing:
+        click.echo(f"not on the page: {text}", err=True)

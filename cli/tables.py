@@ -1,0 +1,124 @@
+"""How measurements are printed: one as lines, several as a table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import rich_click as click
+
+from softmax_bottleneck.printable import printable
+
+from .options import emit, progress
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.result import Result
+    from softmax_bottleneck.sources import Source
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+STANDS_OUT = ("rank", "verdict")
+"""Labels of the lines that a terminal shows in bold."""
+NARROWEST = 40
+"""Width in columns below which lines are not wrapped."""
+
+
+def format_option(command: Command) -> Command:
+    """Add ``--format``."""
+    return click.option(
+        "--format",
+        "as_format",
+        type=click.Choice(["lines", "table", "markdown", "latex", "csv", "json"]),
+        panel="Output",
+        help="Format of the printed result.  [default: lines for one SOURCE, table for several]",
+    )(command)
+
+
+def measure_all(sources: Mapping[str, Source], measure: Callable[[Source], Result]) -> list[Result]:
+    """Measure each source, and name each result by its label; say of several on standard error that each is done."""
+    from softmax_bottleneck.result import short_names
+
+    results = []
+    for label, source in sources.items():
+        result = measure(source)
+        given = label not in short_names([result.name])  # a label that the user gave, and not the end of the path
+        results.append(result.named(label) if given or len(sources) > 1 else result)
+        if len(sources) > 1:
+            progress().line(repr(results[-1]))  # an error in a later source loses nothing
+    return results
+
+
+def show(result: Result, json_to: Path | None = None) -> None:
+    """Print one measurement as lines; see `show_all`."""
+    show_all([result], "lines", json_to)
+
+
+def show_all(results: Sequence[Result], as_format: str | None, json_to: Path | None) -> None:
+    """Print measurements, and write them as JSON where that is asked.
+
+    Args:
+        results: at least one.
+        as_format: a choice of ``--format``, or ``None`` for the default.
+        json_to: file for the JSON, ``-`` for standard output. One result is one object; several are a list under
+            ``"results"``.
+    """
+    values = results[0].to_dict() if len(results) == 1 else {"results": [result.to_dict() for result in results]}
+    emit(values, _text(results, as_format), json_to, as_json=as_format == "json", styled=True)
+
+
+def _text(results: Sequence[Result], as_format: str | None) -> str:
+    from softmax_bottleneck.result import cells, table
+
+    if as_format in ("markdown", "latex", "csv"):
+        return printable(table(results, format=as_format), lines=True)
+    if as_format == "table" or (as_format is None and len(results) > 1):
+        return printable(terminal_table(*cells(results)), lines=True)
+    return "\n\n".join(map(_lines, results))
+
+
+def _lines(result: Result) -> str:
+    """Return a result's lines, wrapped with a hanging indent where they are read on a terminal."""
+    width = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or width < NARROWEST:
+        return printable(str(result), lines=True)
+    rows = [(label, printable(text)) for label, text in result.rows()]
+    label_width = max(len(label) for label, _ in rows)
+    lines = []
+    for label, text in rows:
+        hanging = textwrap.fill(
+            text,
+            width,
+            initial_indent=f"{label:>{label_width}}  ",
+            subsequent_indent=" " * (label_width + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines.append(click.style(hanging, bold=True) if label in STANDS_OUT else hanging)
+    return "\n".join(lines)
+
+
+def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as wide as the terminal, or as its longest cells where it is not read on one."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from softmax_bottleneck.tables import is_number
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for place, name in enumerate(header):
+        numbers = place > 0 and all(is_number(row[place]) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        console = Console(width=width, record=True, file=nowhere)
+        console.print(table)
+        return "\n".join(line.rstrip() for line in console.export_text().strip("\n").split("\n"))

@@ -1,0 +1,55 @@
+"""``bottleneck report``: from sources and from saved results, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from .conftest import Bottleneck
+
+
+def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) -> None:
+    np.save("m.npy", np.log(np.random.default_rng(0).dirichlet(np.ones(9), 40)))
+    names = ["demo/runs/softmax", "demo/runs/mos", "m.npy"]
+    done = bottleneck("report", *names, "--out", "page.html", "--pairs", 50, "--examples", 1)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == "page.html\n"
+    page = Path("page.html").read_text(encoding="utf-8")
+    for text in ("<strong>Softmax</strong>", "<strong>MoS</strong>", "<strong>m</strong>", 'id="histogram"'):
+        assert text in page
+    assert "Softmax predicts better than MoS" in page
+    assert "not on the page: no comparison: m.npy does not say which tokens came after its contexts" in done.stderr
+    shown = bottleneck("rank", "demo/runs/mos").stdout.splitlines()[-1].partition("verdict  ")[2]
+    assert f"<span>{shown}.</span>" in page
+    perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout
+    assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page
+
+
+def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottleneck) -> None:
+    saved = ["--json", "a.json", "--save-spectrum", "a.npz"]
+    assert bottleneck("rank", "demo/runs/moc", *saved).exit_code == 0
+    assert bottleneck("kld", "demo/runs/moc", "--pairs", 40, "--json", "pairs.json").exit_code == 0
+    for file in Path("demo/runs/moc").iterdir():
+        if file.is_file():
+            file.unlink()
+    done = bottleneck("report", "a.json", "pairs.json", "demo/reports", "--out", "page.html")
+    assert done.exit_code == 0, done.stderr
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page.count("<strong>") == 3
+    assert 'id="histogram"' in page
+
+
+def test_what_is_refused(world: Path, bottleneck: Bottleneck) -> None:
+    for out, error in (
+        ("page.pdf", "page.pdf does not end in .html"),
+        ("nowhere/page.html", "there is no folder nowhere"),
+        ("demo/reports/page.html", "it is part of what is read, demo/reports"),
+    ):
+        done = bottleneck("report", "demo/reports", "--out", out)
+        assert done.exit_code == 1
+        assert error in done.stderr
+    assert bottleneck("report", "missing.json", "--out", "page.html").exit_code == 1
+    assert bottleneck("report", "--out", "page.html").exit_code == 2
+    assert not Path("page.html").exists()

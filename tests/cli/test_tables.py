@@ -1,0 +1,132 @@
+"""Several sources measured into one table, and how results look on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from softmax_bottleneck.cli.sources import labelled
+
+Bottleneck = Callable[..., Result]
+RUNS = ("demo/runs/softmax", "demo/runs/mos")
+
+
+def test_several_sources_make_one_table(world: Path, bottleneck: Bottleneck) -> None:
+    one_by_one = [json.loads(bottleneck("rank", run, "--json", "-").stdout) for run in RUNS]
+    done = bottleneck("rank", RUNS[0], f"My mixture={RUNS[1]}", "--format", "csv")
+    assert done.exit_code == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["name"] for row in rows] == ["softmax", "My mixture"]
+    for row, report in zip(rows, one_by_one, strict=True):
+        assert int(row["rank"]) == report["rank"]["value"]
+        assert (int(row["low"]), int(row["high"])) == (report["rank"]["low"], report["rank"]["high"])
+        assert int(row["effective_rank_1e-3"]) == report["effective_rank"]["1e-3"]
+    assert "RankReport('softmax', contexts=" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("as_format", "start"),
+    [(None, "name "), ("table", "name "), ("markdown", "| name "), ("latex", r"\begin{table}"), ("lines", "  ")],
+)
+def test_formats(as_format: str | None, start: str, world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", *RUNS, *(["--format", as_format] if as_format else []))
+    assert done.stdout.lstrip("\n").startswith(start)
+    assert "mos" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_json_of_several_sources_is_a_list(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("kld", *RUNS, "--format", "json", "--json", "both.json")
+    results = json.loads(done.stdout)["results"]
+    assert [result["source"]["label"] for result in results] == ["softmax", "mos"]
+    assert json.loads(Path("both.json").read_text(encoding="utf-8"))["results"] == results
+
+
+def test_a_label_names_a_single_source_too(world: Path, bottleneck: Bottleneck) -> None:
+    named, plain = (
+        json.loads(bottleneck("rank", source, "--json", "-").stdout) for source in (f"M={RUNS[1]}", RUNS[1])
+    )
+    assert named["source"] == {**plain["source"], "label": "M"}
+    assert "label" not in plain["source"]
+
+
+def test_the_cost_of_several_sources_is_a_table(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", *RUNS, "--dry-run", "--format", "csv")
+    assert done.exit_code == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [(row["name"], row["contexts"]) for row in rows] == [("softmax", "179"), ("mos", "179")]
+
+
+def test_strict_asks_every_rank_to_be_determinate(world: Path, bottleneck: Bottleneck) -> None:
+    np.save("identity.npy", np.eye(12))
+    np.save("hilbert.npy", 1 / (np.add.outer(np.arange(12.0), np.arange(12.0)) + 1))
+    assert bottleneck("rank", "identity.npy", "a=identity.npy", "--kind", "matrix", "--strict").exit_code == 0
+    assert bottleneck("rank", "identity.npy", "hilbert.npy", "--kind", "matrix", "--strict").exit_code == 3
+
+
+def test_all_sources_are_opened_before_one_is_measured(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("spectrum", RUNS[0], "missing.npz", "--out", "x.png")
+    assert (done.exit_code, done.stderr) == (1, "Error: there is no file missing.npz\n")
+    done = bottleneck("rank", RUNS[0], "missing.npy")
+    assert done.exit_code == 1
+    assert "RankReport" not in done.stderr
+
+
+def test_one_spectrum_file_for_several_sources_is_refused(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("rank", *RUNS, "--save-spectrum", "s.npz")
+    assert done.exit_code == 2
+    assert "--save-spectrum takes one SOURCE at a time" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bottleneck) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d=400.npy").touch()
+    assert labelled(["d=400.npy", "A b=x/y=z.zarr", "hub/model"]) == {
+        "d=400": "d=400.npy",
+        "A b": "x/y=z.zarr",
+        "model": "hub/model",
+    }
+    assert labelled(["a/m", "b/m/"]) == {"a/m": "a/m", "b/m": "b/m/"}
+    done = bottleneck("rank", "x=a.npy", "x=b.npy")
+    assert done.exit_code == 2
+    assert "the label 'x' stands for 2 sources" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> None:
+    master, slave = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
+    code = "from softmax_bottleneck.cli import main; main()"
+    command = [sys.executable, "-c", code, "rank", RUNS[1]]
+    done = subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, env=environment)
+    os.close(slave)
+    printed = b""
+    while True:
+        try:
+            piece = os.read(master, 1 << 16)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not piece:
+            break
+        printed += piece
+    os.close(master)
+    assert done.wait() == 0
+    lines = printed.decode().replace("\r\n", "\n").split("\n")
+    bold = [line for line in lines if line.startswith("\x1b[1m")]
+    assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
+    plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines if line]
+    assert max(map(len, plain)) <= 80
+    indent = plain[0].index("source") + len("source") + 2
+    continued = [line for line in plain if line[:indent].isspace()]
+    assert continued
+    assert not any(line[indent].isspace() for line in continued)

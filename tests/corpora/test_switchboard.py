@@ -1,0 +1,114 @@
+"""Switchboard's conversations from an archive or a folder, and everything that is wrong with one."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from softmax_bottleneck import corpora
+from softmax_bottleneck.corpora import switchboard
+from softmax_bottleneck.errors import CorpusError
+
+FILES = {
+    "swda_data/train/2005.txt": "A|Okay.|fo\nB|Uh-huh, I don't KNOW.|b\nA|Okay, okay.|aa\n",
+    "swda_data/train/2006.txt": "B|I know.|sd\nA|Okay.|aa\n",
+    "swda_data/val/3000.txt": "A|I know Kansas.|sd\nB|Okay?|qy\n",
+    "swda_data/test/4000.txt": "A|Kansas|sd\nB|Okay.|aa\n",
+}
+
+
+def _archive(path: Path, files: Mapping[str, str | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def _get(source: Path, cache: Path) -> corpora.Corpus:
+    corpora.get("switchboard", sources=[source], cache=cache)
+    return corpora.load("switchboard", cache=cache)
+
+
+def _text(corpus: corpora.Corpus, split: str) -> str:
+    return " ".join(corpus.vocabulary.decode(corpus.split(split)))
+
+
+def test_an_utterance_is_a_line_and_a_blank_line_ends_a_conversation(tmp_path: Path) -> None:
+    junk = {"LICENSE": "GPL", "__MACOSX/swda_data/train/._2005.txt": "\0"}
+    corpus = _get(_archive(tmp_path / "swda.zip", FILES | junk), tmp_path / "cache")
+    assert _text(corpus, "train") == (
+        "<a> okay . <eos> <b> uh - huh , i don ' t know . <eos> <a> okay , okay . <eos> <eos> "
+        "<b> i know . <eos> <a> okay . <eos> <eos>"
+    )
+    assert _text(corpus, "valid") == "<a> i know <unk> . <eos> <b> okay <unk> <eos> <eos>"
+    assert _text(corpus, "test") == "<a> <unk> <eos> <b> okay . <eos> <eos>"
+    # Most frequent words of the training conversations first, ties in the order of the alphabet.
+    assert corpus.vocabulary.tokens[:8] == ("<eos>", "<unk>", "<a>", "<b>", ".", "okay", ",", "i")
+
+
+def test_a_folder_holds_the_same(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    packed = _get(_archive(tmp_path / "swda.zip", FILES), tmp_path / "one")
+    unpacked = _get(tmp_path / "swda_data", tmp_path / "two")
+    assert packed.sha256 == unpacked.sha256
+    assert packed.vocabulary == unpacked.vocabulary
+    assert all((packed.split(split) == unpacked.split(split)).all() for split in corpora.SPLITS)
+
+
+def test_a_line_has_forty_tokens_and_the_vocabulary_ten_thousand(tmp_path: Path) -> None:
+    words = [f"x{number}" for number in range(12_000)]
+    lines = "".join(f"{'AB'[at % 2]}|{' '.join(words[60 * at : 60 * at + 60])}|sd\n" for at in range(200))
+    twice = "".join(f"{'AB'[at % 2]}|{' '.join(words[38 * at : 38 * at + 38])}|sd\n" for at in range(300))
+    files = FILES | {"swda_data/train/2007.txt": lines, "swda_data/train/2008.txt": twice}
+    corpus = _get(_archive(tmp_path / "swda.zip", files), tmp_path / "cache")
+    assert len(corpus.vocabulary) == switchboard.VOCABULARY_SIZE
+    rows = [row.strip() for row in _text(corpus, "train").split("<eos>")]
+    assert max(len(row.split()) for row in rows) + 1 == switchboard.LONGEST == 40
+    assert rows[7].split()[:3] == ["<a>", "x0", "x1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("swda_data/train/1.txt", "", "train/1.txt is an empty conversation: leave the file out"),
+        (
+            "swda_data/train/1.txt",
+            "A|Hi.|fp\nA|Hello.|fp\n",
+            "has a single speaker, A: a conversation takes both",
+        ),
+        ("swda_data/train/1.txt", "A|Hi.|fp\nC|Hello.|fp\n", "line 2 reads 'C|Hello.|fp', not speaker|text|act with"),
+        ("swda_data/train/1.txt", "A|Hi.|fp\nHello\n", "line 2 reads 'Hello', not speaker|text|act with the speaker A"),
+        ("swda_data/train/1.txt", "A|Hi.|fp\nB| |x\n", "line 2 has a speaker and no word: leave the line out"),
+        ("swda_data/train/1.txt", b"A|Caf\xe9.|sd\n", "the byte at 5 is not UTF-8; save the file as UTF-8"),
+        ("swda_data/dev/1.txt", "A|Hi.|fp\nB|Hi.|fp\n", "is in none of the folders train, val, test, which are all"),
+    ],
+)
+def test_one_sentence_for_a_bad_conversation(name: str, text: str | bytes, said: str, tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "swda.zip", {**FILES, name: text})
+    with pytest.raises(CorpusError, match=re.escape(said)):
+        corpora.get("switchboard", sources=[archive], cache=tmp_path / "cache")
+    with pytest.raises(CorpusError, match="not on this machine yet: run `bottleneck data get switchboard`"):
+        corpora.load("switchboard", cache=tmp_path / "cache")
+
+
+def test_one_sentence_for_a_bad_archive(tmp_path: Path) -> None:
+    whole = _archive(tmp_path / "swda.zip", FILES).read_bytes()
+    (tmp_path / "broken.zip").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.zip").write_text("A|Okay.|fo\n")
+    lacking = _archive(tmp_path / "two.zip", {name: text for name, text in FILES.items() if "/val/" not in name})
+    for path, said in (
+        (tmp_path / "broken.zip", "is damaged or no archive of text files"),
+        (tmp_path / "text.zip", "is no zip or tar archive: give an archive or a folder of the dialog act corpus"),
+        (lacking, "has no conversations in a folder 'val': switchboard is made of the folders train, val, test"),
+        (tmp_path / "absent.zip", "cannot read"),
+    ):
+        with pytest.raises(CorpusError, match=re.escape(said)):
+            corpora.get("switchboard", sources=[path], cache=tmp_path / "cache")
+    with pytest.raises(CorpusError, match="is not downloaded: its text derives from LDC97S62"):
+        corpora.get("switchboard", cache=tmp_path / "cache")

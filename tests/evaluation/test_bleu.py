@@ -1,0 +1,126 @@
+"""BLEU of responses: the formula written out, precision and recall over the responses, bootstrap intervals."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from softmax_bottleneck import corpora
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.evaluation import Beam, beam_search, bleu
+from softmax_bottleneck.evaluation.bleu import SCORES, bootstrap, context_scores, sentence_bleu
+from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.reading import Pairs
+
+REFERENCE = ["well", "i", "do", "not", "know", "what", "you", "mean", "."]
+RESPONSES = [
+    line.split() for line in ("i do not know .", "well yes", "i know", "what ?", "well i do not know what you .")
+]
+
+
+def _precision(reference: list[str], response: list[str], order: int) -> tuple[int, int]:
+    """Return clipped matches and n-grams of a response."""
+    grams = [
+        Counter(tuple(text[at : at + order]) for at in range(len(text) - order + 1)) for text in (reference, response)
+    ]
+    return (grams[0] & grams[1]).total(), max(1, grams[1].total())
+
+
+def _bleu(reference: list[str], response: list[str], orders: int) -> float:
+    """Smoothing 4, then 5, of Chen and Cherry 2014 as NLTK has them, and the geometric mean with brevity penalty."""
+    counts = [_precision(reference, response, order) for order in range(1, orders + 1)]
+    if not counts[0][0]:
+        return 0.0
+    precisions, doublings = [], 0
+    for matches, grams in counts:
+        value = matches / grams
+        if not matches and len(response) > 1:
+            doublings += 1
+            value = math.log(len(response)) / (2**doublings * 5) / grams
+        precisions.append(value)
+    matches, grams = _precision(reference, response, 5)
+    after, before = [*precisions[1:], matches / grams], precisions[0] + 1
+    smoothed = []
+    for value, next_one in zip(precisions, after, strict=True):
+        before = (before + value + next_one) / 3
+        smoothed.append(before)
+    brevity = min(1.0, math.exp(1 - len(reference) / len(response)))
+    return brevity * math.exp(sum(math.log(value) / orders for value in smoothed))
+
+
+@pytest.mark.parametrize("response", [*RESPONSES, REFERENCE, ["no"], ["well"]])
+def test_bleu_is_that_of_the_formula(response: list[str]) -> None:
+    expected = [_bleu(REFERENCE, response, orders) for orders in (1, 2, 3, 4)]
+    assert sentence_bleu(REFERENCE, response) == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_empty_response_scores_nothing() -> None:
+    assert sentence_bleu(REFERENCE, []) == [0.0] * 4
+
+
+def test_precision_is_the_mean_and_recall_the_maximum() -> None:
+    found = dict(zip(SCORES, context_scores(REFERENCE, RESPONSES), strict=True))
+    for order in range(1, 5):
+        each = [_bleu(REFERENCE, response, order) for response in RESPONSES]
+        assert found[f"BLEU-{order} precision"] == pytest.approx(sum(each) / 5)
+        assert found[f"BLEU-{order} recall"] == pytest.approx(max(each))
+
+
+def test_an_interval_holds_the_mean_as_often_as_it_says() -> None:
+    """Each conversation has a mean of its own, so its lines are not independent draws."""
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(200):
+        groups = np.repeat(np.arange(40), 25)
+        scores = (rng.normal(size=40)[groups] + 0.1 * rng.normal(size=1000))[:, None]
+        low, high = bootstrap(scores, groups=groups)
+        held += bool(low[0] <= 0 <= high[0])
+    assert 0.88 < held / 200 < 0.99
+
+
+def test_every_context_is_answered_and_compared_with_its_line(talk_folder: Path) -> None:
+    corpus = corpora.load(talk_folder)
+    torch.manual_seed(1)
+    sizes = {"embedding_size": 4, "line_size": 3, "context_size": 5, "hidden_size": 6}
+    config = ModelConfig.model_validate({"backbone": {"name": "encoder-decoder", **sizes}})
+    model, beam = LanguageModel(config, vocab_size=len(corpus.vocabulary)).eval(), Beam(size=4, longest=6, kept=2)
+    found = bleu(model, corpus, beam=beam)
+    pairs = Pairs(corpus, "test", lines=10, at_once=1)
+    rows = []
+    for number in range(len(pairs)):
+        (answers,) = beam_search(model, pairs.of([number]), end=corpus.vocabulary.index["<eos>"], settings=beam)
+        rows.append(context_scores(pairs.references[number], [each.ids for each in answers]))
+    assert found.contexts == len(pairs)
+    for name, mean in zip(SCORES, np.mean(rows, axis=0), strict=True):
+        score = found.scores[name]
+        assert score.mean == pytest.approx(mean)
+        assert score.low <= score.mean <= score.high
+    assert found.to_dict()["references"] == 1
+    assert "BLEU-4 recall" in str(found)
+    assert bleu(model, corpus, contexts=3, beam=beam).contexts == 3
+    with pytest.raises(SourceError, match="answers must be between 1 and the"):
+        bleu(model, corpus, contexts=10_000)
+
+
+def test_a_stream_model_answers_nothing(talk_folder: Path) -> None:
+    corpus = corpora.load(talk_folder)
+    model = LanguageModel(ModelConfig(), vocab_size=len(corpus.vocabulary))
+    with pytest.raises(SourceError, match="a lstm reads a text as one stream and answers nothing: BLEU needs a run"):
+        bleu(model, corpus)
+
+
+def test_without_nltk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nltk.translate.bleu_score", None)
+    monkeypatch.setitem(sys.modules, "nltk.translate", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'softmax-bottleneck\[dialog\]'"):
+        bleu(*_smallest())
+
+
+def _smallest() -> tuple[LanguageModel, corpora.Corpus]:
+    config = ModelConfig.model_validate({"backbone": {"name": "encoder-decoder"}})
+    return LanguageModel(config, vocab_size=2), corpora.Corpus("", corpora.Vocabulary(("<eos>", "a")), {}, "")

@@ -1,0 +1,144 @@
+"""Whatever the command line and the environment are, the promise holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attacks import promise
+from softmax_bottleneck.cli import COMMANDS
+
+MANY = "9" * 5000
+NAME = "x" * 300
+ARGUMENTS: list[tuple[str, ...]] = [
+    *((command, option) for command in COMMANDS for option in ("--nonsense", "--json")),
+    *((command, NAME) for command in ("rank", "kld", "dump", "eval", "compare", "gradient", "doctor", "copy", "data")),
+    *(("rank", name)
+      for name in ("", " ", ".", "/", "..", "\x1b[2J", "a\nb", "$\\frac$", "\udcff.npy", "http://", "a::b")),
+    *(("rank", f"{name}.npy") for name in (NAME, "\x1b]0;title\x07", "$\\frac$", "no\x9bsuch", "🜁" * 200)),
+    *(("rank", "m.npy", option, value)
+      for option in ("--contexts", "--width", "--max-memory", "--eps", "--extended", "--context-length", "--batch-size")
+      for value in (MANY, "-1", "0", "1e400", "nan", "٣x", "", "\udcff", "0x10")),
+    *(("rank", "m.npy", "--max-memory", value) for value in ("1", "9" * 400 + "GiB", "8EiB", "-8GiB")),
+    *(("rank", "m.npy", option, f"no/such/folder/{NAME}") for option in ("--json", "--save-spectrum")),
+    *(("rank", "m.npy", "--json", name) for name in ("m.npy", ".", NAME, "\udcff/x")),
+    *(("dump", "m.npy", "--out", name) for name in ("m.npy", "text", NAME, "text/train.txt/x.zarr")),
+    *(("kld", "m.npy", "--pairs", value) for value in (MANY, "0", "-5", "some", "1e30")),
+    *(("kld", "m.npy", "--seed", value) for value in (MANY, "x")),
+    *(("spectrum", "m.npy", "--out", name) for name in ("x", "x.gif", "m.npy", f"{NAME}.png", "no/x.png")),
+    *(("train", "--out", "new", "--set", value)
+      for value in ("", "=", "a", "a.b=1", "seed=-1", f"seed={MANY}", "seed=1e400", "training.epochs=0", "corpus=none",
+                    "head.name=sofmax", "training.batch_size=" + "9" * 30, "training=5", "head.name=[",
+                    "corpus=\x1b[31m", "head.name=mos=3", "training.optimizer.learning_rate=NaN", "model={}x",
+                    "[" * 5000 + "=1")),
+    *(("train", "--preset", value, "--out", "new") for value in ("", "nonsense", NAME, "\x1b[31m")),
+    *(("synthetic", "--contexts", "10", option, value)
+      for option in ("--vocab", "--dim", "--seeds", "--alpha") for value in ("0", "-3", MANY, "x", "nan", "1e400")),
+    *(("synthetic", "--models", value) for value in ("", "nonsense", ",,")),
+    *(("data", "get", name) for name in ("", "nonsense", NAME, "../x", "python-docs")),
+    *(("data", "get", "ptb", "--url", url)
+      for url in ("", "file:///etc/passwd", "http://", "http://a b/", "http://127.0.0.1:1/x", "http://127.0.0.1:99999/",
+                  "http://127.0.0.1:1/\r\nHost: x", "http://[::1", "ftp://x/y", "http://\udcff/")),
+    *(("data", "get", "ptb", "--from", name) for name in ("nothing", "m.npy", NAME, "\udcff")),
+    *(("figures", *names, "--results", "text", "--out", "drawn") for names in ((), ("nonsense",), ("--all",))),
+    *(("eval", name) for name in ("text", "m.npy", "kn0:x", "kn3:", "kn99999999999999999999:x", "kn3:\x1b")),
+    *(("doctor", name) for name in ("text", "m.npy", "nothing", "\udcff")),
+    *(("copy", name, "--out", "small") for name in ("text", "m.npy", "nothing")),
+    *(("presets", "--json", name) for name in ("no/x", ".", "m.npy/x")),
+    ("demo", "--reports", "text"), ("demo", "--family", "nonsense"), ("demo", "--seeds", MANY),
+    ("bench", "spectrum", "--shape", MANY), ("bench", "heads", "--only", "nonsense"), ("bench", "nonsense"),
+    (), ("--nonsense",), ("nonsense",), ("\udcff",), ("rank",), ("compare", "m.npy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=[repr(each)[:60] for each in ARGUMENTS])
+def test_arguments_that_are_wrong(arguments: tuple[str, ...], place: Callable[..., Path]) -> None:
+    folder = place("m.npy", "text")
+    before = promise.snapshot(folder)
+    done = promise.run(arguments)
+    if done.stdout and done.code == 2:  # the help of a group without its command
+        done = promise.Outcome(done.code, "", done.stderr, done.escaped)
+    promise.check(done, codes=(1, 2))
+    promise.check_kept(before, folder)
+
+
+ENVIRONMENT = [
+    ("MPLBACKEND", "nonsense", (0,)),
+    ("WORLD_SIZE", "", (0,)),
+    ("WORLD_SIZE", "abc", (1,)),
+    ("WORLD_SIZE", "-2", (1,)),
+    ("WORLD_SIZE", "9" * 400, (1,)),
+    ("WORLD_SIZE", "2", (1,)),  # without the address of the others
+    ("RANK", "x", (1,)),
+    ("SOFTMAX_BOTTLENECK_CACHE", "m.npy/below", (0,)),
+    ("SOFTMAX_BOTTLENECK_CACHE", "\udcff", (0,)),
+    ("HOME", "", (0,)),
+    ("HOME", "/nonexistent", (0,)),
+    ("TERM", "\x1b", (0,)),
+    ("COLUMNS", "x", (0,)),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "codes"), ENVIRONMENT, ids=[f"{n}={v!r}"[:40] for n, v, _ in ENVIRONMENT])
+def test_an_environment_that_is_wrong(
+    name: str, value: str, codes: tuple[int, ...], place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place("m.npy")
+    monkeypatch.setenv(name, value)
+    before = promise.snapshot(folder)
+    promise.check(promise.run(["rank", "m.npy"]), codes=codes)
+    promise.check_kept(before, folder)
+
+
+NAMES = ["\x1b[31mred", "$\\frac$", "a\nb", "\udcff", "σ", "_hidden", "a b", "-m", "%s%n", "{0}"]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_names_that_are_odd(name: str, place: Callable[..., Path]) -> None:
+    """They are read, never printed raw, and kept as they are."""
+    folder = place("m.npy", "s.npz")
+    (folder / "m.npy").rename(folder / f"{name}.npy")
+    (folder / "s.npz").rename(folder / f"{name}.npz")
+    before = promise.snapshot(folder)
+    for arguments in (
+        ["rank", f"./{name}.npy", "--json", f"./{name}.json"],
+        ["rank", f"./{name}.npy", "--json", "-"],
+        ["spectrum", f"./{name}.npz", "--out", f"./{name}.png"],
+    ):
+        promise.check(promise.run(arguments), codes=(0,))
+    promise.check_kept(before, folder)
+
+
+def test_what_is_unreadable_is_said_to_be(place: Callable[..., Path]) -> None:
+    if os.getuid() == 0:
+        return  # root reads everything
+    folder = place("run", "text", "m.npy")
+    for name in ("run/config.json", "m.npy"):
+        (folder / name).chmod(0)
+    for arguments in (["rank", "run"], ["rank", "m.npy"]):
+        assert "Permission denied" in promise.check(promise.run(arguments))
+
+
+WORDS = st.one_of(
+    st.sampled_from([*COMMANDS, "m.npy", "text", "s.npz", "--json", "-", "--out", "x.png", "--kind", "matrix"]),
+    st.sampled_from(["--contexts", "--method", "--rule", "--eps", "--data", "--split", "test", "3", "-1", "--dry-run"]),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(WORDS, min_size=1, max_size=5).filter(lambda words: not {*words} & {"demo", "bench", "train"}))
+def test_any_words(words: list[str], place: Callable[..., Path]) -> None:
+    """Only the commands that work for minutes by default are left out."""
+    folder = place() if Path.cwd().name == "w" else place("m.npy", "s.npz", "text")
+    before = promise.snapshot(folder)
+    done = promise.run(words)
+    if done.code == 2:
+        done = promise.Outcome(done.code, "", done.stderr, done.escaped)
+    promise.check(done, codes=(0, 1, 2, 3))
+    promise.check_kept(before, folder)

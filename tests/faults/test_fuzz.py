@@ -1,0 +1,184 @@
+"""Random damage to every kind of file that is read: the reader refuses it with its own error, or reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from softmax_bottleneck import checkpoint, corpora, tensor_file
+from softmax_bottleneck.corpora.archives import read_members
+from softmax_bottleneck.corpora.ids import read_ids
+from softmax_bottleneck.demo_table import read as read_reports
+from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.figures.results import read as read_results
+from softmax_bottleneck.json_file import check_schema, parse_json
+from softmax_bottleneck.models.huggingface.folder import read_config, weight_files
+from softmax_bottleneck.models.huggingface.tokenizer import read_tokenizer
+from softmax_bottleneck.sources import StoreSource
+from softmax_bottleneck.sources.matrix import open_matrix
+from softmax_bottleneck.sources.zarr_array import open_zarr
+from softmax_bottleneck.spectrum import load_spectrum
+from softmax_bottleneck.training.configuration_file import read as read_training
+from softmax_bottleneck.training.fit import result
+
+Reader = Callable[[Path], object]
+
+
+def _rows(open_source: Callable[[str], Any]) -> Reader:
+    return lambda path: list(open_source(str(path)).blocks())
+
+
+READERS: dict[str, tuple[str, str, Reader]] = {
+    "configuration": ("config.json", "", read_training),
+    "seal": ("run", "COMPLETE", checkpoint.check_hashes),
+    "run": ("run", "config.json", checkpoint.read_config),
+    "vocabulary": ("run", "vocabulary.json", checkpoint.load),
+    "metrics": ("run", "metrics.jsonl", result),
+    "times": ("run", "timing.jsonl", result),
+    "weights": ("run", "model.safetensors", lambda path: checkpoint.read_tensors(path / "model.safetensors")),
+    "store": ("store.zarr", "zarr.json", _rows(StoreSource)),
+    "store's rows": ("store.zarr", "log_probs/zarr.json", _rows(StoreSource)),
+    "store's manifest": ("store.zarr", "manifest.jsonl", _rows(StoreSource)),
+    "Zarr array": ("plain.zarr", "zarr.json", _rows(open_zarr)),
+    "Zarr chunk": ("zstd.zarr", "c/0/0", _rows(open_zarr)),
+    "old Zarr array": ("old.zarr", ".zarray", _rows(open_zarr)),
+    ".npy": ("m.npy", "", _rows(open_matrix)),
+    ".safetensors": ("m.safetensors", "", _rows(open_matrix)),
+    "spectrum": ("s.npz", "", load_spectrum),
+    "ids": ("cache/corpora/text8", "corpus.json", read_ids),
+    "words": ("cache/corpora/text8", "vocabulary.json", read_ids),
+    "text": ("text", "train.txt", corpora.load),
+    "report": ("results", "softmax.json", read_reports),
+    "results": ("results", "mos.json", read_results),
+    "model": ("hf", "config.json", read_config),
+    "model's weights": ("hf", "model.safetensors", lambda path: weight_files(path, allow_pickle=False)),
+    "tokenizer": ("hf", "tokenizer.json", read_tokenizer),
+}
+
+
+def _check(error: Exception) -> None:
+    text = str(error)
+    assert "pydantic" not in text
+    assert "[type=" not in text
+
+
+EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=6)), min_size=1, max_size=4)
+
+
+def damaged(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
+    """Replace, insert, cut out or cut off bytes."""
+    for share, kind, new in edits:
+        at = int(share * len(data))
+        data = [
+            data[:at] + new + data[at + len(new) :],
+            data[:at] + new + data[at:],
+            data[:at] + data[at + 1 + len(new) :],
+            data[:at],
+        ][kind]
+    return data
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_bytes(name: str, place: Callable[..., Path]) -> None:
+    top, inside, read = READERS[name]
+    folder = place(*dict.fromkeys((top.partition("/")[0], "text")))
+    file = folder / top / inside if inside else folder / top
+    original = file.read_bytes()
+
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    @given(edits=EDITS)
+    def attack(edits: list[tuple[float, int, bytes]]) -> None:
+        file.write_bytes(damaged(original, edits))
+        try:
+            read(folder / top)
+        except BottleneckError as error:
+            _check(error)
+
+    attack()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, inside, _) in READERS.items() if inside.endswith(".json")])
+def test_other_values(name: str, place: Callable[..., Path]) -> None:
+    """A file that is JSON, with another value under one of its keys."""
+    top, inside, read = READERS[name]
+    folder = place(*dict.fromkeys((top.partition("/")[0], "text")))
+    file = folder / top / inside
+    content = json.loads(file.read_bytes())
+    keys = list(content) if isinstance(content, dict) else list(range(min(len(content), 3)))
+
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    @given(key=st.sampled_from(keys), value=VALUES)
+    def attack(key: Any, value: Any) -> None:
+        changed = {**content, key: value} if isinstance(content, dict) else [*content[:key], value, *content[key + 1 :]]
+        file.write_text(json.dumps(changed))
+        try:
+            read(folder / top)
+        except BottleneckError as error:
+            _check(error)
+
+    attack()
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(data=st.binary(max_size=60) | VALUES.map(json.dumps).map(str.encode))
+def test_json_is_read_or_refused_in_one_line(data: bytes) -> None:
+    try:
+        content = parse_json(data)
+        check_schema(content, dict[str, list[int]])
+    except ValueError as error:
+        _check(error)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(edits=EDITS)
+def test_a_state_is_read_or_refused(edits: list[tuple[float, int, bytes]], tmp_path_factory: Any) -> None:
+    import torch
+
+    file = tmp_path_factory.getbasetemp() / "state.safetensors"
+    file.write_bytes(damaged(tensor_file.pack({"a": torch.arange(6.0)}, key="state", about={"step": 3}), edits))
+    try:
+        tensor_file.read(file, key="state")
+    except tensor_file.DAMAGE:
+        return
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(kind=st.sampled_from(["zip", "tar", "gz"]), edits=EDITS)
+def test_an_archive_is_read_or_refused(kind: str, edits: list[tuple[float, int, bytes]]) -> None:
+    try:
+        list(read_members(damaged(ARCHIVES[kind], edits), where="archive", largest=1000, total=100_000))
+    except BottleneckError:
+        return
+
+
+def _archives() -> dict[str, bytes]:
+    import gzip
+    import io
+    import tarfile
+    import zipfile
+
+    text = b"a b c\n" * 20
+    packed, tarred = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train.txt", text)
+    with tarfile.open(fileobj=tarred, mode="w") as tar:
+        info = tarfile.TarInfo("train.txt" * 20)
+        info.size = len(text)
+        tar.addfile(info, io.BytesIO(text))
+    return {"zip": packed.getvalue(), "tar": tarred.getvalue(), "gz": gzip.compress(tarred.getvalue())}
+
+
+ARCHIVES = _archives()

@@ -1,0 +1,99 @@
+"""Hugging Face folders whose settings, weights or tokenizers do not fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from attacks import promise
+from attacks.damage import REMOVED, Damage, with_value
+
+TOKENS = 21
+SETTINGS: list[tuple[str, Any]] = [
+    *(("architectures", value) for value in (5, "GPT2LMHeadModel", [5], {}, ["BertForMaskedLM"])),
+    *(("model_type", value) for value in (5, None, "", "gpt" * 2000, [], "novel", "bert")),
+    *(("auto_map", value) for value in (5, [], "x", {"AutoModelForCausalLM": "code.Model"})),
+    *(("n_head", value) for value in (-2, 0, 3, "two", 2.5, None, 10**30)),
+    *(("n_embd", value) for value in (-4, 0, 5, "four", 10**30, 8)),
+    *(("n_layer", value) for value in (-1, "one", 10**12, 2)),
+    *(("vocab_size", value) for value in (-21, 0, "many", 10**30, 22)),
+    *(("n_positions", value) for value in (-16, 0, "long", 17)),
+    *(("is_encoder_decoder", value) for value in (5, "no", True)),
+    *(("quantization_config", value) for value in (5, [], {"quant_method": "nonsense"}, {"bits": 4})),
+    *(("text_config", value) for value in (5, "x")),
+    ("activation_function", "\x1b[31m"),
+    ("layer_norm_epsilon", "small"),
+    ("transformers_weights", "elsewhere.safetensors"),
+    ("dtype", "float7"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), SETTINGS, ids=[f"{key} {value!r}"[:40] for key, value in SETTINGS])
+def test_a_setting_out_of_range(key: str, value: Any, place: Callable[..., Path]) -> None:
+    folder = place("hf", "words.txt")
+    with_value(key, value)(folder / "hf" / "config.json")
+    _refused(folder)
+
+
+def _refused(folder: Path) -> str:
+    before = promise.snapshot(folder)
+    sentence = promise.check(promise.run(["rank", "hf", "--data", "words.txt", "--contexts", "20"]))
+    promise.check_kept(before, folder)
+    return sentence
+
+
+def _weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    def apply(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return apply
+
+
+WTE, LN = "transformer.wte.weight", "transformer.ln_f.weight"
+WEIGHTS: dict[str, Damage] = {
+    "integers": _weights(lambda t: t.update({WTE: t[WTE].to(torch.int32)})),
+    "not a number": _weights(lambda t: t[WTE].fill_(torch.nan)),
+    "infinite": _weights(lambda t: t[LN].fill_(torch.inf)),
+    "one lost": _weights(lambda t: t.pop(LN)),
+    "one of another shape": _weights(lambda t: t.update({LN: torch.ones(7)})),
+    "an output layer of its own, though it is tied": _weights(
+        lambda t: t.update({"lm_head.weight": torch.randn(TOKENS, 4)})
+    ),
+    "cut short": lambda folder: (folder / "model.safetensors").write_bytes(
+        (folder / "model.safetensors").read_bytes()[:-9]
+    ),
+    "no file": lambda folder: (folder / "model.safetensors").unlink(),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_that_are_no_weights(name: str, place: Callable[..., Path]) -> None:
+    folder = place("hf", "words.txt")
+    WEIGHTS[name](folder / "hf")
+    _refused(folder)
+
+
+TOKENIZERS: dict[str, Damage] = {
+    "negative ids": with_value("model.vocab.w3", -3),
+    "ids outside the model": with_value("model.vocab.w3", 5_000),
+    "ids beyond 64 bits": with_value("model.vocab.w3", 10**30),
+    "texts as ids": with_value("model.vocab.w3", "three"),
+    "no words": with_value("model.vocab", {}),
+    "one token for all text": with_value("model.vocab", {"<unk>": 0}),
+    "no model": with_value("model", REMOVED),
+    "an unknown model": with_value("model.type", "\x1b[31mNovel"),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_of_another_model(name: str, place: Callable[..., Path]) -> None:
+    folder = place("hf", "words.txt")
+    TOKENIZERS[name](folder / "hf" / "tokenizer.json")
+    _refused(folder)

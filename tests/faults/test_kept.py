@@ -1,0 +1,67 @@
+"""What other files and processes are there stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attacks import promise
+from softmax_bottleneck.files import only_process
+
+
+def test_two_dumps_into_one_store(place: Callable[..., Path]) -> None:
+    folder = place("m.npy", "store.zarr")
+    (folder / "new.zarr").mkdir()
+    with only_process(folder / "new.zarr") as alone:
+        assert alone
+        sentence = promise.check(promise.run(["dump", "m.npy", "--out", "new.zarr"]))
+    assert sentence.startswith("another process is dumping into new.zarr: ")
+    assert promise.run(["dump", "m.npy", "--out", "new.zarr"]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "kept", "codes"),
+    [
+        ("copy run --out small", ".small.part/thesis.txt", (0,)),
+        ("dump m.npy --out new.zarr", "new.zarr/notes.partial", (1,)),
+        ("dump m.npy --out new.zarr", "new.zarr/.mine.part", (1,)),
+        ("dump m.npy --out new.zarr", "new.zarr/zarr.json", (1,)),
+        ("spectrum s.npz --out fig.png", "fig.csv", (1,)),
+        ("train --config config.json --out new", "new/.mine.part", (1,)),
+    ],
+)
+def test_files_of_others(line: str, kept: str, codes: tuple[int, ...], place: Callable[..., Path]) -> None:
+    folder = place("m.npy", "s.npz", "run", "text", "config.json")
+    (folder / kept).parent.mkdir(exist_ok=True)
+    (folder / kept).write_text("the only copy")
+    before = promise.snapshot(folder)
+    promise.check(promise.run(line.split()), codes=codes)
+    promise.check_kept(before, folder)
+
+
+def test_a_file_of_others_inside_a_store_stays(place: Callable[..., Path]) -> None:
+    folder = place("store.zarr", "run", "text")
+    (folder / "store.zarr" / "notes.partial").write_text("the only copy")
+    assert promise.run(["dump", "run", "--out", "store.zarr"]).code == 0
+    assert (folder / "store.zarr" / "notes.partial").read_text() == "the only copy"
+
+
+def test_a_figure_replaces_its_own_numbers(place: Callable[..., Path]) -> None:
+    folder = place("s.npz")
+    for _ in range(2):
+        assert promise.run(["spectrum", "s.npz", "--out", "fig.png"]).code == 0
+    assert (folder / "fig.csv").read_text().startswith("model,part,index,sigma,")
+
+
+def test_tokens_are_not_printed_raw(place: Callable[..., Path]) -> None:
+    folder = place("text", "config.json")
+    for split in ("train", "valid", "test"):
+        file = folder / "text" / f"{split}.txt"
+        file.write_text(file.read_text().replace("w1 ", "\x1b[31mw1 ").replace("w2 ", "w\x9b2 "))
+    training = ["train", "--config", "config.json", "--set", "corpus=text", "--out"]
+    for name in ("a", "b"):
+        assert promise.run([*training, name, "--set", f"seed={len(name) + ord(name)}"]).code == 0
+    promise.check(promise.run(["compare", "a", "b"]), codes=(0,))
+    promise.check(promise.run(["compare", "a", "b", "--json", "-"]), codes=(0,))

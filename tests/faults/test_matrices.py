@@ -1,0 +1,247 @@
+"""Damaged matrices: ``.npy`` and ``.safetensors`` files, Zarr arrays of any codec, and stores."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks import damage, promise
+from attacks.damage import Damage, with_value
+from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.sources.matrix import open_matrix
+
+
+def header(text: str) -> Damage:
+    """Replace the header of a .npy file."""
+
+    def apply(path: Path) -> None:
+        data = path.read_bytes()
+        (length,) = struct.unpack("<H", data[8:10])
+        encoded = text.encode("latin1")
+        path.write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", len(encoded)) + encoded + data[10 + length :])
+
+    return apply
+
+
+def of_shape(shape: str, dtype: str = "<f8") -> Damage:
+    """Replace shape and type in the header of a .npy file."""
+    return header(f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}\n")
+
+
+NPY: dict[str, Damage] = {
+    "empty": damage.write(b""),
+    "cut in the header": damage.cut(0.02),
+    "cut in the rows": damage.cut(0.7),
+    "one byte more": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "one row fewer": of_shape("(23, 12)"),
+    "one row more": of_shape("(25, 12)"),
+    "a truth value as length": of_shape("(True, 288)"),
+    "negative lengths": of_shape("(-24, -12)"),
+    "a shape of 10^30": of_shape(f"({10**30}, 12)"),
+    "a shape of 5,000 digits": of_shape(f"({'9' * 5000}, 12)"),
+    "no dimension": of_shape("()"),
+    "three dimensions": of_shape("(24, 6, 2)"),
+    "no rows": lambda path: np.save(path, np.empty((0, 12))),
+    "60,000 characters": of_shape("(24, 12)" + " " * 60_000),
+    "a header nested deeply": header("[" * 5_000),
+    "a header of code": header("__import__('os').abort()"),
+    "an unknown type": of_shape("(24, 12)", "<q9"),
+    "texts": lambda path: np.save(path, np.full((24, 12), "a")),
+    "texts of no length": of_shape("(24, 12)", "<U0"),
+    "times": lambda path: np.save(path, np.zeros((24, 12), "M8[s]")),
+    "complex numbers": lambda path: np.save(path, np.zeros((24, 12), complex)),
+    "records": lambda path: np.save(path, np.zeros((24, 12), [("a", "f8")])),
+    "objects": lambda path: np.save(path, np.full((24, 12), None), allow_pickle=True),
+    "an unknown version": lambda path: path.write_bytes(b"\x93NUMPY\x09" + path.read_bytes()[7:]),
+    "a number that is none": lambda path: np.save(path, np.full((24, 12), np.nan)),
+    "a zip archive": lambda path: path.write_bytes((path.parent / "s.npz").read_bytes()),
+    "a folder": damage.folder_instead,
+    "a link to itself": damage.loop,
+    "removed": damage.remove,
+}
+
+
+def tensors(**entries: Any) -> Damage:
+    """Write a .safetensors file with a header of one's own, and 2,304 zeros."""
+
+    def apply(path: Path) -> None:
+        text = json.dumps(entries).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(2304))
+
+    return apply
+
+
+def tensor(dtype: str = "F64", shape: Any = (24, 12), offsets: Any = (0, 2304)) -> Damage:
+    """Write a .safetensors file with one tensor of zeros."""
+    return tensors(a={"dtype": dtype, "shape": shape, "data_offsets": offsets})
+
+
+SAFETENSORS: dict[str, Damage] = {
+    "empty": damage.write(b""),
+    "cut in the header": damage.cut(0.02),
+    "cut in the rows": damage.cut(0.7),
+    "a header longer than the file": damage.write(struct.pack("<Q", 1 << 60) + b"{}"),
+    "a header that is no JSON": damage.write(struct.pack("<Q", 4) + b"}{}{"),
+    "a header nested deeply": damage.write(struct.pack("<Q", 10_000) + b"[" * 10_000),
+    "no tensor": tensors(),
+    "an unknown type": tensor("F128"),
+    "four bits": tensor("F4", (24, 192)),
+    "six bits": tensor("F6_E2M3", (24, 128)),
+    "a truth value as length": tensor(shape=(True, 288)),
+    "negative lengths": tensor(shape=(-24, -12)),
+    "a length of 10^30": tensor(shape=(10**30, 12)),
+    "a length of half": tensor(shape=(24.5, 12)),
+    "offsets beyond the end": tensor(offsets=(0, 5000)),
+    "offsets turned round": tensor(offsets=(2304, 0)),
+    "three dimensions": tensor(shape=(24, 6, 2)),
+    "names that steer a terminal": tensors(
+        **{f"\x1b[2J{n}": {"dtype": "F64", "shape": [6], "data_offsets": [48 * n, 48 * (n + 1)]} for n in range(48)}
+    ),
+    "rows of zeros": tensor(),
+}
+
+
+def chunk(change: Damage) -> Damage:
+    """Change the first chunk of an array."""
+
+    def apply(array: Path) -> None:
+        place = array / "c" / "0" / "0"
+        change(place if place.exists() else array / "0.0")
+
+    return apply
+
+
+def metadata(place: str, value: Any) -> Damage:
+    """Change one value of an array's metadata."""
+    return lambda array: with_value(place, value)(array / "zarr.json")
+
+
+CHUNKS: dict[str, Damage] = {
+    "cut": chunk(damage.cut(0.6)),
+    "emptied": chunk(damage.write(b"")),
+    "missing": chunk(damage.remove),
+    "a folder": chunk(damage.folder_instead),
+    "noise": chunk(damage.write(bytes(range(256)))),
+}
+METADATA: dict[str, Damage] = {
+    "no rows": metadata("shape", [0, 12]),
+    "a shape of 10^30": metadata("shape", [10**30, 12]),
+    "negative rows": metadata("shape", [-24, 12]),
+    "more rows": metadata("shape", [48, 12]),
+    "one dimension": metadata("shape", [24]),
+    "chunks of nothing": metadata("chunk_grid.configuration.chunk_shape", [0, 12]),
+    "chunks of 10^12 rows": metadata("chunk_grid.configuration.chunk_shape", [10**12, 12]),
+    "chunks of 10^12 columns": metadata("chunk_grid.configuration.chunk_shape", [6, 10**12]),
+    "chunks of texts": metadata("chunk_grid.configuration.chunk_shape", ["6", "12"]),
+    "texts": metadata("data_type", "string"),
+    "an unknown type": metadata("data_type", "float7"),
+    "no codecs": metadata("codecs", []),
+    "an unknown codec": metadata("codecs", [{"name": "\x1b[31m"}]),
+    "an unknown version": metadata("zarr_format", 9),
+    "a fill value of another type": metadata("fill_value", {"a": 1}),
+    "no node type": metadata("node_type", damage.REMOVED),
+}
+CODECS = ("plain", "zstd", "gzip", "blosc", "crc", "sharded", "old")
+CASES = [
+    *(("m.npy", name, change) for name, change in NPY.items()),
+    *(("m.safetensors", name, change) for name, change in SAFETENSORS.items()),
+    *((f"{codec}.zarr", name, change) for codec in CODECS for name, change in CHUNKS.items()),
+    *(("plain.zarr", f"metadata: {name}", change) for name, change in METADATA.items()),
+]
+_ROWS, _TARGETS = "log_probs/c/0/0", "targets/c/0"
+STORE: dict[str, tuple[str, Damage]] = {
+    "rows cut": (_ROWS, damage.cut(0.5)),
+    "rows emptied": (_ROWS, damage.write(b"")),
+    "rows missing": (_ROWS, damage.remove),
+    "rows flipped": (_ROWS, damage.flip(0.5)),
+    "targets cut": (_TARGETS, damage.cut(0.5)),
+    "targets missing": (_TARGETS, damage.remove),
+    "targets flipped": (_TARGETS, damage.flip(0.5)),
+    **{f"{place} {value!r}"[:40]: ("zarr.json", with_value(f"attributes.{place}", value)) for place, value in (
+        ("chunk_rows", 0), ("chunk_rows", 10**12), ("contexts", "many"), ("contexts", 10**30), ("vocab", -1),
+        ("dtype", "object"), ("eps", 5), ("eps", {}), ("bound", []), ("source", None), ("source", {}),
+        ("identity", damage.REMOVED), ("targets_sha256", 7), ("embedding_size", 0.5), ("sha256", "0"), ("format", 5))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "change"), [(f, c) for f, _, c in CASES], ids=[f"{f}, {n}" for f, n, _ in CASES])
+def test_a_damaged_matrix(file: str, change: Damage, place: Callable[..., Path]) -> None:
+    folder = place(file, "s.npz")
+    change(folder / file)
+    before = promise.snapshot(folder)
+    promise.check(promise.run(["rank", file]))
+    promise.check_kept(before, folder)
+
+
+@pytest.mark.parametrize("name", STORE)
+def test_a_damaged_store(name: str, place: Callable[..., Path]) -> None:
+    folder, (file, change) = place("store.zarr"), STORE[name]
+    change(folder / "store.zarr" / file)
+    before = promise.snapshot(folder)
+    promise.check(promise.run(["rank", "store.zarr"]))
+    promise.check_kept(before, folder)
+
+
+def _npy(matrix: Any, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, matrix, **options)
+    return buffer.getvalue()
+
+
+def test_every_flipped_bit_of_a_header(tmp_path: Path) -> None:
+    """What is still read has the shape that was written: its entries are all there, and nothing else is."""
+    matrix = np.arange(15.0).reshape(5, 3)
+    data, file = _npy(matrix), tmp_path / "m.npy"
+    refused = 0
+    for bit in range(8 * (len(data) - matrix.nbytes)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << (bit % 8)
+        file.write_bytes(bytes(changed))
+        try:
+            source = open_matrix(file, kind="matrix")
+            assert source.shape[0] * source.shape[1] == matrix.size
+        except BottleneckError:
+            refused += 1
+    assert refused > 600  # the others change spaces, the order of bytes, or the type to one of the same size
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_are_those_of_numpy(order: Any, tmp_path: Path) -> None:
+    matrix = np.asarray(np.random.default_rng(0).standard_normal((50, 7)), dtype=">f4", order=order)
+    np.save(tmp_path / "m.npy", matrix)
+    source = open_matrix(tmp_path / "m.npy", kind="matrix")
+    for rows in (range(50), range(3, 4), range(20, 41)):
+        (block,) = source.blocks([rows])
+        assert np.array_equal(block.log_probs, matrix[rows.start : rows.stop])
+
+
+@pytest.mark.parametrize("name", ["m.npy", "m.safetensors"])
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_file_that_becomes_shorter(name: str, size: int, originals: Callable[[str], Path], tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(originals(name).read_bytes())
+    source = open_matrix(file)
+    os.truncate(file, size)
+    with pytest.raises(BottleneckError, match=r"became shorter|changed while it was read"):
+        list(source.blocks())
+
+
+def test_a_file_that_changes_between_two_passes(originals: Callable[[str], Path], tmp_path: Path) -> None:
+    file = tmp_path / "m.npy"
+    file.write_bytes(originals("m.npy").read_bytes())
+    source = open_matrix(file)
+    list(source.blocks())
+    with file.open("r+b") as other:
+        other.seek(-8, os.SEEK_END)
+        other.write(b"\0" * 8)
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(BottleneckError, match="changed while it was read"):
+        list(source.blocks())

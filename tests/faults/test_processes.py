@@ -1,0 +1,133 @@
+"""Streams, signals and limits of real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RANK = [sys.executable, "-m", "softmax_bottleneck", "rank", "m.npy"]
+SEND = "os.kill(os.getpid(), signal.SIGINT)"
+EARLY = f"""
+import os, signal, sys
+import softmax_bottleneck.__main__ as command
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "rich_click":
+            {SEND}
+
+sys.meta_path.insert(0, Interrupt())
+command.run()
+"""
+"""Ctrl-C comes while packages are loaded."""
+TWICE = f"""
+import os, signal, sys, threading, time
+import softmax_bottleneck.__main__ as command
+import softmax_bottleneck.measure as measure
+
+def rank(*arguments, **options):
+    try:
+        {SEND}
+        time.sleep(60)
+    finally:
+        {SEND}  # while the work is left
+        {SEND}
+
+measure.rank = rank
+sys.argv = ["bottleneck", "rank", "m.npy"]
+command.run()
+"""
+COMPUTING = f"""
+import os, signal, sys, threading, time
+import torch
+import softmax_bottleneck.__main__ as command
+import softmax_bottleneck.measure as measure
+
+def rank(*arguments, **options):
+    threading.Timer(0.5, lambda: {SEND}).start()
+    torch.linalg.svdvals(torch.randn(5000, 5000, dtype=torch.float64))
+
+measure.rank = rank
+sys.argv = ["bottleneck", "rank", "m.npy"]
+command.run()
+"""
+"""A decomposition of minutes, which sees no signal."""
+
+
+def _run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+
+
+def _shell(line: str) -> subprocess.CompletedProcess[str]:
+    return _run(["sh", "-c", line, "sh", *RANK])
+
+
+def test_standard_error_is_closed_or_full(place: Callable[..., Path]) -> None:
+    place("m.npy")
+    for number, redirection in enumerate(("2>&-", "2>/dev/full", "<&- 2>&-")):
+        done = _shell(f'"$@" --json {number}.json {redirection}')
+        assert done.returncode == 0
+        assert json.loads(Path(f"{number}.json").read_bytes())["contexts"] == 24
+
+
+def test_standard_output_is_full(place: Callable[..., Path]) -> None:
+    place("m.npy")
+    done = _shell('"$@" >/dev/full')
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_an_output_in_another_encoding(encoding: str, place: Callable[..., Path]) -> None:
+    place("m.npy")
+    # click writes UTF-8 where Python would write ASCII
+    read_as = "utf-8" if encoding == "ascii" else encoding
+    done = _run(RANK, env={**os.environ, "PYTHONIOENCODING": encoding}, encoding=read_as)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("σ" if encoding == "ascii" else "\\u03c3") in done.stdout
+
+
+def test_little_memory(place: Callable[..., Path]) -> None:
+    place("m.npy")
+    done = _shell('ulimit -v 400000; exec "$@"')
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("program", [EARLY, TWICE, COMPUTING], ids=["early", "twice", "computing"])
+def test_an_interruption(program: str, place: Callable[..., Path]) -> None:
+    place("m.npy")
+    done = _run([sys.executable, "-c", program])
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interruption_of_a_process_group(place: Callable[..., Path]) -> None:
+    """A terminal sends Ctrl-C to the workers as well."""
+    folder = place()
+    line = "synthetic --vocab 50,60 --dim 20 --models softmax --contexts 2000 --cycles 9 --processes 2 --out grid"
+    with subprocess.Popen(
+        [sys.executable, "-m", "softmax_bottleneck", *line.split()],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        cells, since = folder / "grid" / "cells", time.monotonic()
+        while not cells.exists() and time.monotonic() - since < 90:
+            time.sleep(0.1)
+        time.sleep(1.5)  # the workers start
+        os.killpg(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert re.fullmatch(
+        r"interrupted; \d of 4 cells are kept in grid/cells, and the same command fits the others\n", error
+    )

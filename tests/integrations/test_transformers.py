@@ -1,0 +1,395 @@
+"""Heads under transformers: the loss before the first step, training, generation, and folders."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.integrations.transformers import from_pretrained, output_layer, with_head
+
+M, d = 60, 8
+SPECIAL = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+GROUPED = {
+    "hidden_size": d, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "max_position_embeddings": 64, **SPECIAL,
+}  # fmt: skip
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", {"n_embd": d, "n_layer": 2, "n_head": 2, "n_positions": 64, **SPECIAL}),
+    "llama": ("LlamaForCausalLM", GROUPED),
+    "qwen2": ("Qwen2ForCausalLM", {**GROUPED, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3ForCausalLM", {**GROUPED, "head_dim": 4, "tie_word_embeddings": True}),
+    "mamba": ("MambaForCausalLM", {"hidden_size": d, "state_size": 4, "num_hidden_layers": 2, **SPECIAL}),
+}
+TIED = {"gpt2", "qwen2", "qwen3", "mamba"}
+STARTS = [
+    ("softmax", {}),
+    ("mos", {"components": 4}),
+    ("mos", {"components": 2, "context_rank": 3}),
+    ("lms-plif", {"knots": 500}),
+]
+IDS = torch.randint(M, (3, 12), generator=torch.Generator().manual_seed(2))
+
+
+def _model(name: str, **settings: Any) -> Any:
+    kind, given = MODELS.get(name, (name, settings))
+    config = getattr(transformers, kind.replace("ForCausalLM", "").replace("LMHeadModel", "") + "Config")
+    torch.manual_seed(0)
+    return getattr(transformers, kind)(config(vocab_size=M, **{**given, **settings})).eval()
+
+
+def _train(model: Any, steps: int = 3) -> list[float]:
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
+    for _ in range(steps):
+        loss = model(IDS, labels=IDS).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(("head", "settings"), STARTS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_head_starts_as_the_models_own_softmax(name: str, head: str, settings: dict[str, Any]) -> None:
+    model = _model(name)
+    keys, headed = list(model.state_dict()), with_head(model, head, **settings)
+    with torch.no_grad():
+        own, ours = model(IDS, labels=IDS), headed(IDS, labels=IDS, return_logits=True)
+    torch.testing.assert_close(ours.loss, own.loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(ours.logits, torch.log_softmax(own.logits, -1), rtol=2e-6, atol=2e-6)
+    assert list(model.state_dict()) == keys
+    assert isinstance(model.get_output_embeddings(), nn.Linear)
+    assert (headed.get_input_embeddings().weight is headed.head.weight) == (name in TIED)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
+    headed = with_head(_model(name), "mos", components=3)
+    losses = _train(headed)
+    assert losses[2] < losses[0]
+    prompt, settings = IDS[:, :5], {"max_new_tokens": 6, "pad_token_id": 0, "attention_mask": torch.ones(3, 5).long()}
+    greedy = headed.generate(prompt, do_sample=False, **settings)
+    assert torch.equal(greedy, headed.generate(prompt, do_sample=False, use_cache=False, **settings))
+    assert torch.equal(greedy[:, 5], headed(prompt).logits[:, -1].argmax(-1))
+    assert headed.generate(prompt, do_sample=True, **settings).shape == (3, 11)
+    assert headed.generate(prompt, num_beams=3, **settings).shape == (3, 11)
+    headed.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        "config.json", "generation_config.json", "model.safetensors", "bottleneck_head.json"
+    }  # fmt: skip
+    loaded = from_pretrained(tmp_path)
+    assert torch.equal(loaded(IDS).logits, headed(IDS).logits)
+    assert (loaded.get_input_embeddings().weight is loaded.head.weight) == (name in TIED)
+    ids = torch.randint(M, (400,), generator=torch.Generator().manual_seed(1))
+    report = sb.rank(loaded, data=ids, hugging_face=_windows(64))
+    assert report.bound["raw"] is None
+    assert report.rank_centered.high > d
+    plain = sb.rank(with_head(_model(name), "softmax"), data=ids, hugging_face=_windows(64))
+    assert plain.rank.value <= plain.bound["raw"] == d + 1
+
+
+def test_the_rows_that_are_measured_are_the_models_own() -> None:
+    headed = with_head(_model("llama"), "mos", components=3)
+    _train(headed)
+    rows = next(iter(sb.open(headed, data=IDS[0], hugging_face=_windows(11)).blocks()))
+    torch.testing.assert_close(
+        torch.from_numpy(rows.log_probs),
+        headed(IDS[:1]).logits[0, : len(rows.log_probs)].detach(),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def _windows(length: int) -> Any:
+    from softmax_bottleneck.models.huggingface import HuggingFaceOptions
+
+    return HuggingFaceOptions(context_length=length, stride=length)
+
+
+def test_the_loss_is_the_cross_entropy_of_the_log_probabilities() -> None:
+    headed = with_head(_model("gpt2"), "mos", components=3)
+    _train(headed)
+    labels = IDS.clone()
+    labels[:, :4] = -100
+    log_probs = headed(IDS).logits[:, :-1]
+    expected = F.cross_entropy(log_probs.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
+    counted = int((labels[:, 1:] != -100).sum())
+    found = headed(IDS, labels=labels)
+    assert found.logits is None
+    torch.testing.assert_close(found.loss, expected / counted)
+    torch.testing.assert_close(headed(IDS, labels=labels, num_items_in_batch=7).loss, expected / 7)
+    torch.testing.assert_close(headed(IDS, labels=labels, num_items_in_batch=torch.tensor(7)).loss, expected / 7)
+    shifted = headed(IDS, labels=IDS, shift_labels=F.pad(labels[:, 1:], (0, 1), value=-100), return_dict=False)
+    torch.testing.assert_close(shifted[0], expected / counted)
+
+
+def test_the_routers_loss_of_a_mixture_of_experts_is_kept() -> None:
+    model = _model("MixtralForCausalLM", **GROUPED, num_local_experts=2, output_router_logits=True)
+    headed = with_head(model, "mos", components=2)
+    torch.testing.assert_close(headed(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss)
+
+
+@pytest.mark.parametrize("head", ["mos", "softmax", "lms-plif"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("CohereForCausalLM", {"logit_scale": 0.25}), ("GraniteForCausalLM", {"logits_scaling": 3.0})],
+)
+def test_a_logit_scale_is_kept(name: str, settings: dict[str, Any], head: str, tmp_path: Path) -> None:
+    model = _model(name, **GROUPED, **settings)
+    headed = with_head(model, head)
+    torch.testing.assert_close(headed(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss, rtol=2e-6, atol=0)
+    headed.save_pretrained(tmp_path)
+    assert torch.equal(from_pretrained(tmp_path)(IDS).logits, headed(IDS).logits)
+
+
+def test_a_soft_cap_is_kept_by_a_softmax_alone() -> None:
+    model = _model("Gemma2ForCausalLM", **GROUPED, head_dim=4, final_logit_softcapping=0.5)
+    torch.testing.assert_close(with_head(model, "softmax")(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss)
+    with pytest.raises(ConfigurationError, match=r"caps its logits at 0.5, and mos would lose the cap"):
+        with_head(model, "mos")
+
+
+def _gradients(model: Any, run: Callable[..., Any]) -> tuple[Tensor, list[Tensor]]:
+    model.zero_grad()
+    loss = run(IDS, labels=IDS).loss
+    loss.backward()
+    return loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+# torch's own compiler looks at gradients that are not there.
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore::DeprecationWarning")
+def test_gradient_checkpointing_and_compile_change_no_gradient() -> None:
+    headed = with_head(_model("llama"), "mos", components=2)
+    _train(headed)
+    headed.train()
+    expected = _gradients(headed, headed)
+    compiled = torch.compile(headed, backend="aot_eager")
+    torch.testing.assert_close(_gradients(headed, compiled), expected)
+    headed.activation_checkpointing_enable()
+    torch.testing.assert_close(_gradients(headed, headed), expected)
+
+
+def test_autocast() -> None:
+    headed = with_head(_model("qwen3"), "mos", components=2)
+    expected = headed(IDS, labels=IDS).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = headed(IDS, labels=IDS).loss
+    loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=2e-2, atol=0)
+
+
+def test_a_trainer_trains_and_continues(tmp_path: Path) -> None:
+    def trainer(steps: int, head: str = "mos") -> Any:
+        data: Any = [{"input_ids": row, "labels": row} for row in IDS.repeat(4, 1)]
+        settings = transformers.TrainingArguments(
+            output_dir=str(tmp_path), max_steps=steps, per_device_train_batch_size=2, report_to=[], save_steps=2,
+            use_cpu=True, disable_tqdm=True, logging_strategy="no", gradient_accumulation_steps=2, learning_rate=1e-2,
+        )  # fmt: skip
+        model = _model("gpt2", attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+        model = with_head(model, head, components=2) if head else model
+        return transformers.Trainer(model=model, args=settings, train_dataset=data, eval_dataset=data[:3])
+
+    whole = trainer(4)
+    whole.train()
+    weights = {key: value.clone() for key, value in whole.model.state_dict().items()}
+    continued = trainer(4)
+    continued.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    torch.testing.assert_close(continued.model.state_dict(), weights)
+    saved = from_pretrained(tmp_path / "checkpoint-4")
+    assert torch.equal(saved(IDS).logits, whole.model.eval()(IDS).logits)
+    assert trainer(1).evaluate()["eval_loss"] == pytest.approx(trainer(1, head="").evaluate()["eval_loss"], rel=1e-6)
+
+
+DDP = """
+import sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM
+from softmax_bottleneck.integrations.transformers import with_head
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+model = with_head(LlamaForCausalLM(LlamaConfig(vocab_size=60, **sizes)), "mos", components=2)
+ids = torch.randint(60, (4, 10))
+model(ids, labels=ids).loss.backward()
+expected = [parameter.grad.clone() for parameter in model.parameters()]
+model.zero_grad()
+mine = ids[2 * dist.get_rank():][:2]
+parallel = DistributedDataParallel(model)
+parallel(mine, labels=mine).loss.backward()
+torch.testing.assert_close([parameter.grad for parameter in model.parameters()], expected)
+print("equal")
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ddp.py"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.count("equal") == 2, done.stderr
+
+
+class NanoGPT(nn.Module):
+    """The end of a nanoGPT model, tied to its embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wte, self.lm_head = nn.Embedding(M, d), nn.Linear(d, M, bias=False)
+        self.lm_head.weight = self.wte.weight
+
+    def forward(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.lm_head(self.wte(ids))
+        return logits, F.cross_entropy(logits.view(-1, M), targets.view(-1))
+
+
+def test_a_plain_module_in_one_line() -> None:
+    model = NanoGPT()
+    before = model(IDS, IDS)[1]
+    model.lm_head = output_layer(model.lm_head, "mos", components=4)  # type: ignore[assignment]
+    torch.testing.assert_close(model(IDS, IDS)[1], before)
+    assert model.lm_head.weight is model.wte.weight
+    model(IDS, IDS)[1].backward()
+    head: Any = model.lm_head
+    torch.testing.assert_close(head.head.nll(model.wte(IDS), IDS), before)
+    with pytest.raises(ConfigurationError, match=r"a Embedding is not the nn.Linear"):
+        output_layer(model.wte, "mos")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a head and a tokenizer, and a text."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    path = tmp_path_factory.mktemp("headed")
+    headed = with_head(_model("qwen2"), "mos", components=3)
+    _train(headed)
+    headed.save_pretrained(path)
+    words = Tokenizer(WordLevel({f"w{n}": n for n in range(M)}, unk_token="w0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(path)
+    ids = torch.randint(M, (300,), generator=torch.Generator().manual_seed(3))
+    (path / "text.txt").write_text(" ".join(f"w{n}" for n in ids.tolist()))
+    return path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["rank"], ["kld"], ["gradient"], ["dump", "--out", "OUT"], ["compare", "FOLDER"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_know_the_folder(arguments: list[str], folder: Path, tmp_path: Path) -> None:
+    command, *more = (
+        text.replace("OUT", str(tmp_path / "a.zarr")).replace("FOLDER", str(folder)) for text in arguments
+    )
+    data = ["--data", str(folder / "text.txt"), "--context-length", "32"]
+    done = CliRunner().invoke(main, [command, str(folder), *more, *data])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
+    text = str(folder / "text.txt")
+    saved = sb.rank(str(folder), data=text)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    loaded = sb.rank(from_pretrained(folder), data=text, tokenizer=tokenizer)
+    assert saved.rank_centered == loaded.rank_centered
+    assert saved.to_dict()["source"]["head"] == "mos"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"format": 2, "version": "9.9"}, r"format 2, and version .* reads format 1: it was written by version 9.9"),
+        ({"head": "other"}, "unknown head 'other'"),
+        ({"surplus": 1}, "cannot be read .* save the model again"),
+    ],
+)
+def test_folders_that_are_refused(folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    for file in folder.glob("*.json"):
+        (tmp_path / file.name).write_text(file.read_text())
+    file = tmp_path / "bottleneck_head.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(SourceError, match=sentence):
+        from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_head(tmp_path: Path) -> None:
+    _model("gpt2").save_pretrained(tmp_path)
+    with pytest.raises(SourceError, match="has no head of this package"):
+        from_pretrained(tmp_path)
+
+
+def _quantized() -> Any:
+    model = _model("gpt2")
+    model.is_quantized = True
+    return model
+
+
+def _bert() -> Any:
+    return _model(
+        "BertLMHeadModel",
+        hidden_size=d,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        is_decoder=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "head", "settings", "sentence"),
+    [
+        (lambda: nn.Linear(d, M), "mos", {}, r"no causal language model of transformers; in a plain module, replace"),
+        (_quantized, "mos", {}, "GPT2LMHeadModel is quantized"),
+        (_bert, "mos", {}, "inside another module"),
+        (lambda: _model("gpt2"), "mos", {"vocab_size": 61}, "vocab_size=61 does not fit the model, .* has 60"),
+        (lambda: _model("gpt2"), "doc", {}, "takes the hidden states of all layers"),
+        (lambda: _model("gpt2"), "other", {}, "unknown head 'other'"),
+        (lambda: _model("gpt2"), "mos", {"knots": 3}, "MoS has no setting 'knots'"),
+        (lambda: with_head(_model("gpt2"), "mos"), "mos", {}, "has a head already"),
+    ],
+)  # fmt: skip
+def test_models_that_are_refused(make: Any, head: str, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        with_head(make(), head, **settings)
+
+
+def test_no_output_layer_and_another_vocabulary() -> None:
+    model = _model("gpt2")
+    model.lm_head = nn.Identity()
+    with pytest.raises(SourceError, match="the output layer of GPT2LMHeadModel is Identity, not one linear layer"):
+        with_head(model, "mos")
+    with pytest.raises(ConfigurationError, match="resize the embeddings of the model before with_head"):
+        with_head(_model("gpt2"), "mos").resize_token_embeddings(70)
+
+
+def test_a_copy_is_independent() -> None:
+    headed = with_head(_model("gpt2"), "lms-plif", knots=100)
+    copied = copy.deepcopy(headed)
+    _train(copied)
+    assert not torch.equal(copied.head.function.v, headed.head.function.v)
+    assert copied.get_input_embeddings().weight is copied.head.weight
+
+
+def test_other_sizes_start_anew(tmp_path: Path) -> None:
+    headed = with_head(_model("gpt2"), "mos", components=2, embedding_size=5)
+    assert headed.head.weight.shape == (M, 5)
+    _train(headed)
+    headed.save_pretrained(tmp_path)
+    assert torch.equal(from_pretrained(tmp_path)(IDS).logits, headed(IDS).logits)

@@ -1,0 +1,333 @@
+"""The page in a real browser: nothing is loaded, ranks follow the tolerance, and every reader can use it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from softmax_bottleneck.files import write_json
+from softmax_bottleneck.plotting import HEADS
+from softmax_bottleneck.report import read_saved, write_page
+from softmax_bottleneck.spectrum import load_spectrum, numerical_rank
+
+from .conftest import DECAYING, LOW_RANK, NAMES, STEPS, M, Open, comparison, drawn, save
+
+PHONE = {"viewport": {"width": 375, "height": 700}, "is_mobile": True, "has_touch": True}
+SHOWN = """[...document.querySelectorAll("#ranks tbody tr")].map(row => ["th", ".rank", ".interval"].map(
+    name => row.querySelector(name).textContent.trim()))"""
+TRACES = "id => document.getElementById(id).data.map(trace => trace.name).filter(name => name)"
+CONTRASTS = """() => {
+  const background = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = getComputedStyle(each).backgroundColor;
+      if (!/, 0\\)$|transparent/.test(color)) return color;
+    }
+    return getComputedStyle(document.body).backgroundColor;
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, text = walker.currentNode.textContent.trim();
+    if (!text || !element.getClientRects().length || /SCRIPT|NOSCRIPT/.test(element.tagName)) continue;
+    const color = element.closest("svg") ? getComputedStyle(element).fill : getComputedStyle(element).color;
+    found.push([text, color, background(element.closest(".chart") ?? element)]);
+  }
+  return found;
+}"""
+
+
+def ranks(page: Page) -> dict[str, tuple[str, str]]:
+    return {label: (rank, interval) for label, rank, interval in page.evaluate(SHOWN)}
+
+
+def expected(file: Path, factor: float, *, centered: bool = False, rule: str = "press") -> tuple[str, str]:
+    """The rank and its interval at a multiple of the reported tolerance, by `numerical_rank`."""
+    found = read_saved([file]).models[0]
+    spectrum, _ = load_spectrum(file.with_suffix(".npz"))
+    reported = found.rank_centered if centered else found.rank
+    values = spectrum.centered if centered else spectrum.values
+    rank = numerical_rank(
+        values,
+        shape=spectrum.shape,
+        eps=1e-300,
+        floor=factor * reported.tolerance,
+        rule=rule,
+        residual=spectrum.residual,
+    )
+    least = "≥ " if rank.at_least else ""
+    interval = f"{rank.low:,}" if rank.low == rank.high else f"{rank.low:,} to {rank.high:,}"
+    return f"{least}{rank.value:,}", interval
+
+
+def page_of(folder: Path, *files: Path) -> Path:
+    write_page(read_saved(list(files)), folder / "page.html")
+    return folder / "page.html"
+
+
+def test_the_reported_rank_is_shown_first(page_file: Path, family: Path, visit: Open) -> None:
+    page = visit(page_file)
+    assert ranks(page) == {HEADS[name].label: expected(family / f"{name}.json", 1.0) for name in NAMES}
+    for model in read_saved([family]).models:
+        assert f"{model.rank.value:,}" == ranks(page)[HEADS[str(model.head)].label][0]
+    assert page.locator("#verdicts + ul li").count() == 4
+    assert "this output layer is the bottleneck." in page.locator("#verdicts + ul li").first.inner_text()
+
+
+@pytest.mark.parametrize("matrix", ["raw", "centered"])
+def test_the_slider_moves_the_rank(matrix: str, page_file: Path, family: Path, visit: Open) -> None:
+    page = visit(page_file)
+    page.get_by_label("Matrix").select_option(matrix)
+    for position in (-6.0, -2.5, -0.4, 0.94, 3.0, 6.0):
+        page.locator("#slider").fill(str(position))
+        for name in NAMES:
+            wanted = expected(family / f"{name}.json", 10**position, centered=matrix == "centered")
+            assert ranks(page)[HEADS[name].label] == wanted
+
+
+def test_a_typed_tolerance_moves_the_rank(page_file: Path, family: Path, visit: Open) -> None:
+    page = visit(page_file)
+    for typed in ("1e-3", "0.5", "0,5", "10", "542", "2e9"):
+        page.get_by_label("Typed").fill(typed)
+        factor = float(typed.replace(",", "."))
+        assert ranks(page)["MoS"] == expected(family / "mos.json", factor)
+        position = float(page.locator("#slider").input_value())
+        assert position == pytest.approx(np.clip(np.log10(factor), -6, 6), abs=0.011)
+
+
+def test_a_wrong_number_changes_nothing(page_file: Path, visit: Open) -> None:
+    page = visit(page_file)
+    before = ranks(page)
+    for text in ("", "lots", "-3", "0", "1e999"):
+        page.get_by_label("Typed").fill(text)
+        assert page.get_by_label("Typed").get_attribute("aria-invalid") == "true"
+        assert ranks(page) == before
+    page.get_by_label("Typed").blur()
+    assert page.get_by_label("Typed").input_value() == "1"
+
+
+def test_the_tolerance_is_drawn_where_it_is(page_file: Path, visit: Open) -> None:
+    page = visit(page_file)
+    page.get_by_role("button", name="Ten times the tolerance").click()
+    model = read_saved([page_file.parent / "family"]).models[0]
+    page.wait_for_timeout(200)
+    lines = page.evaluate("['spectrum', 'cdf'].map(id => document.getElementById(id).layout.shapes.at(-1))")
+    assert lines[0]["y0"] == lines[1]["x0"] == pytest.approx(10 * model.rank.tolerance / model.rank.sigma_1, rel=1e-2)
+
+
+def test_the_gap_rule(tmp_path: Path, visit: Open) -> None:
+    files = [save(tmp_path / name, values, rule="gap") for name, values in (("one", STEPS), ("two", DECAYING))]
+    files.append(save(tmp_path / "three", np.append(DECAYING[:40], np.zeros(M - 40)), rule="gap"))
+    page = visit(page_of(tmp_path, *files))
+    for factor in (1e-3, 0.1, 1.0, 7.0, 1e4):
+        page.get_by_label("Typed").fill(str(factor))
+        assert list(ranks(page).values()) == [expected(file, factor, rule="gap") for file in files]
+
+
+def test_a_sketch(tmp_path: Path, visit: Open) -> None:
+    file = save(tmp_path / "sketch", DECAYING[:90], residual=0.5)
+    page = visit(page_of(tmp_path, file))
+    for factor in (1e-2, 1.0, 1e2, 1e4, 1e6):
+        page.get_by_label("Typed").fill(str(factor))
+        assert ranks(page)["sketch"] == expected(file, factor)
+    assert "sketch computed 90 of 400 singular values" in page.locator("#unresolved").inner_text()
+
+
+def test_spectra_without_curves(tmp_path: Path, visit: Open) -> None:
+    """A zero matrix, one singular value, and a report whose spectrum was not saved."""
+    zero, one = save(tmp_path / "zero", np.zeros(M)), save(tmp_path / "one", np.array([2.5]), shape=(9, 1))
+    bare = save(tmp_path / "bare", LOW_RANK)
+    bare.with_suffix(".npz").unlink()
+    page = visit(page_of(tmp_path, zero, one, bare))
+    found = ranks(page)
+    assert (found["zero"], found["bare"]) == (("0", "0"), ("–", "–"))
+    assert found["one"] == ("1", "1")
+    said = page.locator("#unresolved").inner_text()
+    assert "zero: all singular values are zero" in said
+    assert "bare: no singular values are saved with its report" in said
+    assert f"{bare}: no singular values beside it" in page.locator("#missing + ul").inner_text()
+
+
+def test_unresolved_values_are_not_drawn(tmp_path: Path, visit: Open) -> None:
+    file = save(tmp_path / "mos", DECAYING, error=1e-3)
+    page = visit(page_of(tmp_path, file))
+    known = int((DECAYING > 1e-3).sum())
+    assert max(page.evaluate("document.getElementById('spectrum').data[0].x")) == known
+    assert page.evaluate("document.getElementById('spectrum').data[1].mode") == "markers"
+    assert f"MoS: {M - known} of 400 singular values lie below 0.001" in page.locator("#unresolved").inner_text()
+
+
+def test_models_toggle(page_file: Path, visit: Open) -> None:
+    page = visit(page_file)
+    charts = ("spectrum", "cdf", "histogram")
+    for chart in charts:
+        assert {"Softmax", "MoS", "LMS-PLIF", "Sigsoftmax"} == set(page.evaluate(TRACES, chart))
+    page.get_by_label("LMS-PLIF").uncheck()
+    for chart in charts:
+        assert {"Softmax", "MoS", "Sigsoftmax"} == set(page.evaluate(TRACES, chart))
+    page.get_by_label("LMS-PLIF").check()
+    assert "LMS-PLIF" in page.evaluate(TRACES, "cdf")
+
+
+def test_hover_and_zoom(page_file: Path, visit: Open) -> None:
+    page = visit(page_file)
+    range_of = "() => document.getElementById('spectrum')._fullLayout.xaxis.range"
+    page.locator("#spectrum").scroll_into_view_if_needed()
+    box = page.locator("#spectrum .nsewdrag").bounding_box()
+    assert box is not None
+    for share in np.linspace(0.1, 0.9, 17):
+        page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] * share)
+        if page.locator("#spectrum .hovertext").count():
+            break
+    assert "σ / σ₁" in str(page.locator("#spectrum .hovertext").first.text_content())
+    before = page.evaluate(range_of)
+    page.mouse.move(box["x"] + 40, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 200, steps=5)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    after = page.evaluate(range_of)
+    assert after[1] - after[0] < 0.8 * (before[1] - before[0])
+    page.get_by_role("group", name="Zoom of Singular values").get_by_role("button", name="Show everything").click()
+    assert page.evaluate(range_of) == pytest.approx(before)
+
+
+def test_everything_works_by_keyboard(page_file: Path, visit: Open) -> None:
+    page = visit(page_file)
+    reached: list[str] = []
+    unseen: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name = page.evaluate("(e => e.id || e.dataset.toggle || e.tagName)(document.activeElement)")
+        if name == "BODY":  # after the last control
+            break
+        unseen += [name] * page.evaluate("getComputedStyle(document.activeElement).outlineStyle === 'none'")
+        reached.append(name)
+        if name == "slider":
+            for _ in range(50):
+                page.keyboard.press("ArrowRight")
+        if name == "1":
+            page.keyboard.press("Space")
+        if name == "spectrum":
+            page.keyboard.press("+")
+        if name == "SUMMARY":
+            page.keyboard.press("Enter")
+    assert unseen == []
+    assert {"slider", "typed", "matrix", "0", "1", "2", "3", "spectrum", "cdf", "histogram", "SUMMARY"} <= set(reached)
+    assert page.get_by_label("Typed").input_value() == "10"
+    assert page.locator("[data-toggle='1']").is_checked() is False
+    low, high = page.evaluate("document.getElementById('spectrum')._fullLayout.xaxis.range")
+    assert high - low < 1.5
+    assert page.locator("#provenance ~ details[open]").count() == 4
+
+
+def test_a_phone_scrolls_in_one_direction(page_file: Path, visit: Open) -> None:
+    page = visit(page_file, **PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert page.evaluate("innerWidth") == 375
+    for chart in ("spectrum", "cdf", "histogram"):
+        assert (
+            page.evaluate("id => document.querySelector(`#${id} .main-svg`).getBoundingClientRect().right", chart)
+            <= 375
+        )
+    small = page.evaluate(
+        "[...document.querySelectorAll('button, select, summary, input:not([type=checkbox])')]"
+        ".map(each => each.getBoundingClientRect()).filter(box => box.height && box.height < 30).length"
+    )
+    assert small == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_contrast(scheme: Any, page_file: Path, visit: Open) -> None:
+    page = visit(page_file, color_scheme=scheme)
+    page.locator("#provenance ~ details").first.locator("summary").click()
+    texts = page.evaluate(CONTRASTS)
+    assert len(texts) > 100
+    body = _luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert (body < 0.05) == (scheme == "dark")
+    assert [each for each in texts if _contrast(each[1], each[2]) < 4.5] == []
+    if scheme == "dark":
+        colors = page.evaluate("document.getElementById('spectrum').data.map(trace => trace.line?.color)")
+        found = [_contrast(f"#{color[1:]}", "rgb(22, 25, 31)") for color in colors if color]
+        assert min(found) > 3
+
+
+def _luminance(color: str) -> float:
+    if color.startswith("#"):
+        parts = [int(color[place : place + 2], 16) for place in (1, 3, 5)]
+    else:
+        parts = [float(part) for part in re.findall(r"[\d.]+", color)[:3]]
+    linear = [np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in np.array(parts) / 255]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+ATTACKS = [
+    "<img src=x onerror=window.attacked=1>",
+    "</script><script>window.attacked=1</script>",
+    "<a href='javascript:window.attacked=1'>x</a>",
+    "{{ 7 * 7 }} \u2028 & <b>bold</b> \"' ${7 * 7}",
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_names_and_tokens_are_text(attack: str, tmp_path: Path, visit: Open) -> None:
+    file = save(tmp_path / "model", DECAYING, path=attack.replace("/", "\u2215"), corpus=attack, head="mos")
+    other = save(tmp_path / "other", STEPS, path=attack)
+    write_json(tmp_path / "compared.json", comparison(attack, "softmax", token=attack, context=attack))
+    write_json(tmp_path / "pairs.json", drawn(read_saved([other]).models[0].source))
+    page = visit(page_of(tmp_path, file, other, tmp_path / "compared.json", tmp_path / "pairs.json"), bypass_csp=True)
+    for chart in ("spectrum", "histogram"):
+        page.locator(f"#{chart}").scroll_into_view_if_needed()
+        page.locator(f"#{chart}").hover()
+    assert page.evaluate("window.attacked") is None
+    assert page.locator("img, b, body a[href]").count() == 0
+    assert attack in page.locator("mark").first.evaluate("mark => mark.textContent")
+    assert attack.replace("/", "\u2215") in page.locator("#ranks").evaluate("each => each.textContent")
+
+
+def test_it_prints_in_light_colours_with_all_details(page_file: Path, tmp_path: Path, visit: Open) -> None:
+    page = visit(page_file, color_scheme="dark")
+    page.evaluate("""addEventListener("beforeprint", () => {
+      window.opened = document.querySelectorAll("details[open]").length;
+      window.ink = document.getElementById("spectrum").layout.font.color;
+    })""")
+    assert page.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
+    assert page.evaluate("window.opened") == page.locator("details").count() == 5
+    assert page.evaluate("window.ink") == "#1b1f24"
+    assert page.locator("details[open]").count() == 1
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") in (
+        "rgb(255, 255, 255)",
+        "rgba(0, 0, 0, 0)",
+    )
+
+
+def test_four_models_of_ten_thousand_values_do_not_lag(large: tuple[Path, float], visit: Open) -> None:
+    page = visit(large[0])
+    milliseconds = page.evaluate("""async () => {
+      const slider = document.getElementById("slider"), times = [];
+      for (let step = -20; step <= 20; step += 1) {
+        slider.value = step / 10;
+        const start = performance.now();
+        slider.dispatchEvent(new Event("input"));
+        await new Promise(requestAnimationFrame);
+        await new Promise(requestAnimationFrame);
+        times.push(performance.now() - start);
+      }
+      return times.sort((one, other) => one - other)[20];
+    }""")
+    assert milliseconds < 250
+
+
+def test_they_are_written_soon_and_small(large: tuple[Path, float]) -> None:
+    path, seconds = large
+    assert seconds < 20
+    assert path.stat().st_size < 8e6

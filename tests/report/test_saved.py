@@ -1,0 +1,146 @@
+"""Saved results as contents of a page: what belongs together, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.files import write_json
+from softmax_bottleneck.report import read_saved
+from softmax_bottleneck.report.colors import DARK
+from softmax_bottleneck.report.page import render
+from softmax_bottleneck.report.tables import comparison_table, published_table
+
+from .conftest import DECAYING, LOW_RANK, STEPS, comparison, drawn, save
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_was_saved_of_one_source_comes_together(tmp_path: Path) -> None:
+    file = save(tmp_path / "a", LOW_RANK, head="softmax", bound=26)
+    source = json.loads(file.read_text())["source"]
+    write_json(tmp_path / "b.json", drawn(source))
+    exact = {"source": source, "pairs": "all", "kld": 3.75, "version": "0.1.0"}
+    write_json(tmp_path / "c.json", exact)
+    score = {"source": source, "how": "static", "bits": 6.0, "perplexity": 64.0, "version": "0.1.0"}
+    write_json(tmp_path / "d.json", score)
+    files = [tmp_path / f"{name}.json" for name in "abcd"]
+    for given in (files, [tmp_path], [file.with_suffix(".npz"), *files]):
+        (model,) = read_saved(given).models
+        assert model.numbers == {"test pairwise KL": 3.75, "test perplexity": 64.0}
+        assert model.drawn is not None
+        assert model.spectrum is not None
+        assert model.rank.value == 26
+
+
+def test_labels_are_names_and_tell_models_apart(tmp_path: Path) -> None:
+    files = [
+        save(tmp_path / "one" / "mos", DECAYING, path="x/runs/mos"),
+        save(tmp_path / "two" / "mos", DECAYING, path="y/runs/mos"),
+        save(tmp_path / "two" / "net.valid", DECAYING, path="a/b/network", split="valid"),
+        save(tmp_path / "two" / "net", DECAYING, path="a/b/network"),
+        save(tmp_path / "two" / "m", STEPS, path="m.npy"),
+        save(tmp_path / "two" / "n", STEPS, path="m.npy"),
+    ]
+    contents = read_saved(files)
+    expected = ("MoS (one)", "MoS (two)", "network (valid)", "network (test)", "m.npy (1)", "m.npy (2)")
+    assert contents.labels == expected
+    assert len({(look.color, look.dashes) for look in contents.looks}) == 6
+
+
+def test_models_of_one_head_have_its_colour(tmp_path: Path) -> None:
+    files = [save(tmp_path / name, DECAYING, head="mos") for name in ("first", "second")]
+    one, other = read_saved(files).looks
+    assert one.color == other.color
+    assert one.dashes != other.dashes
+
+
+def test_committed_results_make_a_page() -> None:
+    contents = read_saved([ROOT / "figures" / "results" / "demo", ROOT / "figures" / "results" / "ptb-small-nt-asgd"])
+    assert contents.labels[:4] == ("Softmax (demo)", "MoC (demo)", "MoS (demo)", "LMS-PLIF (demo)")
+    header, rows = comparison_table(contents)
+    assert dict(zip(header, rows[0], strict=True))["test perplexity"] == "52.98"
+    assert any("seed 0 is shown, of 3 seeds" in text for text in contents.missing)
+    html = render(contents)
+    assert "MoS (demo) predicts better than MoC (demo)" in html
+    assert DARK in html
+    published = published_table(contents).rows
+    assert all(row[5] == "–" for row in published)  # the papers' models are larger
+
+
+def test_published_numbers_stand_beside_those_of_the_preset(tmp_path: Path) -> None:
+    file = save(tmp_path / "ptb" / "mos", DECAYING, head="mos", corpus="ptb")
+    score = {"source": {"split": "test"}, "how": "static", "bits": 6.0, "perplexity": 57.0, "version": "0.1.0"}
+    write_json(tmp_path / "ptb" / "mos.score.json", score)
+    rows = published_table(read_saved([file.parent])).rows
+    assert [
+        "MoS",
+        "test perplexity",
+        "55.97",
+        "AWD-LSTM-MoS, not finetuned",
+        "Yang et al. 2018, table 1",
+        "57.00",
+    ] in rows
+    ranks = [row for row in rows if row[1] == "test rank"]
+    assert ranks
+    assert ranks[0][2] == "9,981"
+    assert all(row[5] == "–" for row in rows if "finetuned" in row[3].split(", "))
+
+
+def _broken(folder: Path, change: Any) -> Path:
+    file = save(folder / "a", DECAYING)
+    content = json.loads(file.read_text())
+    change(content)
+    write_json(file, content)
+    return file
+
+
+CHANGES: dict[str, tuple[Any, str]] = {
+    "half written": (lambda c: c["rank"].pop("low"), "a.json is no whole rank report: .*'low'"),
+    "no certificate": (lambda c: c.pop("certificate"), "a.json is no whole rank report: it lacks 'certificate'"),
+    "another shape": (lambda c: c.update(contexts=601), "its matrix has 601 × 400 entries .* 600 × 400"),
+    "another spectrum": (lambda c: c["rank"].update(sigma_1=3.0), "σ_1 = 3, that of the .npz file .* σ_1 = 1000"),
+    "newer": (lambda c: c.update(version="99.0"), r"a.json was written by version 99.0"),
+    "another result": (lambda c: c.pop("rank_by_rule"), "a.json is no result, and a report is made of ranks"),
+}
+
+
+@pytest.mark.parametrize(("change", "error"), CHANGES.values(), ids=CHANGES)
+def test_a_broken_report_is_refused(change: Any, error: str, tmp_path: Path) -> None:
+    file = _broken(tmp_path, change)
+    with pytest.raises(BottleneckError, match=error):
+        read_saved([file])
+
+
+def test_files_that_are_not_reports(tmp_path: Path) -> None:
+    with pytest.raises(BottleneckError, match=r"there is no file .*a\.json; 'bottleneck rank --json"):
+        read_saved([tmp_path / "a.npz"])
+    write_json(tmp_path / "compared.json", comparison("mos", "moc"))
+    with pytest.raises(BottleneckError, match=r"compared\.json: no rank report; 'bottleneck rank --json"):
+        read_saved([tmp_path / "compared.json"])
+    broken = comparison("mos", "moc")
+    del broken["first_better"][0]["top"]
+    write_json(tmp_path / "compared.json", broken)
+    with pytest.raises(BottleneckError, match=r"compared\.json is no whole comparison \('top'\)"):
+        read_saved([save(tmp_path / "mos", DECAYING), tmp_path / "compared.json"])
+    (tmp_path / "cut.json").write_text('{"rank": {')
+    with pytest.raises(BottleneckError, match=r"cut\.json is damaged or of another kind"):
+        read_saved([tmp_path / "cut.json"])
+    file = save(tmp_path / "a", DECAYING)
+    file.with_suffix(".npz").write_bytes(b"PK")
+    with pytest.raises(BottleneckError, match=r"a\.npz is no spectrum written by"):
+        read_saved([file])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BottleneckError, match="empty holds no results"):
+        read_saved([tmp_path / "empty"])
+
+
+def test_contradictions_in_a_folder_name_both_files(tmp_path: Path) -> None:
+    save(tmp_path / "a", DECAYING)
+    save(tmp_path / "a.again", STEPS)
+    with pytest.raises(BottleneckError, match=r"a\.again\.json and .*a\.json are of the same measurement and differ"):
+        read_saved([tmp_path])

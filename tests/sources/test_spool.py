@@ -1,0 +1,47 @@
+"""Blocks that are read once are kept, in memory or on disk, in the widest of their types."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.sources import spool
+from softmax_bottleneck.sources.spool import Spool
+
+ROWS: NDArray[np.float64] = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 40))
+
+
+@pytest.mark.parametrize("kept", [0, 100, 1 << 20])
+@pytest.mark.parametrize("types", [["float32"] * 4, ["float32", "float64", "float32", "float64"], ["float16", "int64"]])
+def test_all_rows_come_back_in_the_widest_type(kept: int, types: list[str]) -> None:
+    pieces = [part.astype(name) for part, name in zip(np.array_split(10 * ROWS, len(types)), types, strict=True)]
+    kept_rows = Spool(kept)
+    for piece in pieces:
+        kept_rows.add(piece)
+    matrix = kept_rows.matrix()
+    assert matrix.dtype == np.result_type(*pieces)
+    np.testing.assert_array_equal(matrix, np.concatenate(pieces))
+    assert isinstance(matrix, np.memmap) == (kept < 1 << 20)
+
+
+def test_a_generator_is_measured_and_dumped_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spool.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(spool, "BLOCK", 3)
+
+    def blocks() -> Iterator[NDArray[np.float64]]:
+        buffer = np.empty((8, 5))
+        for start in range(0, 40, 8):
+            buffer[:] = ROWS[start : start + 8]  # the memory of a block is used again
+            yield buffer
+
+    assert sb.rank(blocks()).rank.value == sb.rank(ROWS).rank.value == 5
+    sb.dump(blocks(), tmp_path / "rows.zarr")
+    assert sb.kld(str(tmp_path / "rows.zarr")).kld == pytest.approx(sb.kld(ROWS).kld)
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.zarr"]
