@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, Response, sync_playwright
 
 SITE = Path(__file__).parents[2] / "build" / "docs"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
@@ -99,14 +99,18 @@ def _add_failure(request: Request, problems: list[str]) -> None:
         problems.append(f"failed: {request.url}")
 
 
+def _add_refusal(response: Response, problems: list[str]) -> None:
+    """Note an answer that is an error; 304 says that the browser's copy is current."""
+    if response.status >= 400:
+        problems.append(f"{response.status} {response.url}")
+
+
 def _watched(browser: Browser) -> tuple[Page, list[str]]:
     page, problems = browser.new_page(), list[str]()
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("requestfailed", lambda request: _add_failure(request, problems))
-    page.on(
-        "response", lambda response: problems.append(f"{response.status} {response.url}") if not response.ok else None
-    )
+    page.on("response", lambda response: _add_refusal(response, problems))
     return page, problems
 
 
