@@ -47,9 +47,9 @@ def command(sources: dict[str, Source | Path], out: Path, pairs: int, examples: 
     """Write one self-contained, interactive HTML page about several models.
 
     SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the first one. Or it is what was
-    saved before, and nothing is computed again: a JSON file of 'bottleneck rank --json NAME.json --save-spectrum
-    NAME.npz', a folder of such files, or the reports of 'bottleneck demo'. JSON files of 'bottleneck kld' and
-    'bottleneck compare' add their histogram and their contexts.
+    saved before, and nothing is computed again: a JSON file of 'bottleneck rank', of one source or several, with the
+    singular values of '--save-spectrum' in the NAME.npz beside NAME.json; a folder of such files; or the reports of
+    'bottleneck demo'. JSON files of 'bottleneck kld' and 'bottleneck compare' add their histogram and their contexts.
 
     The page shows a verdict for each model, the numbers side by side, singular values with a tolerance that can be
     moved, pairwise KL divergences, the contexts where models disagree most, published numbers, and certificates. It

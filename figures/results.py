@@ -18,6 +18,7 @@ from typing import Any
 from softmax_bottleneck._version import __version__
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.json_file import read_json
+from softmax_bottleneck.result import short_names
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
 
 Content = Mapping[str, Any]
@@ -42,7 +43,7 @@ SPECTRUM = "bottleneck rank --save-spectrum FILE"
 
 @dataclass(frozen=True)
 class Saved:
-    """One file of results."""
+    """One result in a file."""
 
     path: Path
     kind: str
@@ -177,8 +178,8 @@ def read(folder: Path) -> Results:
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}; name one of results with --results")
     files = {path: read_file(path, folder) for path in sorted(folder.rglob("*.json"))}
-    saved = [each for each in files.values() if each is not None]
-    unknown = [path for path, each in files.items() if each is None]
+    saved = [each for found in files.values() for each in found]
+    unknown = [path for path, found in files.items() if not found]
     if not saved:
         commands = ", ".join(f"'{command}'" for _, command in KINDS.values())
         raise ConfigurationError(f"{folder} holds no results; {commands} write them")
@@ -186,20 +187,43 @@ def read(folder: Path) -> Results:
     return Results(folder, tuple(sorted(saved, key=_order)), tuple(unknown))
 
 
-def read_file(path: Path, folder: Path) -> Saved | None:
-    """Return one file of results under a folder, or ``None`` for JSON of no kind above; it raises what `read` does."""
+def read_file(path: Path, folder: Path) -> list[Saved]:
+    """Return the results in one file under a folder, none for JSON of no kind above; it raises what `read` does.
+
+    The results of several sources, as ``rank A B --json FILE`` writes them, have the keys ``FILE/LABEL``.
+    """
     content = _content(path)
+    several = content.get("results")
+    if isinstance(several, list) and several and all(isinstance(each, dict) for each in several):
+        key = _key(folder, path)
+        names = short_names([_name(each) or str(number) for number, each in enumerate(several, start=1)])
+        found = [_saved(path, f"{key}/{name}", each) for name, each in zip(names, several, strict=True)]
+    else:
+        found = [_saved(path, _key(folder, path, content.get("seed", 0)), content)]
+    return [each for each in found if each is not None]
+
+
+def _name(content: Content) -> str:
+    """Return the label or the path of what was measured; empty if neither is known."""
+    source = content.get("source")
+    return str(source.get("label") or source.get("path") or "") if isinstance(source, dict) else ""
+
+
+def _saved(path: Path, key: str, content: Content) -> Saved | None:
+    _refuse_newer(path, content)
     kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
     if kind is None:
         return None
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
-    return Saved(path, kind, _key(folder, path, content.get("seed", 0)), content)
+    return Saved(path, kind, key, content)
 
 
 def _content(path: Path) -> Content:
     content = read_json(path, error=ConfigurationError, remedy="write it again, or remove it")
-    if not isinstance(content, dict):
-        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _refuse_newer(path: Path, content: Content) -> None:
     report = content.get("report", content)
     version = str(report.get("version", __version__) if isinstance(report, dict) else __version__)
     if _numbers(version) > _numbers(__version__):
@@ -207,7 +231,6 @@ def _content(path: Path) -> Content:
             f"{path} was written by version {version}, and this is {__version__}; update softmax-bottleneck, or remove "
             "the file"
         )
-    return content
 
 
 def _numbers(version: str) -> tuple[int, ...]:

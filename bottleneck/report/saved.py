@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..figures.results import KINDS, Saved, read, read_file
+from ..figures.results import CHECKPOINT, KINDS, Saved, read, read_file
 from ..spectrum import Spectrum, load_spectrum
 from .contents import Contents, Model, Plain
 from .tables import comparison_table, provenance
@@ -40,7 +40,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             saved += results.saved
             missing += [f"{unknown} is no result that is known here" for unknown in results.unknown]
         else:
-            saved.append(_file(path))
+            saved += _file(path)
     models = []
     for seeds in _by_model(saved):
         models.append(_model(seeds[0], saved))
@@ -67,14 +67,21 @@ def _comparison(saved: Saved) -> Plain:
     return saved.content
 
 
-def _file(path: Path) -> Saved:
+def _file(path: Path) -> list[Saved]:
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}; {WRITTEN_BY}")
-    saved = read_file(path, path.parent)
-    if saved is None or saved.kind not in (*RANKS, "comparison", "divergence", "evaluation"):
-        what = "no result" if saved is None else f"the result of '{KINDS[saved.kind][1]}'"
+    found = [_as_model(each) for each in read_file(path, path.parent)]
+    kinds = [each.kind for each in found]
+    other = [kind for kind in kinds if kind not in (*RANKS, "comparison", "divergence", "evaluation")]
+    if other or not kinds:
+        what = f"the result of '{KINDS[other[0]][1]}'" if other else "no result"
         raise ConfigurationError(f"{path} is {what}, and a report is made of ranks; {WRITTEN_BY}")
-    return saved
+    return found
+
+
+def _as_model(saved: Saved) -> Saved:
+    """Return the rank of a checkpoint as that of a model of its own."""
+    return replace(saved, kind="rank", key=saved.path.stem) if saved.kind == CHECKPOINT else saved
 
 
 def _by_model(saved: Iterable[Saved]) -> list[list[Saved]]:

@@ -41,6 +41,24 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     assert 'id="histogram"' in page
 
 
+def test_several_results_in_one_file(world: Path, bottleneck: Bottleneck) -> None:
+    assert bottleneck("rank", "ours=demo/runs/mos", "demo/runs/moc", "--json", "both.json").exit_code == 0
+    done = bottleneck("report", "both.json", "--out", "page.html")
+    assert done.exit_code == 0, done.stderr
+    page = Path("page.html").read_text(encoding="utf-8")
+    for text in ("<strong>ours</strong>", "<strong>MoC</strong>"):
+        assert text in page
+    missing = "both.json: no singular values beside it; 'bottleneck rank --json FILE.json --save-spectrum FILE.npz'"
+    assert done.stderr.count(missing) == 2
+
+
+def test_checkpoints_are_models(world: Path, bottleneck: Bottleneck) -> None:
+    for epoch in (1, 2):
+        assert bottleneck("rank", "demo/runs/mos", "--json", f"mos.epoch-{epoch}.json").exit_code == 0
+    assert bottleneck("report", "mos.epoch-1.json", "mos.epoch-2.json", "--out", "page.html").exit_code == 0
+    assert Path("page.html").read_text(encoding="utf-8").count("<strong>MoS") == 2
+
+
 def test_what_is_refused(world: Path, bottleneck: Bottleneck) -> None:
     for out, error in (
         ("page.pdf", "page.pdf does not end in .html"),
