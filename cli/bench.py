@@ -217,7 +217,7 @@ def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> N
               help="Corpus or .txt file with the text.")  # fmt: skip
 @click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, metavar="N",
               help="Begin no run after N minutes.  [default: no limit]")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=150, show_default=True, metavar="N",
+@click.option("--steps", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
               help="Training steps of a run.")  # fmt: skip
 def transformer_study(out: Path, data: str, minutes: float, steps: int) -> None:
     """Train a small transformer under seven heads, and measure what each head can express.

@@ -56,6 +56,8 @@ from .results import Results, read
 from .row_centring import RowCentring
 from .spectra import Spectra
 from .training_course import TrainingCourse
+from .transformer_study import TransformerStudy
+from .transformer_study_figure import TransformerStudyFigure
 
 REGISTRY: dict[str, type[Entry]] = {
     "mos-table-1": MoSTable1,
@@ -90,6 +92,8 @@ REGISTRY: dict[str, type[Entry]] = {
     "row-centring": RowCentring,
     "attainable-kl": AttainableKL,
     "training-course": TrainingCourse,
+    "transformer-study": TransformerStudy,
+    "transformer-study-figure": TransformerStudyFigure,
     "demo": DemoFamily,
     "ptb-small": PTBSmall,
     "ptb-small-nt-asgd": PTBSmallNTASGD,

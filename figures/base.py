@@ -132,7 +132,7 @@ class Table(Entry):
     def rows(self, data: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         """Return the header and the rows of text."""
         if self.kinds_as_rows:
-            data = data[(data["kind"] != "measured") | data.groupby(["row", "kind"])["text"].transform("any")]
+            data = data[data.groupby(["row", "kind"])["text"].transform("any")]
             name = data["row"] + data["kind"].map(lambda kind: f", {kind}" if kind else "")
             data = data.assign(row=name, heading=data["column"])
         else:

@@ -40,7 +40,7 @@ context vectors through d/8 dimensions, the ratio of openai/parameter-golf pull 
 LAYERS, VOCABULARIES, SEEDS = 6, (1024, 8192), (0, 1, 2)
 LENGTH, BATCH = 128, 8
 """Tokens of a text, and texts of a step."""
-STEPS, WARMUP, RATE, DECAY = 150, 15, 4e-3, 0.1
+STEPS, WARMUP, RATE, DECAY = 500, 15, 4e-3, 0.1
 """AdamW: steps, steps of linear warm-up before a cosine to 0, learning rate, weight decay of matrices."""
 TEST_BYTES, CONTEXTS = 50_000, 1024
 """Bytes of the test split that are scored, and contexts whose log-probabilities are ranked."""

@@ -114,7 +114,31 @@ def folder(tmp_path: Path) -> Path:
     write(place / "text8" / "mos7.json", report("mos7", perplexity=2.0**1.5))
     write(place / "compare.json", comparison())
     write(place / "bench" / "training.json", {"machine": {}, "cases": bench_cases()})
+    for number, run in enumerate(study()):
+        write(place / "transformer-study" / f"{number}.json", run)
     return place
+
+
+def study() -> list[dict[str, Any]]:
+    """Runs of ``bottleneck bench transformer-study`` with two seeds: PLIF better than Softmax by seed / 4 bits."""
+    common = {"vocab": 1024, "size": 32, "effective_rank": {"1e-3": 7}, "gradient_kept": 0.25, "seconds_a_step": 0.5}
+    return [
+        {
+            **common,
+            "head": head,
+            "regime": regime,
+            "seed": seed,
+            "steps": 100,
+            "rank_interval": [33 + seed, 40],
+            "bits_per_byte": 2.0 + seed + change * seed / 4,
+            "equal_parameters": head != "softmax-untied",
+        }
+        for head, regime, change in (
+            ("lms-plif", "parameters", -1), ("softmax", "parameters", 0), ("lms-plif", "time", 1),
+            ("softmax-untied", "parameters", 0),
+        )
+        for seed in (1, 2)
+    ]  # fmt: skip
 
 
 def bench_cases() -> dict[str, Any]:

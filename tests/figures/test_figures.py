@@ -269,6 +269,23 @@ def test_points_of_the_study_are_those_of_their_heads(results: Results, ax: Axes
     assert texts["Softmax"] == (402, 57.08)
 
 
+def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes) -> None:
+    figure = find("transformer-study-figure")
+    assert isinstance(figure, Figure)
+    data = figure.compute(results).set_index(["head", "regime", "seed"])["difference"]
+    assert data.to_dict() == {
+        ("lms-plif", "parameters", 1): -0.25,
+        ("lms-plif", "parameters", 2): -0.5,
+        ("lms-plif", "time", 1): 0.25,
+        ("lms-plif", "time", 2): 0.5,
+        ("softmax-untied", "parameters", 1): 0.0,
+        ("softmax-untied", "parameters", 2): 0.0,
+    }
+    figure.draw(ax, figure.compute(results))
+    means = {round(float(line.get_xdata()[0]), 6) for line in ax.lines if len(line.get_xdata()) == 1}
+    assert {-0.375, 0.375, 0.0} <= means
+
+
 def test_a_plif_is_linear_between_its_knots_and_increases(results: Results) -> None:
     data = find("lms-figure-1").compute(results)
     assert (np.diff(data["f"]) > 0).all()

@@ -97,6 +97,8 @@ TABLES = {
     "docs/results.md": {"demo", "ptb-small", "ptb-small-nt-asgd"},
     "docs/benchmarks.md": {"bench-heads", "bench-training"},
     "docs/presets.md": {"presets"},
+    "docs/switchboard.md": {"mos-table-4"},
+    "docs/transformers.md": {"transformer-study"},
 }
 """Pages with tables of the registry, and which."""
 

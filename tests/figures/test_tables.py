@@ -69,6 +69,17 @@ def test_training_time_is_over_softmaxs(results: Results) -> None:
     assert not any(row.startswith("Softmax, measured") for row, _ in table)
 
 
+def test_transformers_of_the_study(results: Results) -> None:
+    table = shown("transformer-study", results)
+    plif = "M = 1,024, d = 32: LMS-PLIF"
+    assert table[plif, "bits per byte"] == "3.125 ± 0.530"
+    assert table[plif, "bits per byte, equal time"] == "3.875 ± 0.884"
+    assert table[plif, "rank"] == "34 to 40"
+    assert table[plif, "10⁻³-effective rank"] == "7"
+    assert table["M = 1,024, d = 32: Softmax", "bits per byte, equal time"] == ""
+    assert ("M = 1,024, d = 32: Softmax, untied (more parameters)", "rank") in table
+
+
 def test_numbers_are_in_the_csv_and_marked(results: Results) -> None:
     data = find("mos-table-1").compute(results)
     (mos,) = data[
