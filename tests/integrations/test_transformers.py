@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -291,7 +292,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["rank"], ["kld"], ["gradient"], ["dump", "--out", "OUT"], ["compare", "FOLDER"]],
+    [["rank"], ["kld"], ["gradient"], ["eval"], ["dump", "--out", "OUT"], ["compare", "FOLDER"]],
     ids=lambda arguments: arguments[0],
 )
 def test_commands_know_the_folder(arguments: list[str], folder: Path, tmp_path: Path) -> None:
@@ -301,6 +302,19 @@ def test_commands_know_the_folder(arguments: list[str], folder: Path, tmp_path: 
     data = ["--data", str(folder / "text.txt"), "--context-length", "32"]
     done = CliRunner().invoke(main, [command, str(folder), *more, *data])
     assert done.exit_code == 0, done.output
+
+
+def test_a_head_that_starts_as_the_softmax_predicts_as_the_plain_model(folder: Path, tmp_path: Path) -> None:
+    plain = _model("qwen2")
+    plain.save_pretrained(tmp_path / "plain")
+    with_head(plain, "mos", components=3).save_pretrained(tmp_path / "headed")
+    for path in folder.glob("tokenizer*"):
+        for name in ("plain", "headed"):
+            shutil.copy(path, tmp_path / name)
+    headed, before = (
+        sb.perplexity(str(tmp_path / name), data=str(folder / "text.txt")) for name in ("headed", "plain")
+    )
+    assert headed.perplexity == pytest.approx(before.perplexity, rel=1e-6)
 
 
 def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
