@@ -16,10 +16,12 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 
 # mypy wants the import name on disk: a tree of links, laid out as pyproject.toml's package map lays it out.
-types: .venv/installed
+types: build/types .venv/installed
+	MYPYPATH=build/types $(BIN)/mypy -p softmax_bottleneck
+
+build/types: bottleneck
 	rm -rf build/types && mkdir -p $(TYPES)
 	ln -s $(CURDIR)/bottleneck/* $(CURDIR)/cli $(CURDIR)/figures $(TYPES)/
-	MYPYPATH=build/types $(BIN)/mypy -p softmax_bottleneck
 
 # The tests of the report open its pages in a headless Chromium of the system.
 pytest: .venv/installed
