@@ -50,7 +50,7 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
         works = {name: partial(_case, name, Path(folder), contexts) for name in (FORWARD, ONCE, AFTER)}
-        cases = in_turn(works, runs=1, warm_up=False, progress=progress)
+        cases = in_turn(works, runs=1, warm_up=False, imports=["transformers"], progress=progress)
     forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
     return {
         "machine": machine(),

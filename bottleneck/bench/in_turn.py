@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -84,6 +84,7 @@ def in_turn(
     runs: int = RUNS,
     seconds: float = SECONDS,
     warm_up: bool = True,
+    imports: Sequence[str] = (),
     progress: Progress = SILENT,
 ) -> dict[str, Measured]:
     """Run all cases in turn, each in its own process; Linux only.
@@ -94,6 +95,8 @@ def in_turn(
         runs: largest number of timed runs of each case.
         seconds: total seconds of the slowest case's runs after which no round begins.
         warm_up: whether each case has a first run that is not timed.
+        imports: modules that cases import, besides torch and `softmax_bottleneck.bench`: all are imported only once, by
+            a process from which those of the cases are forked.
         progress: progress display.
 
     Raises:
@@ -101,6 +104,7 @@ def in_turn(
     """
     times: dict[str, list[float]] = {name: [] for name in cases}
     results: dict[str, list[Any]] = {name: [] for name in cases}
+    multiprocessing.set_forkserver_preload(["torch", "softmax_bottleneck.bench", *imports])
     with ExitStack() as stack:
         workers = {name: stack.enter_context(closing(_Worker(name, make, device))) for name, make in cases.items()}
         if warm_up:
@@ -122,7 +126,7 @@ class _Worker:
     """A process that makes a case's input and runs the case on request."""
 
     def __init__(self, name: str, make: Callable[[], Work], device: str) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
         self._name, (self._pipe, theirs) = name, context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, device))
         self._process.start()

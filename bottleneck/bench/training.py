@@ -71,7 +71,9 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
     """
     cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
     works = {name: partial(_work, case) for name, case in cases.items()}
-    measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
+    measured = in_turn(
+        works, device=device, runs=1 if shrink > 1 else RUNS, imports=["softmax_bottleneck.training"], progress=progress
+    )
     rows: dict[str, dict[str, Any]] = {}
     for name, case in cases.items():
         seconds, steps = measured[name].seconds, math.ceil(TOKENS / (LENGTH * case.columns))

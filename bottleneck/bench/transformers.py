@@ -65,7 +65,8 @@ def bench_transformers(
         for name in (OWN, *HEADS)
     }
     works = {name: partial(_work, case) for name, case in cases.items()}
-    measured = in_turn(works, device=device, runs=runs, warm_up=shrink == 1, progress=progress)
+    imports = ["transformers.models.gpt2.modeling_gpt2"]
+    measured = in_turn(works, device=device, runs=runs, warm_up=shrink == 1, imports=imports, progress=progress)
     rows = {name: {"case": asdict(case), **measured[name].row()} for name, case in cases.items()}
     return {
         "machine": machine(device),

@@ -44,7 +44,9 @@ def small_case(folder: Path, name: str, seconds: float = 0.0, size: int = 0) -> 
 
 
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+    """The processes of cases: those of the process from which they are forked."""
+    servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
+    return [case for server in servers for case in server.children()]
 
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux's /proc")
