@@ -23,9 +23,9 @@ build/types: bottleneck
 	rm -rf build/types && mkdir -p $(TYPES)
 	ln -s $(CURDIR)/bottleneck/* $(CURDIR)/cli $(CURDIR)/figures $(TYPES)/
 
-# The tests of the report open its pages in a headless Chromium of the system.
+# One thread for each process, because tests run in parallel. Those of the report need Chromium.
 pytest: .venv/installed
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed") if sys.version_info < (3, 11) else None'
@@ -49,7 +49,7 @@ docs: notebooks
 
 # The oldest versions that pyproject.toml allows.
 test-lowest: .venv-lowest/installed
-	.venv-lowest/bin/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .venv-lowest/installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest

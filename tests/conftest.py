@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ HEADS: Mapping[str, dict[str, Any]] = {
     "sigsoftmax": {},
     "lms-plif": {"knots": 60, "interval": 4.0},
 }
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell starts background jobs with SIGINT ignored, and the commands that tests interrupt would inherit that."""
 
 
 @pytest.fixture(scope="session", autouse=True)
