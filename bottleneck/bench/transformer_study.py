@@ -63,12 +63,10 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """Yield the grid, seed by seed; in a seed the small models first, and equal steps before equal time."""
-    parts = [((32,), "parameters"), ((32,), "time"), ((128,), "parameters"), ((128,), "time")]
-    for seed, (widths, regime), vocab in product(SEEDS, parts, VOCABULARIES):
-        for size, head in product(widths, HEADS):
-            if (regime, head) != ("time", "softmax"):
-                yield Cell(vocab, size, head, regime, seed)
+    """Yield the grid: the small models first, and of a width equal steps before equal time, each with all seeds."""
+    for size, regime, seed, vocab, head in product((32, 128), ("parameters", "time"), SEEDS, VOCABULARIES, HEADS):
+        if (regime, head) != ("time", "softmax"):
+            yield Cell(vocab, size, head, regime, seed)
 
 
 def study_transformers(
