@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
@@ -90,7 +90,7 @@ def extended_structure(
         left_out = np.array([_exponent(gram - part, law) for part in parts])
         size = len(parts)
         error = float(np.sqrt((size - 1) / size * ((left_out - left_out.mean()) ** 2).sum()))
-        width = float(t.ppf(0.975, size - 1)) * error
+        width = float(stdtrit(size - 1, 0.975)) * error
         low, high = law.exponent - width, law.exponent + width
     kl = np.zeros(len(chosen))
     with progress.bar("approximating futures", count if chosen else 0, "futures") as bar:

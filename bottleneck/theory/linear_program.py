@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 Ending = Literal["optimal", "infeasible", "unbounded", "stopped"]
 _ENDINGS: dict[int, Ending] = {0: "optimal", 2: "infeasible", 3: "unbounded"}
@@ -48,6 +47,8 @@ def minimize(
     }
     if seconds is not None:
         options["time_limit"] = seconds
+    from scipy.optimize import linprog
+
     solve: Any = linprog
     solved = solve(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
     ending = _ENDINGS.get(solved.status, "stopped")

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from ..errors import ConfigurationError, MatrixError
 
@@ -75,6 +74,8 @@ def plif_approximation(
     """
     if not (0 < T < np.inf and P >= 1 and (R is None or 0 < R < np.inf)):
         raise ConfigurationError(f"T, P and R must be positive and finite, not {T}, {P} and {R}")
+    from scipy.optimize import minimize_scalar
+
     knots = np.linspace(-T, T, P + 1)
     each = max(LEAST, -(-SAMPLES // P)) | 1
     points = knots[:-1, None] + np.linspace(0, 1, each)[None] * (2 * T / P)

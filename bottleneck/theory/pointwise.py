@@ -17,8 +17,6 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from ..errors import ConfigurationError, MatrixError
 from .exact import exact_rank, fractions
@@ -124,6 +122,9 @@ def full_rank_witness(A: Any) -> FullRankWitness | None:
         >>> full_rank_witness([[1, 1], [2, 2]]) is None
         True
     """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     rows = fractions(A)
     if not rows or len(rows) > len(rows[0]):
         raise MatrixError(f"lemma 4 is about M × N matrices with 1 ≤ M ≤ N, not {len(rows)} rows: transpose it")

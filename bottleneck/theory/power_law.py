@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import linregress, t
 
 from ..errors import ConfigurationError, MatrixError
 
@@ -59,6 +58,8 @@ def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> P
     fitted = values[first - 1 : last]
     if not (np.isfinite(fitted).all() and (fitted > 0).all()):
         raise MatrixError("a power law is fitted to finite singular values above 0: end the range before the zeros")
+    from scipy.stats import linregress, t
+
     line = linregress(np.log(np.arange(first, last + 1)), np.log(fitted))
     width = float(t.ppf(0.975, len(fitted) - 2) * line.stderr)
     exponent = float(-line.slope)
