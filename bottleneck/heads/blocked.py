@@ -102,24 +102,21 @@ class _BlockedNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layout: _Layout, per_row: bool, targets: Tensor, *tensors: Tensor | None) -> Tensor:
         ctx.layout, ctx.per_row, wanted = layout, per_row, ctx.needs_input_grad[3:]
-        gradients = _zeros(tensors, wanted) if any(wanted) and not per_row else None
-        nll = _pass(layout, tensors, targets, None, gradients)
-        if per_row:
-            ctx.save_for_backward(targets, *tensors)
-            return nll
-        if gradients is not None:
-            ctx.save_for_backward(*gradients)
-        return nll.sum()
+        ctx.gradients = _zeros(tensors, wanted) if any(wanted) and not per_row else None
+        ctx.save_for_backward(targets, *tensors)
+        nll = _pass(layout, tensors, targets, None, ctx.gradients)
+        return nll if per_row else nll.sum()
 
     @staticmethod
     @first_order
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.per_row:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:  # losses of rows, or a graph that was kept after its first backward pass
             targets, *tensors = ctx.saved_tensors
             gradients = _zeros(tensors, ctx.needs_input_grad[3:])
-            _pass(ctx.layout, tensors, targets, upstream, gradients)
-        else:
-            gradients = [None if g is None else g * upstream for g in ctx.saved_tensors]
+            _pass(ctx.layout, tensors, targets, upstream if ctx.per_row else None, gradients)
+        if not ctx.per_row:  # in place, and given away: a copy of W's gradient is as large as W
+            gradients = [None if g is None else g.mul_(upstream) for g in gradients]
         return (None, None, None, *gradients)
 
 

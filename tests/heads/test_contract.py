@@ -243,6 +243,43 @@ def test_nll_in_inference_mode(name: str, make: Make) -> None:
 
 
 @every_head
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_kept_graph_gives_the_gradients_again(name: str, reduction: Any, make: Make) -> None:
+    head, targets = make(name), torch.randint(7, (4,))
+    hidden = torch.randn(4, 5).double().requires_grad_()
+    loss = head.nll(hidden, targets, reduction=reduction).sum()
+    learned = [hidden, *(parameter for parameter in head.parameters() if parameter.requires_grad)]
+    first = torch.autograd.grad(loss, learned, retain_graph=True)
+    again = torch.autograd.grad(loss, learned, torch.tensor(2.0).double())
+    torch.testing.assert_close(again, tuple(2 * each for each in first), rtol=1000 * EPS, atol=100 * EPS)
+
+
+class _Storages(TorchDispatchMode):
+    """The storages of all tensors of one size that operations return."""
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()
+        self.elements, self.found = elements, dict[int, Tensor]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.numel() == self.elements:
+            self.found.setdefault(result.untyped_storage().data_ptr(), result)  # kept, so that no address is used twice
+        return result
+
+
+def test_the_gradient_of_the_embeddings_is_held_once() -> None:
+    """It is as large as W, which for GPT-2 is a quarter of what its own cross entropy needs."""
+    head = heads.Softmax(hidden_size=blocked.THIN + 1, vocab_size=90)
+    hidden, targets = torch.randn(4, blocked.THIN + 1), torch.randint(90, (4,))
+    weight = head.get_parameter("weight")
+    with _Storages(weight.numel()) as storages:
+        (0.5 * head.nll(hidden, targets)).backward()
+    assert weight.grad is not None
+    assert {*storages.found} - {weight.untyped_storage().data_ptr()} == {weight.grad.untyped_storage().data_ptr()}
+
+
+@every_head
 def test_no_gradient_is_made_where_none_is_wanted(name: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     head, hidden, targets = make(name), torch.randn(4, 5).double(), torch.randint(7, (4,))
     expected = [head.nll(hidden, targets, reduction=reduction) for reduction in ("mean", "sum", "none")]
