@@ -31,7 +31,7 @@ LONG = 10**12
 """Number of operations above which a computation takes minutes and its state is kept on disk: T · M², or with thin
 factors those of the model."""
 
-NOTHING_KEPT = "nothing of this pass is kept, and the same command begins anew; 'bottleneck dump' keeps what it reads"
+NOTHING_KEPT = "no singular values are kept; 'bottleneck dump' keeps the rows that it writes"
 """Sentence for a short computation that was interrupted."""
 MASKED = "rank with --inf drop-columns leaves such tokens out, and tokens masked by a large negative number too"
 """Advice for tokens of probability 0."""

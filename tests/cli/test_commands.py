@@ -269,7 +269,7 @@ def test_an_interrupted_rank_says_what_is_kept(
     monkeypatch.setattr("softmax_bottleneck.measure.computing.measure", interrupted)
     done = bottleneck("rank", "demo/runs/mos")
     assert done.exit_code == 130
-    assert done.stderr.startswith("interrupted; nothing of this pass is kept")
+    assert done.stderr.startswith("interrupted; no singular values are kept")
 
 
 def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:
