@@ -54,9 +54,9 @@ def _load() -> str:
     """
     wanting, processors = psutil.getloadavg()[0], cores()
     text = f"{wanting:.1f} running processes or threads on {processors} processors, averaged over a minute"
-    if wanting < CROWDED * processors:
-        return text
     share = max(1, processors // 2)
+    if wanting < CROWDED * processors or torch.get_num_threads() <= share:
+        return text
     return f"{text}; measurements side by side crawl: give each its threads by OMP_NUM_THREADS={share}"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, unknown
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
@@ -80,10 +80,12 @@ def resolve_device(device: str) -> str:
     """Return ``"cpu"`` or a CUDA device; ``"auto"`` is CUDA if there is a device.
 
     Raises:
-        ConfigurationError: for CUDA without a device.
+        ConfigurationError: for another device, or CUDA without one.
     """
     import torch
 
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is None:
+        raise ConfigurationError(unknown("device", device, ("auto", "cpu", "cuda")))
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():

@@ -85,7 +85,8 @@ class _TqdmBar(Bar):
         self._shown.update(amount)
 
     def stage(self, description: str) -> None:
-        self._shown.set_postfix_str(description)
+        self._shown.bar_format = "{desc}"  # a full bar leaves no room for it
+        self._shown.set_description_str(printable(description))
 
 
 class _Lines(Bar):

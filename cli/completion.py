@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -20,6 +21,11 @@ def completing(names: Callable[[], Iterable[str]]) -> Complete:
         return [before + comma + name for name in names() if name.startswith(last)]
 
     return complete
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ask the shell to complete a file or folder."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def corpus_names() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -71,15 +73,23 @@ def command(
     study = Study(family=family, seeds=seeds, settings=settings, initial=initial, contexts=contexts, adaptive=adaptive)
     table_text = run(out, study, device=resolve_device(device), progress=progress())
     click.echo(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
+    program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     click.echo(
         f"\nWritten to {out}: runs (trained models), reports (JSON and singular values), cdf.png, .pdf, .svg and .csv."
-        f"\nNext:\n  bottleneck rank {out}/runs/{name}"
-        f"\n  bottleneck report {out}/reports --out {out}/report.html"
-        "\n  bottleneck spectrum YOUR_MODEL --data YOUR_TEXT.txt --out yours.png"
-        "\n  (YOUR_MODEL: the folder or the name of a Hugging Face model, or a matrix file)",
+        f"\nNext:\n  {program} rank {here}/runs/{name}"
+        f"\n  {program} report {here}/reports --out {here}/report.html"
+        f"\n  {program} spectrum YOUR_MODEL --data YOUR_TEXT.txt --out yours.png"
+        f"\n  {program} spectrum YOUR_LOGITS.npy --kind logits --out yours.pdf"
+        "\n  (YOUR_MODEL: the folder or the name of a Hugging Face model)",
         err=not sys.stdout.isatty(),
     )
+
+
+def _program() -> str:
+    """Return the command's name, or its path if the shell would not find it by its name."""
+    called = Path(sys.argv[0])
+    return shlex.quote(str(called)) if called.name == "bottleneck" and not shutil.which("bottleneck") else "bottleneck"
 
 
 def _narrow(reports: Path) -> str:

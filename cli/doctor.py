@@ -6,9 +6,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from softmax_bottleneck.printable import printable
-
 from .options import example
+from .tables import aligned
 
 
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))
@@ -18,5 +17,4 @@ def command(path: Path | None) -> None:
     from softmax_bottleneck.doctor import check, environment
 
     integrity = [] if path is None else [("integrity", check(path))]
-    for label, value in [*environment(), *integrity]:
-        click.echo(f"{label:>20}  {printable(value)}")
+    click.echo(aligned([*environment(), *integrity]))

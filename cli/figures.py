@@ -10,7 +10,7 @@ from .completion import completing, figure_names
 from .options import example, style_option
 
 
-@click.command("figures", epilog=example("bottleneck figures spectra demo --results demo/reports --out demo/figures"))
+@click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(figure_names))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
 @click.option(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
-from .completion import completing, corpus_names
-from .options import check_written, device_option
+from .completion import completing, corpus_names, files
+from .options import check_written, device_option, progress
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
@@ -148,6 +148,8 @@ def with_source(
 
             def run(**more: Any) -> Any:
                 sources = _open(named, options, saved)
+                if len(sources) > 1 and not given.get("dry_run"):
+                    _prepare(sources.values())
                 return command(**given, **more, **({"source": sources[names]} if count == 1 else {"sources": sources}))
 
             options = _options(given)
@@ -162,11 +164,18 @@ def with_source(
         for option in reversed((*_SOURCE, *((_KIND,) if kind else ()), _DTYPE, device_option, *_HUGGING_FACE)):
             wrapped = option(wrapped)
         if count == 1:
-            return click.argument("source")(wrapped)
+            return click.argument("source", shell_complete=files)(wrapped)
         several = "[LABEL=]SOURCE…" if count < 0 else " ".join(["SOURCE"] * count)
-        return click.argument("sources", nargs=count, required=True, metavar=several)(wrapped)
+        return click.argument("sources", nargs=count, required=True, metavar=several, shell_complete=files)(wrapped)
 
     return decorate
+
+
+def _prepare(sources: Iterable[Source | Path]) -> None:
+    """Check that each source is what it is said to be, before the first is measured."""
+    for source in sources:
+        if not isinstance(source, Path):
+            source.prepare(progress())
 
 
 def labelled(names: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
 
-@click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out demo/two.png"))
+@click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out two.png"))
 @with_source(count=-1, saved=is_spectrum)
 @click.option(
     "--out",
@@ -45,8 +45,8 @@ def command(
     """Draw singular values: their cumulative distribution (Yang et al. 2018, figure 1) beside a log-log plot.
 
     The log-log plot shows each value, over the largest, against its index, with the tolerance that a rank is counted at
-    and the bound of the output layer. SOURCE is anything that 'bottleneck rank' takes, or a spectrum that it saved
-    (.npz).
+    (in grey, from a tenth to ten times of it) and the bound of the output layer. SOURCE is anything that 'bottleneck
+    rank' takes, or a spectrum that it saved (.npz).
     """
     import pandas as pd
 

@@ -48,9 +48,7 @@ def listed(name: str, field: str, listed: Listed, **more: Any) -> Callable[[Comm
 WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 
 
-@click.command(
-    "synthetic", epilog=example("bottleneck synthetic --alpha 0.1 --vocab 20 --dim 2 --models softmax --contexts 50")
-)
+@click.command("synthetic", epilog=example("bottleneck synthetic --vocab 20 --dim 2,5 --models mos --contexts 50"))
 @click.option("--preset", "preset_name", metavar="paper-fig2|paper-fig3|paper-fig6|paper-fig7|paper-fig8",
               help="Grid of a figure of Ganea et al. (2019); the options below replace parts of it.")  # fmt: skip
 @listed("--alpha", "alphas", Listed(float, "numbers; write it as 0.1,1"), metavar="α,…",

@@ -83,27 +83,38 @@ def _text(results: Sequence[Result], as_format: str | None) -> str:
 
 def _lines(result: Result) -> str:
     """Return a result's lines, wrapped with a hanging indent where they are read on a terminal."""
-    width = shutil.get_terminal_size().columns
-    if not sys.stdout.isatty() or width < NARROWEST:
-        return printable(str(result), lines=True)
-    rows = [(label, printable(text)) for label, text in result.rows()]
+    return aligned(result.rows()) if sys.stdout.isatty() else printable(str(result), lines=True)
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> str:
+    """Return labels and texts as lines, wrapped with a hanging indent where they are read on a terminal."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    rows = [(label, printable(text)) for label, text in rows]
     label_width = max(len(label) for label, _ in rows)
     lines = []
     for label, text in rows:
         hanging = textwrap.fill(
             text,
-            width,
+            width if width >= NARROWEST else sys.maxsize,
             initial_indent=f"{label:>{label_width}}  ",
             subsequent_indent=" " * (label_width + 2),
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines.append(click.style(hanging, bold=True) if label in STANDS_OUT else hanging)
+        lines.append(click.style(hanging, bold=True) if width and label in STANDS_OUT else hanging)
     return "\n".join(lines)
 
 
+def _width(lines: Sequence[Sequence[str]]) -> int:
+    """Return the width of a table in which no cell is wrapped."""
+    return sum(max(map(len, column)) + 3 for column in zip(*lines, strict=True)) - 3
+
+
 def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as wide as the terminal, or as its longest cells where it is not read on one."""
+    """Return a table as wide as the terminal, or as its longest cells where it is not read on one.
+
+    A table that is too wide for the terminal is turned, with a column for each row, if that makes it fit.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -111,13 +122,16 @@ def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     from softmax_bottleneck.tables import is_number
 
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    turned = [*zip(header, *rows, strict=True)]
+    if _width([header, *rows]) > width >= _width(turned):
+        header, *rows = turned
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, name in enumerate(header):
         numbers = place > 0 and all(is_number(row[place]) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         console = Console(width=width, record=True, file=nowhere)
         console.print(table)

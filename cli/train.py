@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from softmax_bottleneck.training import RunConfig
 
 
-@click.command(
-    "train", epilog=example("bottleneck train --preset demo-softmax --set training.epochs=1 --out demo/runs/short")
-)
+@click.command("train", epilog=example("bottleneck train --preset demo-softmax --out softmax"))
 @click.option(
     "--preset",
     metavar="NAME",

@@ -90,3 +90,12 @@ def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> No
 def test_an_interrupted_bar_lets_the_error_through() -> None:
     with pytest.raises(KeyboardInterrupt), StreamProgress(_Terminal()).bar("epoch", 10, "steps"):
         raise KeyboardInterrupt
+
+
+def test_a_stage_is_seen_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = _Terminal()
+    with StreamProgress(stream).bar("singular values (factored)", 10_363, "contexts") as bar:
+        bar.advance(10_363)
+        bar.stage("decomposing the matrix")
+        assert stream.getvalue().split("\r")[-1].strip() == "decomposing the matrix"

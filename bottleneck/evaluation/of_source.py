@@ -26,7 +26,7 @@ SETTINGS = {"static": (), "dynamic": tuple(field.name for field in fields(Dynami
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Perplexity(Result):
     """How well a model predicts a text."""
 

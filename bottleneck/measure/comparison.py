@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .._version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..progress import Progress, reporting
-from ..result import Result
+from ..result import Result, short_names
 from ..sources import Opening, Source, open_source
 from ..sources.opening import shows
 
@@ -72,22 +72,17 @@ class Comparison(Result):
         return {**asdict(self), "version": __version__}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return each model's loss as label and text."""
-        return [(str(s["path"]), f"{nll:.4f} nats a token") for s, nll in zip(self.sources, self.nll, strict=True)]
-
-    def __str__(self) -> str:
-        """Return the comparison as lines for people."""
-        names = [str(source["path"]) for source in self.sources]
-        lines = [f"{name}: {nll:.4f} nats a token" for name, nll in zip(names, self.nll, strict=True)]
+        """Return each model's loss and the contexts where it is better as labels and texts."""
+        names = short_names(str(source["path"]) for source in self.sources)
+        rows = [(name, f"{nll:.4f} nats a token") for name, nll in zip(names, self.nll, strict=True)]
         for name, examples in zip(names, (self.first_better, self.second_better), strict=True):
-            lines += ["", f"where {name} is better"]
             for example in examples:
-                lines += ["", f"  … {example.context} ▸{example.target}◂"]
-                lines += [f"    reference: {example.reference}"] if example.reference else []
+                rows.append((f"where {name} is better", f"… {example.context} ▸{example.target}◂"))
+                rows += [("reference", example.reference)] if example.reference else []
                 for model, nll, top in zip(names, example.nll, example.top, strict=True):
                     listed = ", ".join(f"{each.token!r} {each.probability:.2f}" for each in top)
-                    lines.append(f"    {model}: −log P {nll:.2f}; {listed}")
-        return "\n".join(lines)
+                    rows.append((model, f"−log P {nll:.2f}; {listed}"))
+        return rows
 
 
 @shows(Opening)

@@ -31,6 +31,11 @@ LONG = 10**12
 """Number of operations above which a computation takes minutes and its state is kept on disk: T · M², or with thin
 factors those of the model."""
 
+NOTHING_KEPT = "no singular values are kept; 'bottleneck dump' keeps the rows that it writes"
+"""Sentence for a short computation that was interrupted."""
+MASKED = "rank with --inf drop-columns leaves such tokens out, and tokens masked by a large negative number too"
+"""Advice for tokens of probability 0."""
+
 
 class RankOptions(Opening, total=False):
     """The options of `rank` beside its named arguments: how the source is opened, and rarely used settings."""
@@ -115,8 +120,8 @@ def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod
 
     saved = _saved_state(source, factors, chosen, how)
     rows = chosen.passes * sum(map(len, own))
-    kept = saved.kept if saved else str
-    with explained(kept), how.progress.bar(f"computing singular values ({chosen.name})", rows, "contexts") as bar:
+    kept = saved.kept if saved else lambda: NOTHING_KEPT
+    with explained(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
         return measure(
             blocks,
             chosen,
@@ -124,8 +129,9 @@ def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod
             saved=saved,
             processes=how.processes,
             what=str(source.description["path"]),
+            remedy=MASKED,
             advance=bar.advance,
-            decomposing=lambda: bar.stage("decomposing, which may take minutes"),
+            decomposing=lambda: bar.stage("decomposing the matrix, which may take minutes"),
         )
 
 
@@ -135,8 +141,7 @@ def _refuse_masked(source: Source, factors: FactorRows) -> None:
     if masked.any():
         raise MatrixError(
             f"the output bias of {source.description['path']} is -inf for token {int(masked.argmax())}: only finite "
-            "numbers can be measured; 'rank --inf drop-columns' leaves such tokens out, and tokens masked by a large "
-            "negative number too"
+            f"numbers can be measured; {MASKED}"
         )
 
 

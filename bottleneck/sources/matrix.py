@@ -103,9 +103,10 @@ class MatrixSource(Source):
         return Work(0.0, self._matrix.nbytes if in_memory else 0, None)
 
     def prepare(self, progress: Progress = SILENT) -> None:
-        """Inspect the entries, unless their precision is recorded or they were inspected before."""
+        """Inspect the entries, unless their precision is known, and check that the first row is what it should be."""
         if self._made_in is None and "_inspection" not in self.__dict__:
             self._inspection = self._inspected(progress)
+        next(self.blocks([range(1)]))
 
     @cached_property
     def _inspection(self) -> Inspection:

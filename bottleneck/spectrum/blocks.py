@@ -33,10 +33,11 @@ def checked(
     start: int = 0,
     may_be_empty: bool = False,
     minus_inf: bool = False,
+    remedy: str = "leave out the columns of such tokens, and normalize the rows again",
 ) -> Iterator[NDArray[Any]]:
     """Yield the blocks as arrays; `MatrixError` names the first row and column that is not finite.
 
-    ``start`` is the first block's first row; ``minus_inf`` lets −∞ pass.
+    ``start`` is the first block's first row; ``minus_inf`` lets −∞ pass; ``remedy`` says what to do about −∞.
     """
     columns = None
     for block in blocks:
@@ -51,13 +52,9 @@ def checked(
         if not finite and (bad := _first_bad(rows, minus_inf)) is not None:
             row, column = bad
             masked = rows[row, column] == -np.inf
-            remedy = (
-                "'rank --inf drop-columns' leaves such tokens out (a token masked by a large negative number is one)"
-            )
-            remedy = remedy if masked else "fix what made it"
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
-                f"numbers can be measured; {remedy}"
+                f"numbers can be measured; {remedy if masked else 'fix what made it'}"
             )
         yield rows
         start += len(rows)

@@ -84,6 +84,7 @@ def measure(
     saved: SavedState | None = None,
     processes: Processes = ALONE,
     what: str = "the matrix",
+    remedy: str = "leave out the columns of such tokens",
     advance: Callable[[int], None] = lambda rows: None,
     decomposing: Callable[[], None] = lambda: None,
 ) -> Spectrum:
@@ -96,6 +97,7 @@ def measure(
         saved: file that keeps the state of a long computation; needs ``blocks`` to be a function.
         processes: processes that share the computation, each with its own blocks.
         what: name of the matrix in errors.
+        remedy: what the error for an entry of −∞ advises.
         advance: called with the number of rows taken, including those of a saved state.
         decomposing: called when all rows are taken and the decomposition begins.
     """
@@ -109,7 +111,8 @@ def measure(
             done = 0
         remaining = blocks(done) if callable(blocks) else blocks
         advance(done)
-        finite = checked(remaining, what=what, start=done, may_be_empty=done > 0 or not processes.first)
+        empty = done > 0 or not processes.first
+        finite = checked(remaining, what=what, start=done, may_be_empty=empty, remedy=remedy)
         for rows in gathered(finite, method.rows_at_once):
             method.update(np.ldexp(rows, -exponent, dtype=np.float64) if exponent else rows)
             done += len(rows)

@@ -112,7 +112,7 @@ def _about(file: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description in an opened ``.npz``; `_NoSpectrumError` where it has none of this format."""
     if "about" not in file:
         arrays = ", ".join(map(repr, file)) or "no arrays"
-        raise _NoSpectrumError(f"it holds {arrays}; 'bottleneck rank FILE.npz:NAME' measures a matrix in it")
+        raise _NoSpectrumError(f"it holds {arrays}; a matrix in it is named FILE.npz:NAME")
     about: dict[str, Any] = parse_json(str(file["about"]), _About)
     return about
 

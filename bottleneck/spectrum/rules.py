@@ -22,7 +22,7 @@ NOISE_FACTOR = 2.0
 """Factor by which the norm of rounding noise may exceed its expected value: the step is known to a factor of two."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RankEstimate:
     """A numerical rank with the evidence for it; ``int(estimate)`` is its value."""
 
@@ -52,6 +52,10 @@ class RankEstimate:
     def __int__(self) -> int:
         """Return the rank."""
         return self.value
+
+    def __repr__(self) -> str:
+        """Return the rank and its interval, on one line."""
+        return f"RankEstimate({self.value}, low={self.low}, high={self.high}, determinate={self.determinate})"
 
     def __str__(self) -> str:
         """Return the rank, or its interval if it is indeterminate."""

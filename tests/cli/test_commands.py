@@ -168,6 +168,7 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
     assert int(ranks[2][1]) > 6
     for name in ("cdf.png", "cdf.pdf", "cdf.csv", "reports/mos.json", "runs/lms-plif/COMPLETE"):
         assert (Path("new") / name).stat().st_size > 0
+    assert "  bottleneck spectrum YOUR_LOGITS.npy --kind logits --out yours.pdf\n" in done.stderr
     assert bottleneck("demo", "--out", "new").stdout == done.stdout
     assert "known families are demo, ptb-small" in bottleneck("demo", "--family", "huge").stderr
     assert "give their number, at least 1, with --seeds" in bottleneck("demo", "--set", "seed=7").stderr
@@ -232,6 +233,43 @@ def test_presets_that_start_from_another(world: Path, bottleneck: Bottleneck) ->
     assert listed[preset].startswith(f"bottleneck train --preset {preset} --set initial=runs/ptb-small-awd-mos --out ")
     assert "initial" not in listed["ptb-small-awd-mos"]
     assert bottleneck("train", "--preset", preset, "--set", "initial=demo/runs/mos", "--out", "new").exit_code == 0
+
+
+def test_the_commands_to_try_next_are_found(
+    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `make demo`, the command lies in a virtual environment that is not activated."""
+    monkeypatch.setattr(sys, "argv", [".venv/bin/bottleneck"])
+    for path, program in (("", ".venv/bin/bottleneck"), (str(world / "bin"), "bottleneck")):
+        monkeypatch.setenv("PATH", path)
+        command = world / "bin/bottleneck"
+        command.parent.mkdir(exist_ok=True)
+        command.touch(mode=0o755)
+        done = bottleneck("demo", "--out", "my demo", "--set", "training.epochs=1", "--contexts", "20")
+        assert f"\n  {program} rank 'my demo'/runs/lms-plif\n" in done.stderr
+
+
+def test_doctor_sees_processes_that_crowd_each_other(
+    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advice = "measurements side by side crawl"
+    monkeypatch.setattr("softmax_bottleneck.doctor.cores", lambda: 4)
+    for load, threads, says in ((9.0, 4, True), (9.0, 2, False), (3.0, 4, False)):
+        monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        assert (advice in bottleneck("doctor").stdout) is says
+
+
+def test_an_interrupted_rank_says_what_is_kept(
+    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softmax_bottleneck.measure.computing.measure", interrupted)
+    done = bottleneck("rank", "demo/runs/mos")
+    assert done.exit_code == 130
+    assert done.stderr.startswith("interrupted; no singular values are kept")
 
 
 def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:

@@ -43,6 +43,12 @@ def test_words_are_completed(words: str, expected: str, environment: dict[str, s
     assert f"plain,{expected}" in _run(["bottleneck"], {**environment, **asked}).splitlines()
 
 
+@pytest.mark.parametrize("words", ["bottleneck rank my", "bottleneck eval my", "bottleneck compare a my"])
+def test_a_source_is_completed_as_a_file(words: str, environment: dict[str, str]) -> None:
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_BOTTLENECK_COMPLETE": "bash_complete"}
+    assert _run(["bottleneck"], {**environment, **asked}) == "file,my\n"
+
+
 def test_bash_completes_after_the_documented_line(environment: dict[str, str]) -> None:
     [line] = re.findall(r"\| bash .*\| `(.+)` \|", PAGE)
     bash = shutil.which("bash")

@@ -125,6 +125,7 @@ def test_a_store_and_part_of_a_run(world: Path, bottleneck: Bottleneck) -> None:
     assert source.targets is not None
     assert part["loss"] == pytest.approx(-block.log_probs[np.arange(50), source.targets].mean(), rel=1e-12)
     assert sb.perplexity(source).to_dict() == part
+    assert repr(sb.perplexity(source)).startswith("Perplexity('")
     refused = bottleneck("eval", RUN, "--contexts", "50", "--dynamic")
     assert refused.exit_code == 1
     assert "takes a whole split: leave out --contexts" in refused.stderr

@@ -43,6 +43,7 @@ def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Comman
     assert shown.exit_code == 0
     assert re.sub(r"\s+", " ", shown.output).strip().endswith(command.epilog or "nothing")
     assert (command.epilog or "").startswith("Example: bottleneck")
+    assert f" {command.epilog}" in [line.rstrip() for line in shown.output.splitlines()]  # on one line, to be copied
 
 
 @pytest.mark.parametrize(("words", "example"), ONCE, ids=[example for _, example in ONCE])

@@ -103,11 +103,12 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bot
     assert "the label 'x' stands for 2 sources" in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> None:
+def _on_a_terminal(*arguments: str) -> list[str]:
+    """Return what a command prints on a terminal of 80 columns, as lines."""
     master, slave = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
     code = "from softmax_bottleneck.cli import main; main()"
-    command = [sys.executable, "-c", code, "rank", RUNS[1]]
+    command = [sys.executable, "-c", code, *arguments]
     done = subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, env=environment)
     os.close(slave)
     printed = b""
@@ -121,7 +122,11 @@ def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> No
         printed += piece
     os.close(master)
     assert done.wait() == 0
-    lines = printed.decode().replace("\r\n", "\n").split("\n")
+    return printed.decode().replace("\r\n", "\n").split("\n")
+
+
+def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> None:
+    lines = _on_a_terminal("rank", RUNS[1])
     bold = [line for line in lines if line.startswith("\x1b[1m")]
     assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
     plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines if line]
@@ -130,3 +135,23 @@ def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> No
     continued = [line for line in plain if line[:indent].isspace()]
     assert continued
     assert not any(line[indent].isspace() for line in continued)
+
+
+def test_a_table_too_wide_for_a_terminal_is_turned(world: Path) -> None:
+    lines = _on_a_terminal("rank", *RUNS)
+    assert lines[0].split() == ["name", "softmax", "mos"]
+    assert lines[2].split() == ["contexts", "179", "179"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_comparison_on_a_terminal_shows_its_contexts(world: Path) -> None:
+    text = "\n".join(_on_a_terminal("compare", *RUNS, "--examples", "1"))
+    for shown in ("nats a token", "where softmax is better  …", "where mos is better  …", "▸", "−log P"):
+        assert shown in text
+
+
+def test_matrices_are_checked_before_a_source_is_measured(world: Path, bottleneck: Bottleneck) -> None:
+    np.save("logits.npy", np.random.default_rng(0).standard_normal((9, 5)))
+    done = bottleneck("rank", RUNS[0], "logits.npy")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: row 0 of logits.npy is not a row of log-probabilities")

@@ -95,6 +95,7 @@ def test_presets_are_selected_and_fit_the_terminal(world: Path, bottleneck: Bott
     unknown = bottleneck("presets", "demo-mso")
     assert unknown.exit_code == 1
     assert "no preset is called 'demo-mso'" in unknown.stderr
+    assert unknown.stderr.endswith("; did you mean 'demo-mos'?\n")
 
 
 def test_an_interrupted_demo_says_what_is_trained(

@@ -40,8 +40,9 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
                 np.testing.assert_allclose([each.probability for each in top], likeliest, rtol=1e-6)
                 assert all(np.exp(matrix[row, words.index(each.token)]) >= likeliest[-1] for each in top)
     json.dumps(found.to_dict(), allow_nan=False)
-    assert f"where {runs['mos']} is better" in str(found)
-    assert f"    reference: {found.first_better[0].reference}\n" in str(found)
+    better = found.first_better[0]
+    assert ("where mos is better", f"… {better.context} ▸{better.target}◂") in found.rows()
+    assert f"reference  {better.reference}\n" in str(found)
 
 
 def test_paths_are_opened(runs: dict[str, Path]) -> None:

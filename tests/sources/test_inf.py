@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softmax_bottleneck import rank
+from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import base, open_source
@@ -30,10 +30,15 @@ def logits() -> Matrix:
 
 
 def test_refused_by_default(logits: Matrix) -> None:
-    with pytest.raises(MatrixError, match=r"at row 0, column 3: .*; 'rank --inf drop-columns' leaves such tokens"):
+    with pytest.raises(MatrixError, match=r"at row 0, column 3: .*; rank with inf drop-columns leaves such tokens"):
         rank(logits, kind="logits")
     with pytest.raises(ConfigurationError, match="unknown inf 'ignore'; it is one of refuse, drop-columns"):
         rank(logits, kind="logits", inf="ignore")
+
+
+def test_other_measurements_do_not_advise_an_option_of_rank(logits: Matrix) -> None:
+    with pytest.raises(MatrixError, match=r"at row 0, column 3: .*; leave out the columns of such tokens"):
+        kld(logits, kind="logits")
 
 
 @pytest.mark.parametrize("method", ["dense", "tsqr", "sketch"])

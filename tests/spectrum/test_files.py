@@ -113,7 +113,7 @@ def test_an_npz_of_a_matrix_is_named_by_what_it_holds(tmp_path: Path) -> None:
         load_spectrum(tmp_path / "lp.npz")
     assert str(caught.value).removeprefix(str(tmp_path)) == (
         "/lp.npz is no spectrum written by 'bottleneck rank --save-spectrum': it holds 'log_probs', 'targets'; "
-        "'bottleneck rank FILE.npz:NAME' measures a matrix in it"
+        "a matrix in it is named FILE.npz:NAME"
     )
 
 

@@ -167,3 +167,8 @@ def test_of_what_a_sketch_did_not_see_nothing_is_said() -> None:
     seen = numerical_rank([3.0, 2.0, 1.0], shape=(60, 40), eps="float64", residual=5.0)
     assert (seen.value, seen.at_least, seen.sigma_next, seen.gap) == (3, True, None, None)
     assert numerical_rank([3.0, 2.0, 1.0], shape=(60, 40), eps="float64").sigma_next == 0.0
+
+
+def test_a_rank_is_shown_on_one_short_line() -> None:
+    rank = numerical_rank([1.0, 0.5, 1e-12], shape=(30, 5), eps="float32")
+    assert repr(rank) == "RankEstimate(2, low=2, high=2, determinate=True)"

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ...corpora import catalogue
-from ...errors import ConfigurationError, unknown
+from ...errors import ConfigurationError, meant, unknown
 from . import fast, laptop, one_billion, papers, switchboard, text8
 from .preset import Preset
 
@@ -33,7 +33,9 @@ def matching(pattern: str) -> list[Preset]:
     found = [preset for name, preset in PRESETS.items() if fnmatchcase(name, pattern)]
     if not found:
         families = ", ".join(dict.fromkeys(f"'{preset.family}-*'" for preset in PRESETS.values()))
-        raise ConfigurationError(f"no preset is called {pattern!r}; give a name, or a pattern such as {families}")
+        raise ConfigurationError(
+            f"no preset is called {pattern!r}; give a name, or a pattern such as {families}{meant(pattern, PRESETS)}"
+        )
     return found
 
 
