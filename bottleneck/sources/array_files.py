@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..errors import SourceError
 
@@ -31,6 +32,10 @@ CONVERT = {
 }
 """Suffixes of other files that hold matrices → the line of Python that converts one."""
 
+SAMPLE = 1_000_000
+"""Numbers of a text file whose decimals are looked at."""
+FEW = 5
+"""Decimals with which a format cuts numbers off; float32 near one needs more."""
 
 _NUMBER = re.compile(r"\s*[-+]?([0-9.]+(e[-+]?[0-9]+)?|inf|nan)\s*", re.IGNORECASE)
 
@@ -90,21 +95,43 @@ def _torch(path: Path) -> Mapping[str, Any]:
 
 
 def _csv(path: Path) -> Mapping[str, Any]:
-    """Return the numbers of a text file with commas or tabs; a first line that is not all numbers is a header."""
+    """Return the numbers of a text file with commas or tabs, without a header and without pandas' index.
+
+    A header is a first line that is not all numbers, or that counts the columns from 0; over an index it begins empty.
+    """
     import pandas as pd
 
     separator = "\t" if path.suffix == ".tsv" else ","
     with path.open(encoding="utf-8") as file:
-        first = file.readline().strip().split(separator)
-    header = None if all(map(_NUMBER.fullmatch, first)) else 0
-    return {"table": pd.read_csv(path, sep=separator, header=header, dtype=np.float64).to_numpy()}
+        first = file.readline().rstrip("\r\n").split(separator)
+    counted = first == list(map(str, range(len(first))))
+    header = None if all(map(_NUMBER.fullmatch, first)) and not counted else 0
+    index = 0 if first[0] == "" else None
+    table = pd.read_csv(path, sep=separator, header=header, index_col=index, dtype=np.float64)
+    return {"table": _as_written(table.to_numpy())}
+
+
+def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
+    """Return numbers as float32 if they were: NumPy and pandas write the shortest decimal that gives a float32 back.
+
+    Numbers of few decimals may have been cut off by a format, and stay as they are.
+    """
+    some = numbers.ravel()[:: max(1, numbers.size // SAMPLE)]
+    with np.errstate(over="ignore"):
+        narrow = some.astype(np.float32)
+    back = narrow.astype("U").astype(np.float64)
+    if np.array_equal(some, back, equal_nan=True) and not np.array_equal(some, some.round(FEW), equal_nan=True):
+        return numbers.astype(np.float32)
+    return numbers
 
 
 def _parquet(path: Path) -> Mapping[str, Any]:
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(path)
-    return {"table": np.column_stack([np.asarray(column, dtype=np.float64) for column in table.columns])}
+    table = np.column_stack([np.asarray(column) for column in pyarrow.parquet.read_table(path).columns])
+    if table.dtype.kind not in "fiu":
+        raise ValueError("its columns are not all numbers")
+    return {"table": table}
 
 
 def _mat(path: Path) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ import scipy.io
 import torch
 from numpy.typing import NDArray
 
+import softmax_bottleneck as sb
 from softmax_bottleneck import BottleneckError
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.sources.array_files import READERS
@@ -48,6 +49,37 @@ def test_every_format_gives_the_numbers_that_were_written(suffix: str, tmp_path:
     WRITERS[suffix](path)
     source = open_source(str(path))
     assert np.concatenate([block.log_probs for block in source.blocks()]) == pytest.approx(LOG_PROBS, rel=1e-15)
+
+
+@pytest.mark.parametrize("layout", [{}, {"index": False}, {"index": False, "header": False}, {"index_label": ""}])
+def test_a_table_of_pandas_is_its_numbers(layout: dict[str, Any], tmp_path: Path) -> None:
+    pd.DataFrame(LOG_PROBS).to_csv(tmp_path / "m.csv", **layout)
+    assert open_source(str(tmp_path / "m.csv")).shape == LOG_PROBS.shape
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_float32_keeps_its_precision(suffix: str, tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / f"m{suffix}"
+    logits = (rng.standard_normal((200, 10)) @ rng.standard_normal((10, 90))).astype(np.float32)
+    table = pd.DataFrame(logits).rename(columns=str)
+    table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path)
+    report = sb.rank(path, kind="logits")
+    assert (report.eps.dtype, report.rank.value, report.rank.determinate) == ("float32", 11, True)
+
+
+def test_numbers_cut_off_at_four_decimals_are_not_float32(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits = (rng.standard_normal((200, 10)) @ rng.standard_normal((10, 90))).astype(np.float32)
+    np.savetxt(tmp_path / "m.csv", logits, fmt="%.4f", delimiter=",")
+    found = sb.rank(tmp_path / "m.csv", kind="logits").rank
+    assert not found.determinate
+    assert found.low <= 11
+
+
+def test_a_table_of_words_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0]}).to_parquet(tmp_path / "m.parquet")
+    with pytest.raises(BottleneckError, match="its columns are not all numbers"):
+        open_source(str(tmp_path / "m.parquet"))
 
 
 def test_a_matlab_file_of_version_7_3_is_hdf5_with_columns_first(tmp_path: Path) -> None:
