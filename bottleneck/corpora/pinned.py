@@ -114,7 +114,7 @@ _CORPORA = (
     ),
     PinnedCorpus(
         name="wikitext-2",
-        description="WikiText-2, good and featured Wikipedia articles (Merity et al. 2016)",
+        description="good and featured Wikipedia articles (Merity et al. 2016)",
         licence="CC BY-SA 3.0",
         files=_files(
             "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2",

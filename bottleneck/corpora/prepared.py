@@ -49,7 +49,7 @@ PREPARED: dict[str, PreparedCorpus] = {
     for corpus in (
         PreparedCorpus(
             name=text8.NAME,
-            description="text8, the letters and spaces of 100 MB of Wikipedia (Mahoney 2011); a character a token",
+            description="letters and spaces of Wikipedia (Mahoney 2011), a token each",
             licence="CC BY-SA 3.0",
             tokens=text8.TOKENS,
             vocabulary_size=len(text8.VOCABULARY),
@@ -57,7 +57,7 @@ PREPARED: dict[str, PreparedCorpus] = {
         ),
         PreparedCorpus(
             name=one_billion.NAME,
-            description="the 1B Word benchmark (Chelba et al. 2013), lower-cased; from its unpacked shards",
+            description="1B Word benchmark (Chelba et al. 2013), lower-cased, from its shards",
             licence="that of the news texts it was made from; for research use",
             tokens=None,
             vocabulary_size=one_billion.VOCABULARY_SIZE,
@@ -65,7 +65,7 @@ PREPARED: dict[str, PreparedCorpus] = {
         ),
         PreparedCorpus(
             name=switchboard.NAME,
-            description="Switchboard telephone conversations, an utterance a line; from the dialog act corpus",
+            description="telephone conversations of the Switchboard dialog act corpus",
             licence="derived from LDC97S62; for research use",
             tokens=None,
             vocabulary_size=switchboard.VOCABULARY_SIZE,

@@ -282,7 +282,7 @@ def _refuse_other_files(path: Path) -> None:
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return the differences of two dumps, the most telling first; different paths of the source do not count."""
     rows = [
-        f"its {key} is {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
+        f"{key} {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
         for key in ("head", "corpus", "split", "kind")
         if old["source"].get(key) != new["source"].get(key)
     ]
@@ -291,9 +291,9 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         before, now = old.get(key), new.get(key)
         if key == "identity" and before != now and isinstance(before, dict) and isinstance(now, dict):
             changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
-            rows.append(f"its {' and '.join(changed)} is another, by the checksum")
+            rows.append(f"another {' and another '.join(changed)}, by the checksum")
         elif before != now:
-            rows.append(f"its {key} is {before!r}, not {now!r}")
+            rows.append(f"{key} {before!r}, not {now!r}")
     return rows
 
 
