@@ -158,7 +158,7 @@ def _join(backend: str) -> None:
         )
     except (ValueError, RuntimeError) as error:  # a variable is missing or wrong, or nobody answers
         late = isinstance(error, dist.DistStoreError)
-        reason = f"not all arrived within {seconds} s" if late else str(error).splitlines()[0]
+        reason = f"not all arrived within {seconds} s" if late else str(error).splitlines()[0].rstrip(".")
         raise ParallelError(
             f"the processes that WORLD_SIZE={os.environ['WORLD_SIZE']} announces cannot be joined ({reason}): start "
             f"them with torchrun, set {SECONDS_VARIABLE} if they need longer, or unset WORLD_SIZE"

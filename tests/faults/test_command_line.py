@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from attacks import promise
 from softmax_bottleneck.cli import COMMANDS, main
+from softmax_bottleneck.parallel import SECONDS_VARIABLE
 
 MANY = "9" * 5000
 NAME = "x" * 300
@@ -95,6 +97,19 @@ def test_an_environment_that_is_wrong(
     before = promise.snapshot(folder)
     promise.check(promise.run(["rank", "m.npy"]), codes=codes)
     promise.check_kept(before, folder)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_nobody_else_is_there(rank: str, place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    place("m.npy")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    for name, value in {"WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(SECONDS_VARIABLE, "soon")
+    assert "number of seconds" in promise.check(promise.run(["rank", "m.npy"]))
+    monkeypatch.setenv(SECONDS_VARIABLE, "1")
+    assert "cannot be joined" in promise.check(promise.run(["rank", "m.npy"]))
 
 
 NAMES = ["\x1b[31mred", "$\\frac$", "a\nb", "\udcff", "σ", "_hidden", "a b", "-m", "%s%n", "{0}"]
