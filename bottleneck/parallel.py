@@ -145,11 +145,12 @@ def _launched_count() -> int:
 def _join(backend: str) -> None:
     """Form the group of all processes when each of them has arrived."""
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     seconds = _variable(SECONDS_VARIABLE, SECONDS_TO_JOIN, "number of seconds: give a whole number")
     limit = timedelta(seconds=seconds)
     try:
-        store, index, count = next(dist.rendezvous("env://", timeout=limit))
+        store, index, count = next(rendezvous("env://", timeout=limit))
         store.set(f"arrived {index}", "")
         store.wait([f"arrived {other}" for other in range(count)], limit)
         store.set_timeout(timedelta(seconds=SECONDS_TO_WAIT))

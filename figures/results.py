@@ -194,8 +194,8 @@ def read_file(path: Path, folder: Path) -> Saved | None:
     kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
     if kind is None:
         return None
-    if kind in SCHEMAS:
-        explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, SCHEMAS[kind]))
+    if (schema := SCHEMAS.get(kind)) is not None:
+        explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
     return Saved(path, kind, _key(folder, path, content.get("seed", 0)), content)
 
