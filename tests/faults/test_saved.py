@@ -74,6 +74,14 @@ def test_a_report_of_a_newer_version(command: str, place: Callable[..., Path]) -
     _refused(place("results"), "results/mos.json", with_value("report.version", "99.0"), command)
 
 
+def test_a_gallery_replaces_no_result(place: Callable[..., Path]) -> None:
+    folder = place("results")
+    before = promise.snapshot(folder)
+    line = "figures --results results --gallery results/mos.json"
+    assert "it is part of what is read" in promise.check(promise.run(line.split()))
+    promise.check_kept(before, folder)
+
+
 OTHERS: list[tuple[str, str, Any]] = [
     *(("cells", "cells", value) for value in (5, [5], [{}], {})),
     *(("cells", "cells.0.kl", value) for value in ("low", float("nan"), REMOVED)),
