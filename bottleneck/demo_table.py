@@ -11,6 +11,7 @@ from .errors import ConfigurationError
 from .heads import REGISTRY
 from .json_file import read_json
 from .plotting import markdown
+from .result_schemas import Report as DemoReport
 
 Report = Mapping[str, Any]
 
@@ -25,12 +26,13 @@ def read(folder: Path) -> list[Report]:
     for path in sorted(folder.glob("*.json")):
         if "." in path.stem:  # NAME.valid.json: another measurement of NAME
             continue
-        try:
-            report = read_json(path, error=ConfigurationError, remedy="write it again, or remove it")
-            order = [*REGISTRY].index(report["report"]["source"]["head"]), report["name"], report.get("seed", 0)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(f"{path} is no report of 'bottleneck demo'; name a folder of reports") from error
-        reports.append((order, report))
+        report = read_json(path, DemoReport, error=ConfigurationError, remedy="name a folder of the demo's reports")
+        head = report["report"]["source"].get("head")
+        if head not in REGISTRY:
+            raise ConfigurationError(
+                f"{path} is the report of an unknown head, {head!r}; name a folder of the demo's reports"
+            )
+        reports.append((([*REGISTRY].index(head), report["name"], report.get("seed", 0)), report))
     if not reports:
         raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
     return [report for _, report in sorted(reports, key=lambda one: one[0])]

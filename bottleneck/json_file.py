@@ -40,7 +40,7 @@ def read_json(path: Path, schema: Any = Any, *, error: type[BottleneckError], re
         error: the file is missing, cannot be read or is too large, or its content is no JSON, too deep, or not of the
             schema.
     """
-    return _explained(path, error, remedy, lambda: parse_json(_bytes(path), schema))
+    return explained(path, error, remedy, lambda: parse_json(_bytes(path), schema))
 
 
 def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str) -> list[Any]:
@@ -55,7 +55,7 @@ def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckErro
                 raise ValueError(f"line {number}: {fault}") from None
         return rows
 
-    found: list[Any] = _explained(path, error, remedy, parse)
+    found: list[Any] = explained(path, error, remedy, parse)
     return found
 
 
@@ -126,7 +126,8 @@ def _bytes(path: Path) -> bytes:
     return data
 
 
-def _explained(path: Path, error: type[BottleneckError], remedy: str, work: Callable[[], Any]) -> Any:
+def explained(path: Path, error: type[BottleneckError], remedy: str, work: Callable[[], Any]) -> Any:
+    """Return what ``work`` makes of a file; its `OSError` and `ValueError` become an ``error`` that names the file."""
     try:
         return work()
     except OSError as fault:

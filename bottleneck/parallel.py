@@ -22,6 +22,10 @@ Result = TypeVar("Result")
 SECONDS_TO_WAIT = 600
 """Longest time, in seconds, that a process waits for the numbers of another."""
 
+SECONDS_VARIABLE = "SOFTMAX_BOTTLENECK_JOIN_SECONDS"
+SECONDS_TO_JOIN = 60
+"""Longest time, in seconds, that a process waits for the others to start, unless `SECONDS_VARIABLE` sets another."""
+
 HOURS_IN_FIRST = 24
 """Longest time, in hours, that the others wait while the first process works alone."""
 
@@ -121,13 +125,45 @@ class Processes:
 ALONE = Processes()
 
 
+def _variable(name: str, default: int, what: str) -> int:
+    """Return the number in an environment variable; `ConfigurationError` for anything else."""
+    value = os.environ.get(name) or str(default)
+    if not re.fullmatch(r"[0-9]{1,6}", value):
+        raise ConfigurationError(f"{name}={value!r} is no {what}, or unset it")
+    return int(value)
+
+
 def _launched_count() -> int:
     """Return how many processes a launcher started; `ConfigurationError` when its variables are wrong."""
-    for name, default in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")):
-        value = os.environ.get(name) or default
-        if not re.fullmatch(r"[0-9]{1,6}", value):
-            raise ConfigurationError(f"{name}={value!r} is no number of a process: start with torchrun, or unset it")
-    return int(os.environ.get("WORLD_SIZE") or 1)
+    numbers = {
+        name: _variable(name, default, "number of a process: start with torchrun")
+        for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
+    }
+    return numbers["WORLD_SIZE"]
+
+
+def _join(backend: str) -> None:
+    """Form the group of all processes when each of them has arrived."""
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    seconds = _variable(SECONDS_VARIABLE, SECONDS_TO_JOIN, "number of seconds: give a whole number")
+    limit = timedelta(seconds=seconds)
+    try:
+        store, index, count = next(rendezvous("env://", timeout=limit))
+        store.set(f"arrived {index}", "")
+        store.wait([f"arrived {other}" for other in range(count)], limit)
+        store.set_timeout(timedelta(seconds=SECONDS_TO_WAIT))
+        dist.init_process_group(
+            backend, store=store, rank=index, world_size=count, timeout=timedelta(seconds=SECONDS_TO_WAIT)
+        )
+    except (ValueError, RuntimeError) as error:  # a variable is missing or wrong, or nobody answers
+        late = isinstance(error, dist.DistStoreError)
+        reason = f"not all arrived within {seconds} s" if late else str(error).splitlines()[0].rstrip(".")
+        raise ParallelError(
+            f"the processes that WORLD_SIZE={os.environ['WORLD_SIZE']} announces cannot be joined ({reason}): start "
+            f"them with torchrun, set {SECONDS_VARIABLE} if they need longer, or unset WORLD_SIZE"
+        ) from error
 
 
 @contextmanager
@@ -153,13 +189,10 @@ def launched() -> Iterator[Processes]:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=SECONDS_TO_WAIT))
-    except (ValueError, RuntimeError) as error:  # a variable is missing or wrong, or nobody answers
+        _join(backend)
+    except BottleneckError:
         signal.signal(signal.SIGTERM, handler)
-        raise ParallelError(
-            f"the processes that WORLD_SIZE={os.environ['WORLD_SIZE']} announces cannot be joined "
-            f"({str(error).splitlines()[0]}): start them with torchrun, or unset WORLD_SIZE"
-        ) from error
+        raise
     processes = Processes(dist.get_rank(), dist.get_world_size())
     try:
         processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))

@@ -84,6 +84,7 @@ class LazyGroup(click.RichGroup):
         """Run the command line and exit: with 0, or an exit code and one sentence on standard error."""
         arguments = sys.argv[1:] if args is None else [*args]
         os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # one sentence tells what its processes run into
         with usable_streams():
             self._main_shell_completion({}, prog_name or "bottleneck")
             with handled_signals(_say_interrupted):

@@ -7,7 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from .completion import completing, figure_names
-from .options import example, style_option
+from .options import check_outputs, example, style_option
 
 
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
@@ -63,6 +63,7 @@ def command(
         raise click.UsageError("give NAME or --all with --out, or --readme, or --gallery")
     from softmax_bottleneck.figures import REGISTRY, output, read
 
+    check_outputs(gallery, sources=[folder])
     results = read(folder)
     missing: dict[tuple[str, str], None] = {}
     if out is not None:

@@ -17,8 +17,9 @@ from typing import Any
 
 from softmax_bottleneck._version import __version__
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.json_file import read_json
+from softmax_bottleneck.json_file import check_schema, explained, read_json
 from softmax_bottleneck.result import short_names
+from softmax_bottleneck.result_schemas import SCHEMAS
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
 
 Content = Mapping[str, Any]
@@ -38,6 +39,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
 """For each kind of JSON file, the keys that identify it and the command that writes it."""
 CHECKPOINT = "checkpoint"
 """Kind of the rank of a checkpoint kept during training."""
+REMEDY = "write it again, or remove it"
 SPECTRUM = "bottleneck rank --save-spectrum FILE"
 
 
@@ -214,12 +216,14 @@ def _saved(path: Path, key: str, content: Content) -> Saved | None:
     kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
     if kind is None:
         return None
+    if (schema := SCHEMAS.get(kind)) is not None:
+        explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
     return Saved(path, kind, key, content)
 
 
 def _content(path: Path) -> Content:
-    content = read_json(path, error=ConfigurationError, remedy="write it again, or remove it")
+    content = read_json(path, error=ConfigurationError, remedy=REMEDY)
     return content if isinstance(content, dict) else {}
 
 

@@ -36,7 +36,8 @@ def panel_of(vocab: int, size: int) -> str:
 
 def runs(results: Results) -> pd.DataFrame:
     """Return the runs of the study, one a row: the values of its files, and ``panel``; empty without results."""
-    data = pd.DataFrame([saved.content for saved in results.of("transformer")])
+    contents = [saved.content for saved in results.of("transformer")]
+    data = pd.DataFrame([content for content in contents if content["head"] in LABELS])
     if not len(data):
         return data
     data["order"] = data["head"].map([*LABELS].index)

@@ -16,7 +16,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
-    determinate = {"value": rank, "low": rank, "high": rank, "determinate": True}
+    sigmas = {"tolerance": 0.1, "sigma_1": 10.0, "sigma_r": 1.0, "sigma_next": None, "gap": None}
+    whole = {
+        "contexts": 50, "vocab": 40, "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram",
+        "rule": "press", "rank_by_rule": {}, "effective_rank": {}, "entropy_rank": None, "stable_rank": 1.0,
+        "certificate": {"frobenius_relative_error": 0.0}, "seconds": 1.0, "peak_memory_bytes": 1, "version": "0.1.0",
+    }  # fmt: skip
+    bound = {"raw": 10, "centered": 9} if name == "softmax" else {"raw": None, "centered": None}
     return {
         "name": name,
         "seed": seed,
@@ -25,11 +31,12 @@ def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: A
         "kld": 4.5,
         "train_seconds": 9.6,
         "report": {
+            **whole,
             "embedding_size": 8,
-            "bound": {"raw": 10, "centered": 9} if name == "softmax" else {"raw": None, "centered": None},
-            "source": {"head": name.removesuffix("-k3")},
-            "rank": determinate,
-            "rank_centered": {"value": 1_234, "low": 900, "high": 2_000, "determinate": False},
+            "bound": {**bound, "why": ""},
+            "source": {"path": f"runs/{name}", "head": name.removesuffix("-k3")},
+            "rank": {"value": rank, "low": rank, "high": rank, "determinate": True, **sigmas},
+            "rank_centered": {"value": 1_234, "low": 900, "high": 2_000, "determinate": False, **sigmas},
         },
         **more,
     }
@@ -82,7 +89,7 @@ def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"holds no reports; 'bottleneck demo --out DIR' writes them"):
         read(tmp_path)
     (tmp_path / "other.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"other\.json is (no report of|damaged or)"):
+    with pytest.raises(ConfigurationError, match=r"other\.json is (the report of an unknown head|damaged or)"):
         read(tmp_path)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ConfigurationError
 from ..figures.results import CHECKPOINT, KINDS, Saved, read, read_file
 from ..spectrum import Spectrum, load_spectrum
-from .contents import Contents, Model, Plain
+from .contents import Contents, Model
 from .tables import comparison_table, provenance
 
 RANKS = ("report", "rank")
@@ -50,21 +50,8 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             missing.append(f"{seeds[0].path}: no singular values beside it; {WRITTEN_BY}")
     if not models:
         raise ConfigurationError(f"{', '.join(map(str, paths))}: no rank report; {WRITTEN_BY}")
-    comparisons = tuple(_comparison(each) for each in saved if each.kind == "comparison")
+    comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(missing))
-
-
-def _comparison(saved: Saved) -> Plain:
-    try:
-        for example in (*saved.content["first_better"], *saved.content["second_better"]):
-            _ = example["context"], example["target"], [float(nll) for nll in example["nll"]]
-            _ = [(each["token"], float(each["probability"])) for top in example["top"] for each in top]
-        _ = [source["path"] for source in saved.content["sources"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{saved.path} is no whole comparison ({error}); write it again with 'bottleneck compare --json FILE'"
-        ) from error
-    return saved.content
 
 
 def _file(path: Path) -> list[Saved]:

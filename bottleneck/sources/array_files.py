@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import SourceError
 
 UNREADABLE = (
-    OSError, ValueError, KeyError, EOFError, OverflowError, NotImplementedError, RuntimeError, UnicodeError,
+    OSError, TypeError, ValueError, KeyError, EOFError, OverflowError, NotImplementedError, RuntimeError, UnicodeError,
     zipfile.BadZipFile, pickle.UnpicklingError,
 )  # fmt: skip
 """What the readers raise for a damaged file."""
@@ -87,11 +87,14 @@ def _torch(path: Path) -> Mapping[str, Any]:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise ValueError("it holds more than tensors; save the tensor alone by torch.save(tensor, path)") from error
-    if isinstance(loaded, torch.Tensor):
-        return {"tensor": loaded}
-    if not isinstance(loaded, Mapping):
+    found = {"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded
+    if not isinstance(found, Mapping):
         raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
-    return {str(key): value for key, value in loaded.items() if isinstance(value, torch.Tensor)}
+    tensors = {str(key): value for key, value in found.items() if isinstance(value, torch.Tensor)}
+    for key, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.is_meta:
+            raise ValueError(f"{key} is sparse or has a shape without entries; save it dense, by tensor.to_dense()")
+    return tensors
 
 
 def _csv(path: Path) -> Mapping[str, Any]:
@@ -151,7 +154,9 @@ def _hdf5(path: Path) -> Mapping[str, Any]:
 
     with h5py.File(path, "r") as file:
         found: dict[str, Any] = {}
-        file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, item: found.update({name: np.asarray(item[()])}) if isinstance(item, h5py.Dataset) else None
+        )
         return found
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -13,7 +15,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from ..errors import SourceError, StoreError
+from ..errors import BottleneckError, SourceError, StoreError
 from ..heads import RankBound
 from ..json_file import json_if_any
 from ..machine import free_memory
@@ -22,6 +24,8 @@ from .matrix import MatrixSource
 from .opening import Kind
 from .store_files import FORMAT, LOG_PROBS, TARGETS, checked_attributes, is_as_written, known_targets
 
+SECONDS_A_REQUEST, SECONDS_WITHOUT_A_BYTE = 300.0, 30.0
+"""Longest time that a web server may take to send a chunk, and to send nothing."""
 _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
 
 
@@ -50,25 +54,54 @@ def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
     refused; checksums are checked only for a store on a local disk.
 
     Raises:
-        SourceError: when there is no array, or its file system needs a package that is not installed.
+        SourceError: when there is no array, its server does not give it, or its file system needs a package that is
+            not installed.
         StoreError: for a group that ``bottleneck dump`` did not write.
     """
-    try:
-        node = zarr.open(store=name, mode="r")
-    except ImportError as error:
-        raise SourceError(f"{name} needs a package that is not installed ({error}): install it with pip") from error
-    except Exception as error:  # each file system has errors of its own
-        reason = (str(error).strip().splitlines() or [repr(error)])[0]
-        raise SourceError(f"{name} cannot be opened as a Zarr array: {reason}") from error
-    if isinstance(node, zarr.Group):
+    with _told(name):
+        node = zarr.open(store=name, mode="r", storage_options=_time_limits(name))
+        if not isinstance(node, zarr.Group):
+            return from_array(node, kind=kind, path=name)
         attributes: dict[str, Any] = dict(node.attrs)
         if attributes.get("format") != FORMAT:
             raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
-        try:
-            return _store(name, node, checked_attributes(attributes, name))
-        except (KeyError, TypeError) as error:
-            raise StoreError(f"the store {name} is damaged ({error!r}): dump into another one") from error
-    return from_array(node, kind=kind, path=name)
+        return _store(name, node, checked_attributes(attributes, name))
+
+
+def _time_limits(name: str) -> dict[str, Any] | None:
+    """Return the options of fsspec that end a request to a web server which hangs or sends a few bytes at a time."""
+    if not name.startswith(("http://", "https://")):
+        return None  # other file systems have limits of their own
+    from aiohttp import ClientTimeout
+
+    return {"client_kwargs": {"timeout": ClientTimeout(total=SECONDS_A_REQUEST, sock_read=SECONDS_WITHOUT_A_BYTE)}}
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Tell in one sentence what each codec and file system has errors of its own for."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a server may give the same answer for every name
+            yield
+    except BottleneckError:
+        raise
+    except ImportError as error:
+        raise SourceError(f"{name} needs a package that is not installed ({error}): install it with pip") from error
+    except Exception as error:
+        raise SourceError(f"{name} cannot be read ({_reason(error)}): check its name, or copy it again") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what went wrong, as one line."""
+    if isinstance(error, TimeoutError):
+        return f"no whole answer came within {SECONDS_A_REQUEST} s, or no byte within {SECONDS_WITHOUT_A_BYTE} s"
+    status = getattr(error, "status", None)
+    if status == 0:
+        return "the server redirects without end"
+    text = getattr(error, "message", "") if status else str(error)
+    first = (text.partition(": <")[0].strip().splitlines() or [type(error).__name__])[0].rstrip(":")
+    return f"the server answered {status} {first}" if status else first
 
 
 def from_array(array: zarr.Array[Any], *, kind: str = "log-probs", path: str | None = None) -> MatrixSource:
@@ -126,11 +159,8 @@ class _WrittenRows:
         """Return some rows, with ``fill_value`` in missing chunks."""
         metadata = replace(self._array.metadata, fill_value=fill_value)
         array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path, self._array.async_array.config))
-        try:
+        with _told(self._path):
             return np.asarray(array[rows])
-        except Exception as error:  # each codec and file system has errors of its own
-            reason = (str(error).strip().splitlines() or [repr(error)])[0]
-            raise SourceError(f"{self._path} cannot be read: {reason}; copy the array again") from error
 
 
 def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:

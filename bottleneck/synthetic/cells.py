@@ -13,6 +13,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from .. import result_schemas
 from .._version import __version__
 from ..errors import ConfigurationError, OutputError
 from ..files import sha256_json, write_json
@@ -33,7 +34,7 @@ class _Content(TypedDict):
     """What a cell's file holds."""
 
     cell: dict[str, Any]
-    result: dict[str, Any]
+    result: result_schemas.Cell
     sha256: str
 
 

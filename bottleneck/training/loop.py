@@ -72,10 +72,10 @@ class Loop:
         self.steps = steps_of(self.data, self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
         self.average = WeightAverage(model)
-        saved = load_state(
-            folder, model, self.optimizer, average=self.average, process=processes.index, processes=processes.count
-        )
-        self.state, carried = saved or (TrainerState(), self._fresh(self.settings.batch_size))
+        fresh = self._fresh(self.settings.batch_size)
+        place = {"process": processes.index, "processes": processes.count}
+        saved = load_state(folder, model, self.optimizer, average=self.average, fresh=fresh, **place)
+        self.state, carried = saved or (TrainerState(), fresh)
         self.carried = tuple(tensor[:, self.columns] for tensor in carried)
         if saved is None:
             self._begin(data)

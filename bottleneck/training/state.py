@@ -60,8 +60,10 @@ def saved_step(folder: Path) -> int | None:
     return int(files[-1].stem.removeprefix("step-")) if files else None
 
 
-class _Row(TypedDict, total=False):
+class _Row(TypedDict):
+    step: Count
     valid_loss: float
+    valid_perplexity: float
 
 
 class _Numbers(TypedDict, total=False):
@@ -122,8 +124,18 @@ def load_state(
     average: WeightAverage | None = None,
     process: int = 0,
     processes: int = 1,
+    fresh: tuple[Tensor, ...] | None = None,
 ) -> tuple[TrainerState, tuple[Tensor, ...]] | None:
     """Restore model, optimizer, average and random states; return the rest, or ``None`` if no state was saved.
+
+    Args:
+        folder: folder of the run.
+        model: filled with the saved weights.
+        optimizer: filled with its saved state.
+        average: filled with the saved average.
+        process: number of this process.
+        processes: number of all.
+        fresh: recurrent state of all columns at the start of an epoch, whose shapes a saved one must have.
 
     Raises:
         RunError: for a damaged state, or one saved by another number of ``processes``, each of which has random states.
@@ -149,20 +161,23 @@ def load_state(
     load_tensors_into(model, _part(tensors, "model."), where=files[-1])
     with _explain_damage(files[-1]):
         _restore_optimizer(optimizer, _part(tensors, "optimizer."))
-        carried = _part(tensors, "carried.")
+        kept = _part(tensors, "carried.")
+        carried = tuple(kept[str(index)].to(device) for index in range(len(kept)))
+        if fresh is not None and [tensor.shape for tensor in carried] != [tensor.shape for tensor in fresh]:
+            raise ValueError("its recurrent state does not fit the model")
         if average is not None:
             average.restore(_part(tensors, "average."), state.averaged)
         torch.set_rng_state(generators["cpu"])
         if "cuda" in generators and device.type == "cuda":
             torch.cuda.set_rng_state(generators["cuda"], device)
-        return state, tuple(carried[str(index)].to(device) for index in range(len(carried)))
+        return state, carried
 
 
 @contextmanager
 def _explain_damage(file: Path) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run anew") from error
 
 
@@ -171,6 +186,10 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, T
     for name, tensor in tensors.items():
         index, key = name.split(".")
         values.setdefault(int(index), {})[key] = tensor
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, kept in values.items():
+        if any(tensor.ndim and tensor.shape != parameters[number].shape for tensor in kept.values()):
+            raise ValueError(f"the optimizer's state {number} does not fit the weights")
     optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -23,6 +23,7 @@ from softmax_bottleneck.models.huggingface.loading import quiet
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.sources.store_files import write_store
 from softmax_bottleneck.spectrum import save_spectrum
+from softmax_bottleneck.synthetic import FitConfig, cells
 from softmax_bottleneck.training import fit
 from softmax_bottleneck.training.config import parse
 
@@ -105,6 +106,32 @@ def _results(world: Path) -> None:
     shutil.copytree(RESULTS / "demo", world / "results", ignore=shutil.ignore_patterns("lms*", "*against*"))
 
 
+def _more_results(world: Path) -> None:
+    """Keep one file of every other kind."""
+    folder = world / "more"
+    folder.mkdir()
+    shutil.copy(RESULTS / "synthetic" / "concentrations.json", folder)
+    (bench,) = (path for path in RESULTS.glob("bench/*.json") if "epoch_seconds" in path.read_text())
+    shutil.copy(bench, folder / "bench.json")
+    (comparison,) = (path for path in RESULTS.rglob("*.json") if '"first_better"' in path.read_text())
+    shutil.copy(comparison, folder / "comparison.json")
+    cells = json.loads((RESULTS / "synthetic" / "alpha-1-M100.json").read_text())
+    (folder / "cells.json").write_text(json.dumps({**cells, "cells": cells["cells"][:4]}))
+    source = {"path": "runs/mos", "kind": "run", "head": "mos", "corpus": "text", "split": "test"}
+    score = {"source": source, "how": "static", "tokens": 9, "loss": 2.0, "bits": 3.0, "perplexity": 7.0}
+    (folder / "evaluation.json").write_text(json.dumps(score))
+    histogram = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
+    divergence = {"source": source, "pairs": 7, "kld": 1.0, "histogram": histogram}
+    (folder / "divergence.json").write_text(json.dumps(divergence))
+
+
+def _grid(world: Path) -> None:
+    for seed in (0, 1):
+        one = cells.Cell(model="softmax", alpha=1.0, vocab=5, dim=2, contexts=20, seed=seed, fit=FitConfig(cycles=1))
+        (world / "grid" / "cells").mkdir(parents=True, exist_ok=True)
+        cells.write(one, cells.run(one), world / "grid" / "cells")
+
+
 MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _text: ("text", "words.txt"),
     _runs: ("run", "half", "config.json"),
@@ -113,6 +140,8 @@ MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _hugging_face: ("hf",),
     _ids: ("cache",),
     _results: ("results",),
+    _more_results: ("more",),
+    _grid: ("grid",),
 }
 """What makes each part of the world."""
 NEEDS = {_runs: (_text,), _store: (_text, _runs), _ids: (_text,)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attacks import promise
-from softmax_bottleneck.cli import COMMANDS
+from softmax_bottleneck.cli import COMMANDS, main
+from softmax_bottleneck.parallel import SECONDS_VARIABLE
 
 MANY = "9" * 5000
 NAME = "x" * 300
@@ -95,6 +99,19 @@ def test_an_environment_that_is_wrong(
     promise.check_kept(before, folder)
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_nobody_else_is_there(rank: str, place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    place("m.npy")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    for name, value in {"WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(SECONDS_VARIABLE, "soon")
+    assert "number of seconds" in promise.check(promise.run(["rank", "m.npy"]))
+    monkeypatch.setenv(SECONDS_VARIABLE, "1")
+    assert "cannot be joined" in promise.check(promise.run(["rank", "m.npy"]))
+
+
 NAMES = ["\x1b[31mred", "$\\frac$", "a\nb", "\udcff", "σ", "_hidden", "a b", "-m", "%s%n", "{0}"]
 
 
@@ -114,6 +131,19 @@ def test_names_that_are_odd(name: str, place: Callable[..., Path]) -> None:
     promise.check_kept(before, folder)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_an_output_in_another_encoding(
+    encoding: str, place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place("m.npy")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["rank", "m.npy"])
+    # click writes UTF-8 where Python would write ASCII
+    assert ("σ".encode() if encoding == "ascii" else b"\\u03c3") in written.getvalue()
+
+
 def test_what_is_unreadable_is_said_to_be(place: Callable[..., Path]) -> None:
     if os.getuid() == 0:
         return  # root reads everything
@@ -124,17 +154,20 @@ def test_what_is_unreadable_is_said_to_be(place: Callable[..., Path]) -> None:
         assert "Permission denied" in promise.check(promise.run(arguments))
 
 
+LONG = {"demo", "bench", "train", "synthetic"}
+"""Commands that work for minutes by default."""
 WORDS = st.one_of(
-    st.sampled_from([*COMMANDS, "m.npy", "text", "s.npz", "--json", "-", "--out", "x.png", "--kind", "matrix"]),
+    st.sampled_from(
+        [*sorted({*COMMANDS} - LONG), "m.npy", "text", "s.npz", "--json", "-", "--out", "x.png", "--kind", "matrix"]
+    ),
     st.sampled_from(["--contexts", "--method", "--rule", "--eps", "--data", "--split", "test", "3", "-1", "--dry-run"]),
     st.text(max_size=12),
 )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(words=st.lists(WORDS, min_size=1, max_size=5).filter(lambda words: not {*words} & {"demo", "bench", "train"}))
+@given(words=st.lists(WORDS, min_size=1, max_size=5))
 def test_any_words(words: list[str], place: Callable[..., Path]) -> None:
-    """Only the commands that work for minutes by default are left out."""
     folder = place() if Path.cwd().name == "w" else place("m.npy", "s.npz", "text")
     before = promise.snapshot(folder)
     done = promise.run(words)

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+import torch
+from scipy.io import savemat
 
 from attacks import damage, promise
 from attacks.damage import Damage, with_value
@@ -149,6 +152,47 @@ METADATA: dict[str, Damage] = {
     "a fill value of another type": metadata("fill_value", {"a": 1}),
     "no node type": metadata("node_type", damage.REMOVED),
 }
+
+
+def saved_by_torch(tensor: torch.Tensor) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(tensor, buffer)
+    return buffer.getvalue()
+
+
+def matlab(change: Callable[[bytes], bytes]) -> bytes:
+    buffer = io.BytesIO()
+    savemat(buffer, {"a": np.eye(4)})
+    return change(buffer.getvalue())
+
+
+def hdf5(content: Any) -> bytes:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file["a"] = content
+    return buffer.getvalue()
+
+
+NAMED: dict[str, Callable[[], bytes]] = {
+    "sparse.pt": lambda: saved_by_torch(torch.eye(4).to_sparse()),
+    "shape-only.pt": lambda: saved_by_torch(torch.empty(4, 4, device="meta")),
+    "cut.pt": lambda: saved_by_torch(torch.eye(4))[:300],
+    "code.pt": lambda: b"\x80\x02cos\nsystem\n(S'touch pwned'\ntR.",
+    "complex.pt": lambda: saved_by_torch(torch.eye(4, dtype=torch.complex64)),
+    "cut.mat": lambda: matlab(lambda data: data[:200]),
+    "other-type.mat": lambda: matlab(lambda data: data[:128] + b"\xff\xff\xff\x7f" + data[132:]),
+    "text.h5:a": lambda: hdf5("text"),
+    "texts.h5:a": lambda: hdf5([["a", "b"], ["c", "d"]]),
+    "none.h5:a": lambda: hdf5(h5py.Empty("f8")),
+    "cut.h5": lambda: hdf5(np.eye(4))[:700],
+    "cut.parquet": lambda: b"PAR1" + bytes(40),
+    "empty.csv": lambda: b"",
+    "header.csv": lambda: b"a,b\n",
+    "uneven.csv": lambda: b"1,2\n3\n",
+    "too-large.csv": lambda: b"1e999,2\n3,4\n",
+    "escapes.csv": lambda: b"\x1b[31m,b\n1,x\n",
+    "none.npz": lambda: b"PK",
+}
 CODECS = ("plain", "zstd", "gzip", "blosc", "crc", "sharded", "old")
 CASES = [
     *(("m.npy", name, change) for name, change in NPY.items()),
@@ -179,6 +223,15 @@ def test_a_damaged_matrix(file: str, change: Damage, place: Callable[..., Path])
     before = promise.snapshot(folder)
     promise.check(promise.run(["rank", file]))
     promise.check_kept(before, folder)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_damaged_file_of_named_arrays(name: str, place: Callable[..., Path]) -> None:
+    folder = place()
+    (folder / name.partition(":")[0]).write_bytes(NAMED[name]())
+    before = promise.snapshot(folder)
+    promise.check(promise.run(["rank", name, "--kind", "matrix"]))
+    assert promise.snapshot(folder) == before
 
 
 @pytest.mark.parametrize("name", STORE)

@@ -19,16 +19,20 @@ TOLERANCE = 1e-3
 
 def report(name: str, *, seed: int = 0, rank: int = 6, perplexity: float = 90.0, **more: Any) -> dict[str, Any]:
     """What ``bottleneck demo`` writes, in part."""
-    determinate = {"value": rank, "low": rank, "high": rank, "determinate": True, "tolerance": TOLERANCE}
-    wide = {"value": 30, "low": 20, "high": 39, "determinate": False, "tolerance": TOLERANCE / 10}
+    sigmas = {"sigma_1": 10.0, "sigma_r": 1.0, "sigma_next": None, "gap": None}
+    determinate = {"value": rank, "low": rank, "high": rank, "determinate": True, "tolerance": TOLERANCE, **sigmas}
+    wide = {"value": 30, "low": 20, "high": 39, "determinate": False, "tolerance": TOLERANCE / 10, **sigmas}
     return {
         "name": name, "seed": seed, "parameters": 12_345, "valid_perplexity": perplexity + 5,
         "test_perplexity": perplexity, "kld": 4.5, "train_seconds": 9.6,
         "history": [{"epoch": epoch, "step": 10 * epoch, "valid_perplexity": 200 / epoch} for epoch in (1, 2)],
         "report": {
-            "contexts": 50, "vocab": SIZE, "embedding_size": 4, "bound": {"raw": 6, "centered": 5},
-            "source": {"head": name.partition("-k")[0], "split": "test"}, "rank": determinate, "rank_centered": wide,
-            "version": "0.1.0",
+            "contexts": 50, "vocab": SIZE, "embedding_size": 4, "bound": {"raw": 6, "centered": 5, "why": ""},
+            "source": {"path": f"runs/{name}", "head": name.partition("-k")[0], "split": "test"},
+            "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram", "rule": "press",
+            "rank": determinate, "rank_centered": wide, "rank_by_rule": {"press": rank}, "effective_rank": {"1e-3": 2},
+            "entropy_rank": 3.0, "stable_rank": 2.0, "certificate": {"frobenius_relative_error": 1e-12},
+            "seconds": 1.0, "peak_memory_bytes": 1, "version": "0.1.0",
         },
         **more,
     }  # fmt: skip
@@ -109,8 +113,12 @@ def folder(tmp_path: Path) -> Path:
         name = f"mos-{seed}" if seed else "mos"
         more = {"adaptive": {"dynamic": 48.0, "cache": 50.0}} if not seed else {}
         write(place / "ptb" / f"{name}.json", report("mos", seed=seed, rank=9_981, perplexity=perplexity, **more))
-    write(place / "ptb" / "mos.valid.json", {"source": {"split": "valid"}, "pairs": "all", "kld": 5.25})
-    write(place / "ptb" / "kn5.json", {"source": {"split": "test"}, "how": "static", "bits": 7.0, "perplexity": 128.0})
+    write(
+        place / "ptb" / "mos.valid.json",
+        {"source": {"path": "runs/mos", "split": "valid"}, "pairs": "all", "kld": 5.25},
+    )
+    score = {"how": "static", "bits": 7.0, "perplexity": 128.0}
+    write(place / "ptb" / "kn5.json", {"source": {"path": "kn5:ptb", "split": "test"}, **score})
     write(place / "text8" / "mos7.json", report("mos7", perplexity=2.0**1.5))
     write(place / "compare.json", comparison())
     write(place / "bench" / "training.json", {"machine": {}, "cases": bench_cases()})
@@ -158,8 +166,9 @@ def bench_cases() -> dict[str, Any]:
 def comparison() -> dict[str, Any]:
     """A comparison with MoC named first, so that MoS's cases are those of the second model."""
     top = [[{"token": "a|b", "probability": 0.5}], [{"token": "<script>", "probability": 0.25}]]
-    case = {"context": "x " * 90, "target": "t", "top": top}
+    case = {"context": "x " * 90, "target": "t", "nll": [1.0, 2.0], "top": top}
     return {
+        "nll": [4.5, 4.4],
         "sources": [{"path": "runs/moc"}, {"path": "runs/mos"}],
         "first_better": [{**case, "target": "wrong"}],
         "second_better": [case],

@@ -19,7 +19,7 @@ from softmax_bottleneck.plotting import HEADS, STYLES
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.synthetic import summarize
 
-from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, write
+from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, report, write
 
 FIGURES = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
 
@@ -297,8 +297,9 @@ def test_a_plif_is_linear_between_its_knots_and_increases(results: Results) -> N
 
 def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax: Axes) -> None:
     for epoch, value in ((2, 30), (1, 20), (10, 39)):
-        rank = {"value": value, "low": value - 5, "high": value + 1}
-        content = {"rank": rank, "rank_centered": rank, "rank_by_rule": {}, "contexts": 50}
+        whole = report("mos")["report"]
+        rank = {**whole["rank"], "value": value, "low": value - 5, "high": value + 1}
+        content = {**whole, "rank": rank, "rank_centered": rank}
         write(folder / "demo" / f"mos.epoch-{epoch}.json", content)
     results = read(folder)
     assert [rank["value"] for rank in results.ranks("demo/mos")] == [6]  # a checkpoint is not the run

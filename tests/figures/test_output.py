@@ -52,7 +52,7 @@ def test_a_models_name_is_no_markup_anywhere(folder: Path, tmp_path: Path) -> No
     write(folder / "ptb-small" / "evil.json", report(evil))
     write(
         folder / "demo" / "evil.json",
-        {**report(evil), "report": {**report("mos")["report"], "source": {"head": "mos"}}},
+        {**report(evil), "report": {**report("mos")["report"], "source": {"path": "runs/mos", "head": "mos"}}},
     )
     for suffix in ("json", "npz"):
         shutil.copy(folder / "demo" / f"mos.{suffix}", folder / "demo" / f"_$x^{{_$ <b>.{suffix}")

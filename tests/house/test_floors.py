@@ -22,6 +22,7 @@ FLOORS = {
     "plugins": 0,
     "allocator": 0,
     "result": 0,
+    "result_schemas": 0,
     "tables": 0,
     "workers": 0,
     "spectrum": 1,

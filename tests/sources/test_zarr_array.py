@@ -153,7 +153,7 @@ def test_numbers_that_mark_missing_chunks_are_measured(tmp_path: Path) -> None:
 def test_a_damaged_chunk(log_probs: Make, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=log_probs(), chunks=(4, 8))
     (tmp_path / "a.zarr" / "c" / "2" / "0").write_bytes(b"no chunk")
-    with pytest.raises(SourceError, match=r"a\.zarr cannot be read: .*; copy the array again") as raised:
+    with pytest.raises(SourceError, match=r"a\.zarr cannot be read \(.*\): check its name, or copy it again") as raised:
         rank(tmp_path / "a.zarr")
     assert "\n" not in str(raised.value)
 
@@ -162,9 +162,9 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
     with pytest.raises(StoreError, match="is a group that 'bottleneck dump' did not write"):
         open_source((tmp_path / "group.zarr").as_uri())
-    with pytest.raises(SourceError, match=r"memory://absent\.zarr cannot be opened as a Zarr array"):
+    with pytest.raises(SourceError, match=r"memory://absent\.zarr cannot be read \(No group"):
         open_source("memory://absent.zarr")
-    with pytest.raises(SourceError, match=r"nosuch://bucket/a\.zarr cannot be opened as a Zarr array"):
+    with pytest.raises(SourceError, match=r"nosuch://bucket/a\.zarr cannot be read \(Protocol not known"):
         open_source("nosuch://bucket/a.zarr")
     zarr.save_array(tmp_path / "one.zarr", np.ones(3))
     with pytest.raises(MatrixError, match="must have two dimensions"):

@@ -375,8 +375,9 @@ def test_state_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
         hidden, carried = model.hidden(ids[:-1])
         model.head.nll(hidden, ids[1:]).backward()
         optimizer.step()
+        row = {"step": 12, "valid_loss": 1e-300, "valid_perplexity": 1.0}
         state = TrainerState(
-            epoch=1, position=70, step=12, loss_sum=1 / 3, loss_tokens=7, best_loss=0.1 + 0.2, metrics=[{"a": 1e-300}]
+            epoch=1, position=70, step=12, loss_sum=1 / 3, loss_tokens=7, best_loss=0.1 + 0.2, metrics=[row]
         )
         save_state(tmp_path, state, model, optimizer, carried)
         drawn = torch.rand(3)
