@@ -96,6 +96,8 @@ def update_tables(file: Path, results: Results) -> None:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise OutputError(f"cannot read {file}: {error.strerror}; name a Markdown file") from error
+    except UnicodeDecodeError as error:
+        raise OutputError(f"{file} is not UTF-8 text; name a Markdown file") from error
     if not BLOCK.search(text):
         raise ConfigurationError(f"{file} has no '<!-- table NAME -->' to fill; NAME is one of {', '.join(_tables())}")
     write_bytes(file, with_tables(text, results).encode())

@@ -84,6 +84,9 @@ def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path)
     file = tmp_path / "r.md"
     with pytest.raises(OutputError, match="No such file"):
         output.update_tables(file, results)
+    file.write_bytes(b"\xff\xfe# Title")
+    with pytest.raises(OutputError, match=r"r\.md is not UTF-8 text; name a Markdown file"):
+        output.update_tables(file, results)
     file.write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"has no '<!-- table NAME -->' to fill; NAME is one of mos-table-1"):
         output.update_tables(file, results)
