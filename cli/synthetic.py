@@ -83,7 +83,7 @@ def command(
     """Fit output layers to random distributions; measure matched modes and KL divergence (Ganea et al. 2019, §5.1).
 
     Finished cells are kept in DIR/cells, so an interrupted grid continues and a larger grid reuses them. Each alpha has
-    its figures, DIR/mode-matching-alpha-0.1 and DIR/kl-alpha-0.1, as PNG, PDF, SVG and CSV.
+    its figures, DIR/mode-matching-alpha-0.1 and DIR/kl-alpha-0.1, as PNG, PDF, SVG and CSV; a single fit has only CSV.
     """
     check_outputs(json_to)
     how = {field.name: options.pop(field.name) for field in fields(Work) if field.name in options}

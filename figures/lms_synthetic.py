@@ -145,12 +145,16 @@ class _Fresh(DirichletFigure):
 
 
 def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write the two figures of every α as PNG, PDF and SVG, with their numbers as CSV; return the paths."""
+    """Write the two figures of every α as PNG, PDF and SVG, with their numbers as CSV; return the paths.
+
+    Of one model at one D there is nothing to compare, and only the numbers are written.
+    """
     paths: list[Path] = []
     for alpha in dict.fromkeys(result["alpha"] for result in results):
         for metric, name in (("mode_match", "mode-matching"), ("kl", "kl")):
             data = tidy([result for result in results if result["alpha"] == alpha], metric)
             if len(data):
                 stem = folder / f"{name}-alpha-{alpha:g}"
-                paths += _Fresh(metric).save(data, stem, formats=(*FORMATS, "csv"), style=SCREEN)
+                several = len(data.drop_duplicates(["vocab", "dim", "model"])) > 1
+                paths += _Fresh(metric).save(data, stem, formats=(*(FORMATS if several else ()), "csv"), style=SCREEN)
     return paths

@@ -207,6 +207,14 @@ def test_one_embedding_size_sets_the_models_side_by_side(ax: Axes) -> None:
     assert means == [(0, pytest.approx(0.6)), (1, pytest.approx(0.6))]
 
 
+def test_one_number_is_no_figure(tmp_path: Path) -> None:
+    one = [each for each in cells(0.1) if (each["dim"], each["vocab"], each["model"]) == (2, 100, "softmax")]
+    assert {path.name for path in lms_synthetic.save_figures(one, tmp_path)} == {
+        "mode-matching-alpha-0.1.csv", "kl-alpha-0.1.csv"
+    }  # fmt: skip
+    assert len({path.suffix for path in lms_synthetic.save_figures(cells(0.1), tmp_path)}) == 4
+
+
 def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The panels share an axis that starts at zero; the largest value lies in the last."""
     data = find("lms-figure-3").compute(results)
