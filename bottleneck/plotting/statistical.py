@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
-from matplotlib.typing import RcKeyType
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 PALETTE: tuple[str, ...] = tuple(seaborn.color_palette("colorblind").as_hex())
 """Ten colours that colour-blind people can distinguish."""

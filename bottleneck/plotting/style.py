@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.typing import RcKeyType
 
 from ..errors import ConfigurationError, unknown
 from ..files import replacing
 from .statistical import THEME
 
-Style = dict[RcKeyType, Any]
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+Style: TypeAlias = "dict[RcKeyType, Any]"
 
 BASE: Style = THEME | {
     "axes.spines.top": False,
