@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Memory(click.ParamType[int]):
+class Memory(click.ParamType):  # type: ignore[type-arg]
     """A number of bytes with a unit."""
 
     name = "size"
@@ -38,7 +38,7 @@ class Memory(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Counts(click.ParamType[tuple[int, int]]):
+class Counts(click.ParamType):  # type: ignore[type-arg]
     """Two numbers above zero."""
 
     name = "counts"
@@ -51,7 +51,7 @@ class Counts(click.ParamType[tuple[int, int]]):
         return int(found[1]), int(found[2])
 
 
-class Method(click.ParamType[str]):
+class Method(click.ParamType):  # type: ignore[type-arg]
     """``auto``, or the name of a spectrum method; only a name loads the registry."""
 
     name = "method"

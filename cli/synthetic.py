@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Listed(click.ParamType[tuple[Any, ...]]):
+class Listed(click.ParamType):  # type: ignore[type-arg]
     """Values separated by commas."""
 
     name = "list"
