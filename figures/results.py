@@ -255,7 +255,7 @@ def _order(saved: Saved) -> tuple[int, str, int]:
     """Return the sort key of a file: its kind, then the order of `demo_table.read`."""
     from softmax_bottleneck.heads import REGISTRY
 
-    report = saved.content.get("report", saved.content) if saved.kind in ("report", "rank") else {}
+    report = saved.content.get("report", saved.content) if saved.kind in ("report", "rank", "evaluation") else {}
     head = report.get("source", {}).get("head")
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
     return [*KINDS, CHECKPOINT].index(saved.kind), f"{saved.path.parent}/{place:02d}/{saved.key}", saved.seed
