@@ -158,7 +158,7 @@ class _WrittenRows:
     def _read(self, rows: slice, fill_value: Any) -> NDArray[Any]:
         """Return some rows, with ``fill_value`` in missing chunks."""
         metadata = replace(self._array.metadata, fill_value=fill_value)
-        array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path, self._array.async_array.config))
+        array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path))
         with _told(self._path):
             return np.asarray(array[rows])
 
