@@ -113,6 +113,11 @@ def test_the_tables_of_a_page_are_current(page: str) -> None:
     assert output.with_tables(text, read(COMMITTED)) == text
 
 
+def test_committed_results_name_no_folder_of_the_machine() -> None:
+    found = [path.name for path in COMMITTED.rglob("*.json") if '": "/' in path.read_text(encoding="utf-8")]
+    assert found == []
+
+
 def test_the_pages_name_every_figure_and_table() -> None:
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in [*TABLES, "docs/reproduce.md"])
     for name in REGISTRY:
