@@ -280,7 +280,7 @@ def test_a_damaged_state_is_said_to_be_so(damage: str, tmp_path: Path, configure
 
 @pytest.mark.parametrize("place", ["metadata", *(f"tensor at {share:.2f}" for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0))])
 def test_a_flipped_bit_of_a_state_is_seen(place: str, tmp_path: Path, configure: Configure) -> None:
-    """Of a weight, a moment, a random state, or the numbers beside them: the file's format notices none of these."""
+    """The bit belongs to a weight, a moment, a random state or the numbers beside them; safetensors checks none."""
     state = _unfinished(tmp_path, configure())
     data = bytearray(state.read_bytes())
     header = 8 + int.from_bytes(data[:8], "little")
