@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, cast, get_args
@@ -138,6 +138,8 @@ class Head(nn.Module, ABC):
             ConfigurationError: for hidden states of another size or type, targets of another shape or type, an
                 unknown reduction, or, on the CPU, a target that is no token id.
         """
+        if torch.compiler.is_compiling():
+            return _eager_nll()(self, hidden, targets, reduction=reduction, ignore_index=ignore_index)
         self._check(hidden, targets, reduction)
         ids = targets.reshape(-1)
         kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
@@ -202,7 +204,7 @@ class Head(nn.Module, ABC):
 
     def _check_range(self, ids: Tensor) -> None:
         """Refuse ids outside the vocabulary on the CPU. CUDA's own kernels check them, without a synchronization."""
-        if ids.device.type != "cpu" or not ids.numel() or torch.compiler.is_compiling():
+        if ids.device.type != "cpu" or not ids.numel():
             return
         low, high = (bound.item() for bound in ids.aminmax())
         if low < 0 or high >= self.vocab_size:
@@ -210,3 +212,17 @@ class Head(nn.Module, ABC):
                 f"target {low if low < 0 else high} is none of the token ids 0 to {self.vocab_size - 1}; give "
                 "ignore_index to leave targets out"
             )
+
+
+_EAGER_NLL: Callable[..., Tensor] | None = None
+
+
+def _eager_nll() -> Callable[..., Tensor]:
+    """Return `Head.nll` as a call that ``torch.compile`` does not trace, since it would unroll the loop over blocks.
+
+    It is created on first use, which loads the compiler, and kept, because a new one would cause a recompilation.
+    """
+    global _EAGER_NLL
+    if _EAGER_NLL is None:
+        _EAGER_NLL = torch.compiler.disable(Head.nll)
+    return _EAGER_NLL

@@ -14,7 +14,7 @@ softmax, and :math:`π_k p_k (s_k - P^*/P)` with :math:`s_k = \sum_x p_k(x) P^*(
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -53,24 +53,10 @@ def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mea
     # For a scalar loss the upstream gradient is one constant: gradients are computed in the forward pass.
     per_row = reduction == "none" or not torch.is_grad_enabled()
     layout = _Layout(scores.function, len(scores.factors), _product_type(scores.factors[0].contexts))
-    run = _untraced() if torch.compiler.is_compiling() else _BlockedNLL.apply
-    result: Tensor = run(layout, per_row, targets, *layout.pack(scores))
+    result: Tensor = _BlockedNLL.apply(layout, per_row, targets, *layout.pack(scores))
     if per_row and reduction != "none":
         result = result.sum()
     return result / len(targets) if reduction == "mean" else result
-
-
-_UNTRACED: list[Callable[..., Tensor]] = []
-
-
-def _untraced() -> Callable[..., Tensor]:
-    """Return the loss as a call that ``torch.compile`` does not trace, since it would unroll the loop over blocks.
-
-    It is created on first use, which loads the compiler, and kept, because a new one would cause a recompilation.
-    """
-    if not _UNTRACED:
-        _UNTRACED.append(torch.compiler.disable(_BlockedNLL.apply))
-    return _UNTRACED[0]
 
 
 class _Parts(NamedTuple):
