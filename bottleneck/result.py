@@ -56,11 +56,7 @@ class Result(ABC):
         Args:
             full: whether to return every value of `to_dict`, with nested keys joined by dots, instead of `summary`.
         """
-        import pandas as pd
-
-        return pd.DataFrame(
-            [flat(self.to_dict()) if full else self.summary()], index=pd.Index([self.name], name="name")
-        )
+        return frame([self], full=full)
 
     def to_latex(self, *, caption: str = "", label: str = "") -> str:
         """Return `summary` as a LaTeX table of one row for the package booktabs; see `table` for several results."""
@@ -93,7 +89,8 @@ def frame(results: Iterable[Result], *, full: bool = False) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.concat([result.to_frame(full=full) for result in results])
+    named = [(result.name, flat(result.to_dict()) if full else result.summary()) for result in results]
+    return pd.DataFrame([row for _, row in named], index=pd.Index([name for name, _ in named], name="name"))
 
 
 def table(results: Sequence[Result], *, format: str = "markdown") -> str:  # noqa: A002 (the word of pandas and click)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import SourceError
 
 UNREADABLE = (
-    OSError, TypeError, ValueError, KeyError, EOFError, OverflowError, NotImplementedError, RuntimeError, UnicodeError,
+    OSError, TypeError, ValueError, LookupError, EOFError, OverflowError, NotImplementedError, RuntimeError,
     zipfile.BadZipFile, pickle.UnpicklingError,
 )  # fmt: skip
 """What the readers raise for a damaged file."""

@@ -86,7 +86,8 @@ def find_rounding(sample: Rows, *, eps: float) -> Rounding | None:
     signs = [_lattice(varied, eps), *differences, _repeats(varied, eps)]
     found = [rounding for rounding in signs if rounding is not None]
     # A lattice tells the type: its estimate counts unless repetitions tell of much larger steps.
-    return max(found, key=lambda rounding: rounding.noise(sample.shape) * (4 if rounding.dtype else 1), default=None)
+    shape = len(sample), sample.shape[1]
+    return max(found, key=lambda rounding: rounding.noise(shape) * (4 if rounding.dtype else 1), default=None)
 
 
 def can_show(sample: Rows) -> bool:

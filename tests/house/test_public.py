@@ -60,7 +60,10 @@ def test_a_fresh_python_reaches_everything() -> None:
 
 
 def test_a_strict_type_checker_accepts_users_code(tmp_path: Path) -> None:
-    """It runs as `make types` does, on the same tree and cache, which spare it a minute."""
+    """It runs as `make types` does, on the same tree and cache, which spare it a minute.
+
+    Errors in the package itself are left to `make types`: older numpy and matplotlib have other annotations.
+    """
     subprocess.run(["make", "--silent", "build/types"], cwd=ROOT, check=True)
     users, wrong = tmp_path / "user.py", tmp_path / "wrong.py"
     users.write_text(USER, encoding="utf-8")
@@ -72,7 +75,9 @@ def test_a_strict_type_checker_accepts_users_code(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert done.returncode == 1, done.stderr
+    ours = ("build/types", "bottleneck/", "cli/", "figures/")
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line and not line.startswith(ours)]
     for error, name in zip(errors, ("context", "pears"), strict=True):
         assert Path(error.partition(":")[0]).name == "wrong.py", error
         assert f'Unexpected keyword argument "{name}"' in error
