@@ -36,6 +36,8 @@ class Study:
 
     family: str = "demo"
     """Family of the presets to train."""
+    models: tuple[str, ...] = ()
+    """Names of those to train, as the table has them, in the family's order; empty for all."""
     seeds: int = 1
     """Number of runs of each preset, with seeds from 0."""
     settings: tuple[str, ...] = ()
@@ -51,12 +53,9 @@ class Study:
         """Return the preset and configuration of each run, sorted by seed.
 
         Raises:
-            ConfigurationError: for an unknown family, fewer than one seed, or a wrong setting.
+            ConfigurationError: for an unknown family or model, fewer than one seed, or a wrong setting.
         """
-        presets = [preset for preset in PRESETS.values() if preset.family == self.family]
-        if not presets:
-            families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
-            raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
+        presets = self._presets()
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
             raise ConfigurationError("a demo sets the seeds, from 0: give their number, at least 1, with --seeds")
         found = [
@@ -67,6 +66,15 @@ class Study:
         if any(config.model.head.name != preset.head for preset, config in found):
             raise ConfigurationError("a demo's heads are those of its presets: choose them with --family")
         return found
+
+    def _presets(self) -> list[Preset]:
+        family = {_name(preset): preset for preset in PRESETS.values() if preset.family == self.family}
+        if not family:
+            families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
+            raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
+        if unknown := sorted(set(self.models) - set(family)):
+            raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(family)}")
+        return [preset for name, preset in family.items() if name in (self.models or family)]
 
     def _start(self, preset: Preset, seed: int) -> list[str]:
         if self.initial is not None:
@@ -81,8 +89,11 @@ class Study:
 
 def file_name(preset: Preset, seed: int) -> str:
     """Return the name of a preset's run and report, which ends with the seed unless it is 0."""
-    name = preset.variant or preset.head
-    return f"{name}-{seed}" if seed else name
+    return f"{_name(preset)}-{seed}" if seed else _name(preset)
+
+
+def _name(preset: Preset) -> str:
+    return preset.variant or preset.head
 
 
 def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
@@ -99,7 +110,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         progress: progress display.
 
     Raises:
-        ConfigurationError: for an unknown family, fewer than one seed, or a wrong setting.
+        ConfigurationError: for an unknown family or model, fewer than one seed, or a wrong setting.
         BottleneckError: as for `fit` and `rank`.
     """
     study = study or Study()
@@ -112,14 +123,14 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     rows, curves = [], []
     with explained(lambda: _kept(out, configurations)):
         for preset, config in configurations:
-            file, name = file_name(preset, config.seed), preset.variant or preset.head
+            file = file_name(preset, config.seed)
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
             done = fit(config, out / "runs" / file, device=device, progress=progress)
-            row = measure(name, config.seed, done, study, device=device, progress=progress)
+            row = measure(_name(preset), config.seed, done, study, device=device, progress=progress)
             row.save(out / "reports" / file)
             rows.append(row.values)
             if not config.seed:
-                curves.append(row.report.spectrum.curves(name, row.report.limits))
+                curves.append(row.report.spectrum.curves(_name(preset), row.report.limits))
     save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
     return table(rows)
 

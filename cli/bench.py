@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 from .completion import completing, head_names
-from .options import check_outputs, device_option, emit, example, json_option, progress
+from .options import NAMES, check_outputs, device_option, emit, example, json_option, listed, progress
 
 
 @click.group("bench", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
@@ -48,20 +48,19 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 
 
 @command.command(epilog=example("bottleneck bench heads --only mos --shrink 100"))
-@click.option("--only", metavar="NAME,…", default="", shell_complete=completing(head_names),
-              help="Heads to time.  [default: all]")  # fmt: skip
+@listed("--only", "only", NAMES, metavar="NAME,…", shell_complete=completing(head_names),
+        help="Heads to time.  [default: all]")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
               help="Divide contexts and vocabulary by N for a quick look; the goals hold for 1.")  # fmt: skip
 @device_option
 @json_option
-def heads(only: str, shrink: int, device: str, json_to: Path | None) -> None:
+def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path | None) -> None:
     """Time the training step of every output layer beside its plain formulation; full size takes minutes."""
     from softmax_bottleneck.bench import bench_heads
     from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
-    names = [name.strip() for name in only.split(",") if name.strip()]
-    values = bench_heads(only=names, device=resolve_device(device), shrink=shrink, progress=progress())
+    values = bench_heads(only=only or (), device=resolve_device(device), shrink=shrink, progress=progress())
     lines = [
         f"{'':>26}  seconds      MiB  GFLOP/s  of the products' rate",
         *(f"{name:>26} {case['seconds']:8.3f} {case['memory_bytes'] / 2**20:8,.0f} {case['gflops']:8.1f} "
@@ -128,8 +127,8 @@ def corpora(text: Path, steps: int, json_to: Path | None) -> None:
 @click.option("--archive", type=click.Path(exists=True, path_type=Path), metavar="FILE",
               help="Archive of Penn Treebank, if it is not in the cache yet.")  # fmt: skip
 @click.option("--family", default="ptb-fast", show_default=True, help="Family of the presets to train.")
-@click.option("--only", metavar="STAGE,…", default="device,heads,spectrum,training,models", show_default=True,
-              help="Stages to run.")  # fmt: skip
+@listed("--only", "only", NAMES, metavar="STAGE,…", default=["device,heads,spectrum,training,models"],
+        show_default=True, help="Stages to run.")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
               help="Divide the sizes of the benchmarks and of the models' layers by N, for a dry run.")  # fmt: skip
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Contexts to rank.  [default: all]")
@@ -140,7 +139,7 @@ def gpu(
     hours: float,
     archive: Path | None,
     family: str,
-    only: str,
+    only: tuple[str, ...],
     shrink: int,
     contexts: int | None,
     settings: tuple[str, ...],
@@ -153,12 +152,11 @@ def gpu(
     from softmax_bottleneck.bench.gpu import Lent, bench_gpu
     from softmax_bottleneck.machine import resolve_device
 
-    stages = tuple(name.strip() for name in only.split(",") if name.strip())
     lent = Lent(
         hours=hours,
         device=resolve_device(device),
         family=family,
-        only=stages,
+        only=only,
         shrink=shrink,
         contexts=contexts,
         settings=settings,

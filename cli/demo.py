@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import device_option, example, progress
+from .options import NAMES, device_option, example, listed, progress
 from .tables import terminal_table
 
 
@@ -27,8 +27,11 @@ from .tables import terminal_table
     default="demo",
     show_default=True,
     metavar="PRESETS",
-    help="Family of presets to train: demo, or ptb-small, ptb-small-awd or ptb-small-nt-asgd, which need ptb and "
-    "hours.",
+    help="Family of presets to train: demo, or ptb-small, ptb-small-awd, ptb-small-nt-asgd or ptb-fast, which need "
+    "ptb and hours.",
+)
+@listed(
+    "--models", "models", NAMES, metavar="NAME,…", help="Models of the family to train: softmax,mos.  [default: all]"
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
@@ -49,6 +52,7 @@ from .tables import terminal_table
 def command(
     out: Path,
     family: str,
+    models: tuple[str, ...] | None,
     seeds: int,
     settings: tuple[str, ...],
     initial: Path | None,
@@ -70,7 +74,15 @@ def command(
     from softmax_bottleneck.demo import Study, run
     from softmax_bottleneck.machine import resolve_device
 
-    study = Study(family=family, seeds=seeds, settings=settings, initial=initial, contexts=contexts, adaptive=adaptive)
+    study = Study(
+        family=family,
+        models=models or (),
+        seeds=seeds,
+        settings=settings,
+        initial=initial,
+        contexts=contexts,
+        adaptive=adaptive,
+    )
     table_text = run(out, study, device=resolve_device(device), progress=progress())
     click.echo(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
     program, here = _program(), shlex.quote(str(out))

@@ -69,6 +69,34 @@ class Method(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class Listed(click.ParamType):  # type: ignore[type-arg]
+    """Values separated by commas."""
+
+    name = "list"
+
+    def __init__(self, kind: type, what: str) -> None:
+        self.kind, self.what = kind, what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
+        """Read ``2,10,50``."""
+        try:
+            return tuple(self.kind(part.strip()) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is no list of {self.what}", param, ctx)
+
+
+def listed(name: str, field: str, listed: Listed, **more: Any) -> Callable[[Command], Command]:
+    """Return an option whose values are separated by commas or given one by one; ``None`` without any."""
+
+    def joined(ctx: click.Context, param: click.Parameter, given: tuple[tuple[Any, ...], ...]) -> Any:
+        return tuple(value for values in given for value in values) or None
+
+    return click.option(name, field, type=listed, multiple=True, callback=joined, **more)
+
+
+NAMES = Listed(str, "names")
+
+
 class Written(click.Path):
     """A file that a command writes; it is checked before any work is done."""
 

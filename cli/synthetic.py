@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from softmax_bottleneck._version import __version__
 
-from .options import Memory, check_outputs, device_option, emit, example, json_option, progress
+from .options import (
+    NAMES,
+    Listed,
+    Memory,
+    check_outputs,
+    device_option,
+    emit,
+    example,
+    json_option,
+    listed,
+    progress,
+)
 
 if TYPE_CHECKING:
     from softmax_bottleneck.synthetic import Cell, Result
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class Listed(click.ParamType):  # type: ignore[type-arg]
-    """Values separated by commas."""
-
-    name = "list"
-
-    def __init__(self, kind: type, what: str) -> None:
-        self.kind, self.what = kind, what
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
-        """Read ``2,10,50``."""
-        try:
-            return tuple(self.kind(part.strip()) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of {self.what}", param, ctx)
-
-
-def listed(name: str, field: str, listed: Listed, **more: Any) -> Callable[[Command], Command]:
-    """Return an option whose values are separated by commas or given one by one; ``None`` without any."""
-
-    def joined(ctx: click.Context, param: click.Parameter, given: tuple[tuple[Any, ...], ...]) -> Any:
-        return tuple(value for values in given for value in values) or None
-
-    return click.option(name, field, type=listed, multiple=True, callback=joined, **more)
-
 
 WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 
@@ -56,7 +39,7 @@ WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 @listed("--vocab", "vocabs", WHOLE, metavar="M,…", help="Vocabulary sizes.  [default: 100]")
 @listed("--dim", "dims", WHOLE, metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
 @click.option("--contexts", type=int, metavar="N", help="Number of distributions.  [default: 500]")
-@listed("--models", "models", Listed(str, "names"), metavar="NAME,…",
+@listed("--models", "models", NAMES, metavar="NAME,…",
         help="Any of softmax, mos, lms, lms-plif, sigsoftmax.  [default: first 3]")  # fmt: skip
 @click.option("--seeds", type=int, metavar="N", help="Number of fits of each cell.  [default: 2]")
 @click.option(

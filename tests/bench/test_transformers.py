@@ -41,7 +41,7 @@ def test_all_cases_have_one_loss_at_the_start(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A study of two widths and a text of 300 tokens, whose results go to this folder."""
+    """A study of one width and a text of 300 tokens, whose results go to this folder."""
     cells = [study.Cell(300, 16, head, regime, 0) for regime in ("parameters", "time") for head in ("softmax", "mos-2")]
     monkeypatch.setattr(study, "RATES", {16: 4e-3})
     monkeypatch.setattr(study, "cells", lambda: iter([*cells, study.Cell(300, 16, "softmax-untied", "parameters", 0)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -170,6 +171,13 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
         assert (Path("new") / name).stat().st_size > 0
     assert "  bottleneck spectrum YOUR_LOGITS.npy --kind logits --out yours.pdf\n" in done.stderr
     assert bottleneck("demo", "--out", "new").stdout == done.stdout
+    part = bottleneck("demo", "--models", "mos, softmax", "--out", "new").stdout.splitlines()
+    assert [re.sub(" +", " ", line) for line in part[2:]] == [
+        re.sub(" +", " ", line) for line in done.stdout.splitlines() if re.match(r"\| (softmax|mos) ", line)
+    ]
+    assert "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif" in (
+        bottleneck("demo", "--models", "mos,gss").stderr
+    )
     assert "known families are demo, ptb-small" in bottleneck("demo", "--family", "huge").stderr
     assert "give their number, at least 1, with --seeds" in bottleneck("demo", "--set", "seed=7").stderr
     assert "choose them with --family" in bottleneck("demo", "--set", "head.name=gss").stderr
