@@ -26,7 +26,7 @@ def keep_freed_memory() -> bool:
     or with another C library.
     """
     process = ctypes.CDLL(None)
-    told = any(name in os.environ for name in SETTINGS) or OF_MALLOC in os.environ.get(TUNABLES, "")
-    if told or not hasattr(process, "gnu_get_libc_version"):
+    is_configured = any(name in os.environ for name in SETTINGS) or OF_MALLOC in os.environ.get(TUNABLES, "")
+    if is_configured or not hasattr(process, "gnu_get_libc_version"):
         return False
     return bool(process.mallopt(MMAP_THRESHOLD, LARGEST) and process.mallopt(TRIM_THRESHOLD, KEPT))

@@ -174,9 +174,9 @@ def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, wh
     if different := sorted(set(tensors) ^ set(expected)):
         raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
     for name, tensor in tensors.items():
-        found, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
-        if found not in (wanted, wanted.replace("float32", "bfloat16")):  # see `copy_weights`
-            raise RunError(f"{where} does not fit its config.json: {name!r} is {found}, not {wanted}")
+        received, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
+        if received not in (wanted, wanted.replace("float32", "bfloat16")):  # see `copy_weights`
+            raise RunError(f"{where} does not fit its config.json: {name!r} is {received}, not {wanted}")
         expected[name].copy_(tensor)
 
 
@@ -247,8 +247,8 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
         raise RunError(f"weights are kept in float32 or bfloat16, not {dtype}")
     if out.exists():
         raise RunError(f"{out} exists already; give another folder")
-    there = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
-    contents = {name: (loaded.path / name).read_bytes() for name in there}
+    names = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
+    contents = {name: (loaded.path / name).read_bytes() for name in names}
     tensors = {name: tensor.to(dtype) for name, tensor in model_tensors(loaded.model).items()}
     _write_run(out, {**contents, MODEL: tensor_file.pack(tensors, key=_MODEL)})
     return out

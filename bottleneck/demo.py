@@ -58,14 +58,14 @@ class Study:
         presets = self._presets()
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
             raise ConfigurationError("a demo sets the seeds, from 0: give their number, at least 1, with --seeds")
-        found = [
+        runs = [
             (preset, override(preset.config, [*self.settings, f"seed={seed}", *self._start(preset, seed)]))
             for seed in range(self.seeds)
             for preset in presets
         ]
-        if any(config.model.head.name != preset.head for preset, config in found):
+        if any(config.model.head.name != preset.head for preset, config in runs):
             raise ConfigurationError("a demo's heads are those of its presets: choose them with --family")
-        return found
+        return runs
 
     def _presets(self) -> list[Preset]:
         family = {_name(preset): preset for preset in PRESETS.values() if preset.family == self.family}

@@ -26,10 +26,10 @@ CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
 def cache_folder() -> Path:
     """Return the folder of corpora and unfinished computations: ``$SOFTMAX_BOTTLENECK_CACHE`` or the user's cache."""
     given = os.environ.get(CACHE_VARIABLE)
-    found = Path(given) if given else user_cache_path("softmax-bottleneck")
-    if str(found).startswith("~"):  # there is no home
+    folder = Path(given) if given else user_cache_path("softmax-bottleneck")
+    if str(folder).startswith("~"):  # there is no home
         return Path(gettempdir()) / f"softmax-bottleneck-{os.getuid()}"
-    return found
+    return folder
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:

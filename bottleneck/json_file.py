@@ -55,8 +55,8 @@ def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckErro
                 raise ValueError(f"line {number}: {fault}") from None
         return rows
 
-    found: list[Any] = explained(path, error, remedy, parse)
-    return found
+    values: list[Any] = explained(path, error, remedy, parse)
+    return values
 
 
 def json_if_any(path: Path) -> Any:
@@ -101,15 +101,15 @@ def check_schema(content: Any, schema: Any) -> None:
 
 def first_fault(fault: Any) -> str:
     """Return the first fault that pydantic found as one line: the place, what is allowed, and what was received."""
-    found = fault.errors(include_url=False)[0]
-    place = ".".join(map(str, found["loc"]))
-    message = " ".join(found["msg"].removeprefix("Value error, ").split())
+    first = fault.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())
     message = message.replace("Input should be", "it must be").replace("a valid dictionary", "an object of JSON")
-    if found["type"] == "missing":
+    if first["type"] == "missing":
         return f"{place} is missing"
-    if found["type"] == "value_error":
+    if first["type"] == "value_error":
         return f"{place}: {message}" if place else message
-    return f"{place + ': ' if place else ''}{message[:1].lower()}{message[1:]}, not {short(found['input'])}"
+    return f"{place + ': ' if place else ''}{message[:1].lower()}{message[1:]}, not {short(first['input'])}"
 
 
 def short(value: Any) -> str:

@@ -104,10 +104,10 @@ def parse_size(size: int | str | None) -> int | None:
     """
     if size is None or isinstance(size, int):
         return size
-    found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)\s*", str(size).lower())
-    if not found or found[2] not in _UNITS:
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)\s*", str(size).lower())
+    if not match or match[2] not in _UNITS:
         raise ConfigurationError(f"{size!r} is no size; write it as 8GiB, 500MiB or a number of bytes")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def peak_memory_bytes() -> int:

@@ -108,12 +108,12 @@ class KneserNey:
             known.append(context)
         rows, mass = np.zeros((len(histories), self.vocab_size)), np.ones(len(histories))
         for order, context in zip(self.orders[:0:-1], known[:0:-1], strict=True):
-            (there,) = np.nonzero(context >= 0)
-            first, end = order.starts[context[there]], order.starts[context[there] + 1]
-            row = np.repeat(there, end - first)
+            (seen,) = np.nonzero(context >= 0)
+            first, end = order.starts[context[seen]], order.starts[context[seen] + 1]
+            row = np.repeat(seen, end - first)
             entry = np.arange(len(row)) + np.repeat(first - np.cumsum(end - first) + (end - first), end - first)
             rows[row, order.words[entry]] += mass[row] * order.shares[entry]
-            mass[there] *= order.left[context[there]]
+            mass[seen] *= order.left[context[seen]]
         rows += mass[:, None] * base
         return rows
 
@@ -149,8 +149,8 @@ def _discounts(counts: NDArray[np.integer[Any]]) -> tuple[float, float, float]:
     if not (n1 and n2 and n3):
         return FALLBACK_DISCOUNTS
     y = n1 / (n1 + 2 * n2)
-    found = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
-    return found if all(0 < d < number for number, d in enumerate(found, start=1)) else FALLBACK_DISCOUNTS
+    discounts = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+    return discounts if all(0 < d < number for number, d in enumerate(discounts, start=1)) else FALLBACK_DISCOUNTS
 
 
 def _find(keys: Ids, shorter: Ids, oldest: Ids, vocab_size: int) -> Ids:

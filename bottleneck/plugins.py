@@ -30,13 +30,13 @@ def find(group: str, name: str) -> Any:
     Raises:
         ConfigurationError: when it does not load, or several packages register the name.
     """
-    found = {point.value: point for point in entry_points(group=GROUP + group, name=name)}
-    if len(found) > 1:
+    points = {point.value: point for point in entry_points(group=GROUP + group, name=name)}
+    if len(points) > 1:
         raise ConfigurationError(
             f"{name!r} of {GROUP}{group} is registered by several packages: "
-            f"{', '.join(map(_package, found.values()))}; uninstall all but one"
+            f"{', '.join(map(_package, points.values()))}; uninstall all but one"
         )
-    return next(map(_load, found.values()), None)
+    return next(map(_load, points.values()), None)
 
 
 def find_class(group: str, name: str, base: type, public: str) -> Any:
@@ -51,9 +51,9 @@ def find_class(group: str, name: str, base: type, public: str) -> Any:
     Raises:
         ConfigurationError: when it does not load, is no subclass of ``base``, or several packages register the name.
     """
-    found = find(group, name)
-    if found is None or (isinstance(found, type) and issubclass(found, base)):
-        return found
+    plugin = find(group, name)
+    if plugin is None or (isinstance(plugin, type) and issubclass(plugin, base)):
+        return plugin
     [point] = entry_points(group=GROUP + group, name=name)
     raise ConfigurationError(
         f"{name!r} of {_package(point)} is {point.value}, which is no subclass of {public}; repair or uninstall that "

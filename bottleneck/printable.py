@@ -17,4 +17,4 @@ def printable(text: str, *, lines: bool = False) -> str:
         'red \\u001b[31m'
     """
     text = text if lines else " ".join(text.split())
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

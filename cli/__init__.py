@@ -65,10 +65,10 @@ class LazyGroup(click.RichGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name not in COMMANDS:
-            found: click.Command | None = plugins.find("commands", cmd_name)
+            command: click.Command | None = plugins.find("commands", cmd_name)
         else:
-            found = import_module(f".{COMMANDS[cmd_name]}", __name__).command
-        return None if found is None else with_verbosity(found)
+            command = import_module(f".{COMMANDS[cmd_name]}", __name__).command
+        return None if command is None else with_verbosity(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

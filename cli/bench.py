@@ -29,14 +29,14 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 
     The default shape takes minutes and 6 GB of memory.
     """
-    found = re.fullmatch(r"(\d+)x(\d+)", shape)
-    if not found or min(int(found[1]) // 2, int(found[2])) < 1:
+    match = re.fullmatch(r"(\d+)x(\d+)", shape)
+    if not match or min(int(match[1]) // 2, int(match[2])) < 1:
         raise click.BadParameter(f"{shape!r} is no shape; write it as 20000x5000", param_hint="--shape")
     from softmax_bottleneck.bench import bench_spectrum
     from softmax_bottleneck.machine import resolve_device
 
     check_outputs(json_to)
-    rows, columns = int(found[1]), int(found[2])
+    rows, columns = int(match[1]), int(match[2])
     values = bench_spectrum(shape=(rows, columns), store=store, device=resolve_device(device), progress=progress())
     lines = [
         *(f"{name:>34}  {case['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"

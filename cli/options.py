@@ -45,10 +45,10 @@ class Counts(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         """Read ``2000,500``."""
-        found = re.fullmatch(r"\s*([1-9][0-9]*)\s*,\s*([1-9][0-9]*)\s*", str(value))
-        if not found:
+        match = re.fullmatch(r"\s*([1-9][0-9]*)\s*,\s*([1-9][0-9]*)\s*", str(value))
+        if not match:
             self.fail(f"{value!r} is no pair of numbers above zero; write it as 2000,500", param, ctx)
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
 
 class Method(click.ParamType):  # type: ignore[type-arg]
@@ -262,8 +262,8 @@ def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = 
     read += [*texts, *(text / f"{split}.txt" for text in texts for split in SPLITS)]
     above = [place for place in places if Path(os.path.realpath(output)).is_relative_to(os.path.realpath(place))]
     same = [file for file in read if output.exists() and file.exists() and file.samefile(output)]
-    if found := above + same:
-        raise OutputError(f"cannot write {output}: it is part of what is read, {found[0]}; name another place")
+    if inputs := above + same:
+        raise OutputError(f"cannot write {output}: it is part of what is read, {inputs[0]}; name another place")
 
 
 def _corpus_of(place: Path) -> str | None:

@@ -190,14 +190,14 @@ def labelled(names: Sequence[str]) -> dict[str, str]:
     """
     from softmax_bottleneck.result import short_names
 
-    found = [None if Path(name).exists() else _LABELLED.match(name) for name in names]
-    labels = [match["label"] if match else short for match, short in zip(found, short_names(names), strict=True)]
+    matches = [None if Path(name).exists() else _LABELLED.match(name) for name in names]
+    labels = [match["label"] if match else short for match, short in zip(matches, short_names(names), strict=True)]
     for place, label in enumerate(labels):
-        if labels.count(label) > 1 and any(match and match["label"] == label for match in found):
+        if labels.count(label) > 1 and any(match and match["label"] == label for match in matches):
             raise click.UsageError(f"the label {label!r} stands for {labels.count(label)} sources; give each its own")
         if label in labels[:place]:  # the same source again
             labels[place] = f"{label} ({place + 1})"
-    places = [match["source"] if match else name for match, name in zip(found, names, strict=True)]
+    places = [match["source"] if match else name for match, name in zip(matches, names, strict=True)]
     return dict(zip(labels, places, strict=True))
 
 

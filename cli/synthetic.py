@@ -140,15 +140,15 @@ def _time(work: Work) -> tuple[Result, str]:
     from softmax_bottleneck.synthetic import profile
 
     cell, models = work.cells[0], dict.fromkeys(cell.model for cell in work.cells)
-    found = profile(cell.blocks(resolve_device(work.device)), dim=cell.dim, models=models, max_memory=work.max_memory)
-    return found, _profile_text(found)
+    result = profile(cell.blocks(resolve_device(work.device)), dim=cell.dim, models=models, max_memory=work.max_memory)
+    return result, _profile_text(result)
 
 
 def _list(work: Work) -> tuple[Result, str]:
     from softmax_bottleneck.synthetic.grid import finished, memory
 
-    there = finished(work.cells, work.folder, progress())
-    rows = [{"file": str(work.folder / f"{cell.name}.json"), "done": cell in there} for cell in work.cells]
+    done = finished(work.cells, work.folder, progress())
+    rows = [{"file": str(work.folder / f"{cell.name}.json"), "done": cell in done} for cell in work.cells]
     sizes = [f"{memory(cell, max_memory=work.max_memory) / 2**30:5.1f} GiB" for cell in work.cells]
     lines = [
         f"{'done' if row['done'] else 'to do'}  {size}  {row['file']}" for row, size in zip(rows, sizes, strict=True)
@@ -170,16 +170,18 @@ def _parameters(settings: Sequence[str]) -> dict[str, Any]:
     return parameters
 
 
-def _profile_text(found: Result) -> str:
-    sampled = f"{found['sample']:.3f} s to sample it" + (" once, then kept" if found["cached"] else " anew every pass")
+def _profile_text(result: Result) -> str:
+    sampled = f"{result['sample']:.3f} s to sample it" + (
+        " once, then kept" if result["cached"] else " anew every pass"
+    )
     return "\n".join(
         [
-            f"P* of {found['contexts']:,} contexts over {found['vocab']:,} tokens: {sampled}",
-            f"three products with D = {found['dim']} and one exp: {found['bare']:.3f} s, {found['threads']} threads",
+            f"P* of {result['contexts']:,} contexts over {result['vocab']:,} tokens: {sampled}",
+            f"three products with D = {result['dim']} and one exp: {result['bare']:.3f} s, {result['threads']} threads",
             *(
-                f"{name:>10} pass {seconds:7.3f} s  {found['over_bare'][name]:6.2f} times the bare arithmetic"
-                f"  {found['over_softmax'][name]:6.2f} times softmax"
-                for name, seconds in found["passes"].items()
+                f"{name:>10} pass {seconds:7.3f} s  {result['over_bare'][name]:6.2f} times the bare arithmetic"
+                f"  {result['over_softmax'][name]:6.2f} times softmax"
+                for name, seconds in result["passes"].items()
             ),
         ]
     )

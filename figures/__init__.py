@@ -22,7 +22,7 @@ from .base import Entry, Figure, Table
 from .bench_heads import BenchHeads
 from .bench_training import BenchTraining
 from .effective_ranks import EffectiveRanks
-from .family import DemoFamily, PTBSmall, PTBSmallNTASGD
+from .family import DemoFamily, PTBFast, PTBSmall, PTBSmallNTASGD
 from .lms_figure_1 import LMSFigure1
 from .lms_figure_2 import LMSFigure2
 from .lms_figure_3 import LMSFigure3
@@ -56,6 +56,7 @@ from .results import Results, read
 from .row_centring import RowCentring
 from .spectra import Spectra
 from .training_course import TrainingCourse
+from .training_course_table import TrainingCourseTable
 from .transformer_study import TransformerStudy
 from .transformer_study_figure import TransformerStudyFigure
 
@@ -92,9 +93,11 @@ REGISTRY: dict[str, type[Entry]] = {
     "row-centring": RowCentring,
     "attainable-kl": AttainableKL,
     "training-course": TrainingCourse,
+    "training-course-table": TrainingCourseTable,
     "transformer-study": TransformerStudy,
     "transformer-study-figure": TransformerStudyFigure,
     "demo": DemoFamily,
+    "ptb-fast": PTBFast,
     "ptb-small": PTBSmall,
     "ptb-small-nt-asgd": PTBSmallNTASGD,
     "presets": Presets,

@@ -31,19 +31,19 @@ class BenchHeads(Table):
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return seconds, MiB, those of the plain formulation, and the share; see `Table`."""
-        found = []
+        cells = []
         for saved in results.of("bench"):
             cases = saved.content["cases"]
             for name in (name for name in SHOWN if "share" in cases.get(name, {})):
                 ours, plain = cases[name], cases.get(f"{name} plain")
                 label = _label(ours["case"])
                 share = 100 * ours["share"]
-                found += [
+                cells += [
                     *pair(label, "ours", ours),
                     *pair(label, "plain", plain),
                     cell(label, "of the products' rate", "", f"{share:.0f} %", value=share, source=str(saved.key)),
                 ]
-        return pd.DataFrame(found, columns=COLUMNS)
+        return pd.DataFrame(cells, columns=COLUMNS)
 
 
 def pair(label: str, whose: str, case: Mapping[str, Any] | None) -> list[dict[str, Any]]:

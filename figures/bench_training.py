@@ -23,11 +23,11 @@ class BenchTraining(Table):
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return seconds and MiB, ours and of plain torch; see `Table`."""
-        found = []
+        cells = []
         for saved in results.of("bench"):
             cases = saved.content["cases"]
             for name, case in cases.items():
                 if "epoch_seconds" in case and not case["case"]["plain"]:
                     label = f"{case['case']['preset']}, {case['case']['batch_size']} columns of 70 tokens"
-                    found += [*pair(label, "ours", case), *pair(label, "plain torch", cases.get(f"{name} plain"))]
-        return pd.DataFrame(found, columns=COLUMNS)
+                    cells += [*pair(label, "ours", case), *pair(label, "plain torch", cases.get(f"{name} plain"))]
+        return pd.DataFrame(cells, columns=COLUMNS)

@@ -48,6 +48,13 @@ class DemoFamily(Family):
 
 
 @final
+class PTBFast(Family):
+    """AWD-LSTMs of the papers' sizes on Penn Treebank, five epochs, by 'bottleneck demo --family ptb-fast'."""
+
+    family = "ptb-fast"
+
+
+@final
 class PTBSmall(Family):
     """Small LSTMs on Penn Treebank, by 'bottleneck demo --family ptb-small'."""
 

@@ -33,7 +33,7 @@ class LMSTable2(Table):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return mean, standard deviation, least and largest slope of each; see `Table`."""
         (published,) = tables("lms", "2")
-        found = [
+        cells = [
             cell(f"{row.name}, published", column, "", value, value=float(value), source=published.source)
             for row in published.rows
             for column, value in zip(published.columns, row.values, strict=True)
@@ -44,12 +44,12 @@ class LMSTable2(Table):
                 label = HEADS[head_of(saved.content["name"]) or "lms-plif"].label
                 name = f"{label}, {saved.key.rpartition('/')[0]}, seed {saved.seed}, measured"
                 rows.append((name, saved.content["function"]["slopes"], saved.key))
-        found += [
+        cells += [
             cell(name, column, "", f"{slopes[column]:.2f}", value=slopes[column], source=source)
             for name, slopes, source in rows
             for column in published.columns
         ]
-        return pd.DataFrame(found, columns=COLUMNS)
+        return pd.DataFrame(cells, columns=COLUMNS)
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the measurement where there is none."""

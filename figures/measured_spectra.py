@@ -30,12 +30,12 @@ class Measured:
 
 def measured(results: Results) -> list[Measured]:
     """Return every saved spectrum that has a report beside it, in the order of the reports."""
-    found = []
+    spectra = []
     for saved in (*results.of("report"), *results.of("rank")):
         report = saved.content.get("report", saved.content)
         if saved.seed == 0 and saved.key in results.spectra:
             family, _, model = saved.key.rpartition("/")
             tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
             bounds = (report.get("bound", {}).get(which) for which in ("raw", "centered"))
-            found.append(Measured(family, model, results.spectra[saved.key], Limits(*tolerances, *bounds)))
-    return found
+            spectra.append(Measured(family, model, results.spectra[saved.key], Limits(*tolerances, *bounds)))
+    return spectra

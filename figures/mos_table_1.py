@@ -14,4 +14,4 @@ class MoSTable1(PublishedTable):
     """
 
     paper, number = "mos", "1"
-    small = ("ptb-small", "ptb-small-nt-asgd")
+    small = ("ptb-fast", "ptb-small", "ptb-small-nt-asgd")

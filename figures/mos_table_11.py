@@ -12,4 +12,4 @@ class MoSTable11(PublishedTable):
     """Expected pairwise KL divergence on Penn Treebank, nats (Yang et al. 2018, table 11)."""
 
     paper, number = "mos", "11"
-    small = ("ptb-small", "ptb-small-nt-asgd")
+    small = ("ptb-fast", "ptb-small", "ptb-small-nt-asgd")

@@ -31,14 +31,14 @@ class MoSTable14(Table):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return one row a cell: context, next token and both models' likeliest tokens; see `Table`."""
         (published,) = tables("mos", "14")
-        found = [
+        cells = [
             cell(f"{row.name}, published", column, "", value, source=published.source)
             for row in published.rows
             for column, value in zip(published.columns, row.values, strict=True)
         ]
         comparisons = [saved.content for saved in results.of("comparison")]
-        found += [one for content in comparisons for one in _measured(content, published.columns)]
-        return pd.DataFrame(found, columns=COLUMNS)
+        cells += [one for content in comparisons for one in _measured(content, published.columns)]
+        return pd.DataFrame(cells, columns=COLUMNS)
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the comparison where there is none."""

@@ -14,4 +14,4 @@ class MoSTable6(PublishedTable):
     """
 
     paper, number = "mos", "6"
-    small = ("ptb-small", "ptb-small-nt-asgd")
+    small = ("ptb-fast", "ptb-small", "ptb-small-nt-asgd")

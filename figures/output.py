@@ -87,7 +87,7 @@ def _tables() -> list[str]:
 
 def with_tables(text: str, results: Results) -> str:
     """Return a Markdown text with every table after ``<!-- table NAME -->`` replaced."""
-    return BLOCK.sub(lambda found: f"{found[1]}\n{table_text(found[2], results)}\n\n{found[3]}", text)
+    return BLOCK.sub(lambda match: f"{match[1]}\n{table_text(match[2], results)}\n\n{match[3]}", text)
 
 
 def update_tables(file: Path, results: Results) -> None:

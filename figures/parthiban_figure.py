@@ -33,7 +33,7 @@ class ParthibanFigure(Figure):
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
-        found = []
+        parts = []
         for trigger, table in TRIGGERS.items():
             data = table().compute(results)
             data = data[(data["kind"] == "published") & data["value"].notna()]
@@ -41,8 +41,8 @@ class ParthibanFigure(Figure):
             wide = data.assign(metric=metric, panel=corpus.map(CORPORA)).pivot_table(
                 index=["row", "panel"], columns="metric", values="value", sort=False
             )
-            found.append(wide.reset_index().assign(trigger=trigger))
-        data = pd.concat(found, ignore_index=True)
+            parts.append(wide.reset_index().assign(trigger=trigger))
+        data = pd.concat(parts, ignore_index=True)
         data["head"] = data["row"].str.partition(",")[0].map(HEADS_BY_NAME)
         return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "head", "rank", "perplexity"]]
 

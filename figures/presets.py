@@ -33,14 +33,14 @@ class Presets(Table):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return parameters, all published numbers and all measured ones of each; see `Table`."""
         sizes = {info.name: info.vocabulary_size for info in catalogue()}
-        found: list[dict[str, object]] = []
+        cells: list[dict[str, object]] = []
         for name, preset in PRESETS.items():
             if preset.family in FAMILIES:
                 count = preset.parameters(sizes.get(preset.config.corpus) or SIZES.get(preset.config.corpus))
-                found += _row(results, name, f"{preset.family}/{preset.variant or preset.head}", count)
+                cells += _row(results, name, f"{preset.family}/{preset.variant or preset.head}", count)
         for key, source in NGRAMS.items():
-            found += _row(results, source, key, None)
-        return pd.DataFrame(found, columns=COLUMNS)
+            cells += _row(results, source, key, None)
+        return pd.DataFrame(cells, columns=COLUMNS)
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the presets without a measurement."""

@@ -41,15 +41,15 @@ class PublishedTable(Table):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return the published numbers and the measured ones; see `Table`."""
         parts = [part for number in self.number.split(" and ") for part in tables(self.paper, number)]
-        found = [one for part in parts for one in self._part(results, part, several=len(parts) > 1)]
-        return pd.DataFrame(found, columns=COLUMNS).astype({"seeds": "Int64"})
+        cells = [one for part in parts for one in self._part(results, part, several=len(parts) > 1)]
+        return pd.DataFrame(cells, columns=COLUMNS).astype({"seeds": "Int64"})
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the published models without a measurement."""
         measured = data[data["kind"] == "measured"]
         absent = measured[(measured["text"] == "") & (measured["source"] != "")]["source"]
-        there = set(measured[measured["text"] != ""]["source"])
-        keys = [key for key in dict.fromkeys(absent) if key not in there]
+        measured_keys = set(measured[measured["text"] != ""]["source"])
+        keys = [key for key in dict.fromkeys(absent) if key not in measured_keys]
         return [f"nothing measured of {', '.join(keys)}"] if keys else []
 
     def _part(self, results: Results, part: Published, *, several: bool) -> Iterator[dict[str, Any]]:
@@ -98,5 +98,5 @@ def _small(family: str, model: Mapping[str, Any], *, contexts: bool) -> Row:
 
 
 def _number(text: str) -> float | None:
-    found = re.match(r"~?(\d+(?:\.\d+)?)(M?)", text)
-    return float(found[1]) * (1e6 if found[2] else 1) if found else None
+    match = re.match(r"~?(\d+(?:\.\d+)?)(M?)", text)
+    return float(match[1]) * (1e6 if match[2] else 1) if match else None

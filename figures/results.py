@@ -150,8 +150,8 @@ class Results:
             for each in self.of(kind)
             if each.key.rpartition("/")[0] == family and "embedding_size" in each.content.get("report", each.content)
         ]
-        found = {each.key: each.content.get("report", each.content) for each in reversed(kept)}
-        return [{**found[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]
+        by_key = {each.key: each.content.get("report", each.content) for each in reversed(kept)}
+        return [{**by_key[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]
 
     def ranks(self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None) -> list[Content]:
         """Return the measured ranks of a model, as in the reports, one for each seed.
@@ -180,8 +180,8 @@ def read(folder: Path) -> Results:
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}; name one of results with --results")
     files = {path: read_file(path, folder) for path in sorted(folder.rglob("*.json"))}
-    saved = [each for found in files.values() for each in found]
-    unknown = [path for path, found in files.items() if not found]
+    saved = [each for parts in files.values() for each in parts]
+    unknown = [path for path, parts in files.items() if not parts]
     if not saved:
         commands = ", ".join(f"'{command}'" for _, command in KINDS.values())
         raise ConfigurationError(f"{folder} holds no results; {commands} write them")
@@ -199,10 +199,10 @@ def read_file(path: Path, folder: Path) -> list[Saved]:
     if isinstance(several, list) and several and all(isinstance(each, dict) for each in several):
         key = _key(folder, path)
         names = short_names([_name(each) or str(number) for number, each in enumerate(several, start=1)])
-        found = [_saved(path, f"{key}/{name}", each) for name, each in zip(names, several, strict=True)]
+        saved = [_saved(path, f"{key}/{name}", each) for name, each in zip(names, several, strict=True)]
     else:
-        found = [_saved(path, _key(folder, path, content.get("seed", 0)), content)]
-    return [each for each in found if each is not None]
+        saved = [_saved(path, _key(folder, path, content.get("seed", 0)), content)]
+    return [each for each in saved if each is not None]
 
 
 def _name(content: Content) -> str:
@@ -242,8 +242,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _epoch(path: Path) -> int | None:
-    found = re.search(r"\.epoch-(\d+)\.", path.name)
-    return int(found[1]) if found else None
+    match = re.search(r"\.epoch-(\d+)\.", path.name)
+    return int(match[1]) if match else None
 
 
 def _key(folder: Path, path: Path, seed: int = 0) -> str:
@@ -251,14 +251,16 @@ def _key(folder: Path, path: Path, seed: int = 0) -> str:
     return path.relative_to(folder).with_name(name.removesuffix(f"-{seed}") if seed else name).as_posix()
 
 
-def _order(saved: Saved) -> tuple[int, str, int]:
-    """Return the sort key of a file: its kind, then the order of `demo_table.read`."""
+def _order(saved: Saved) -> tuple[int, str, int, int]:
+    """Return the sort key of a file: its kind, then the order of `demo_table.read`, then the epoch."""
     from softmax_bottleneck.heads import REGISTRY
 
-    report = saved.content.get("report", saved.content) if saved.kind in ("report", "rank", "evaluation") else {}
+    kinds = ("report", "rank", "evaluation", CHECKPOINT)
+    report = saved.content.get("report", saved.content) if saved.kind in kinds else {}
     head = report.get("source", {}).get("head")
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
-    return [*KINDS, CHECKPOINT].index(saved.kind), f"{saved.path.parent}/{place:02d}/{saved.key}", saved.seed
+    where = f"{saved.path.parent}/{place:02d}/{saved.key}"
+    return [*KINDS, CHECKPOINT].index(saved.kind), where, saved.seed, saved.epoch or 0
 
 
 def _refuse_contradictions(saved: Sequence[Saved]) -> None:

@@ -12,6 +12,7 @@ from softmax_bottleneck.plotting import looks
 from .base import Figure
 from .results import CHECKPOINT, Results
 
+NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
 LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 
 
@@ -22,26 +23,27 @@ class TrainingCourse(Figure):
     """
 
     panel, panel_title = "panel", ""
-    needs = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
+    needs = NEEDS
     share_y = False
     height = 0.75
 
     def compute(self, results: Results) -> pd.DataFrame:
-        """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low`` and ``high`` of seed 0."""
-        found = []
+        """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low`` and ``high`` of one family, seed 0."""
+        rows = []
         for saved in results.of("report"):
             family, _, model = saved.key.rpartition("/")
             for row in saved.content.get("history", []) if saved.seed == 0 else []:
                 place = {"family": family, "model": model, "epoch": row["epoch"]}
-                found.append({"panel": "perplexity", **place, "value": row["valid_perplexity"]})
+                rows.append({"panel": "perplexity", **place, "value": row["valid_perplexity"]})
         for saved in results.of(CHECKPOINT):
             family, _, model = saved.key.rpartition("/")
             rank = {key: saved.content["rank_centered"][key] for key in ("value", "low", "high")}
-            found.append({"panel": "rank", "family": family, "model": model, "epoch": saved.epoch, **rank})
+            rows.append({"panel": "rank", "family": family, "model": model, "epoch": saved.epoch, **rank})
         columns = ["panel", "family", "model", "epoch", "value", "low", "high"]
-        data = pd.DataFrame(found, columns=columns)
-        first = data[data["family"] == data["family"].iloc[0]] if found else data
-        return first.sort_values(["panel", "model", "epoch"], kind="stable")
+        data = pd.DataFrame(rows, columns=columns)
+        # Ranks come last, and only some families have them.
+        shown = data[data["family"] == rows[-1]["family"]] if rows else data
+        return shown.sort_values(["panel", "model", "epoch"], kind="stable")
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the ranks where there are none."""

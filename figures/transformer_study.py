@@ -59,12 +59,12 @@ class TransformerStudy(Table):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return one row for each number; see `Table`."""
         data = runs(results)
-        found: list[dict[str, Any]] = []
+        cells: list[dict[str, Any]] = []
         for (panel, head), rows in data.groupby(["panel", "head"], sort=False) if len(data) else ():
             equal, timed = (rows[rows["regime"] == regime] for regime in (STEPS, TIME))
             mark = "" if equal["equal_parameters"].all() else " (more parameters)"
-            found += _cells(f"{panel}: {LABELS[str(head)]}{mark}", equal, timed)
-        return pd.DataFrame(found, columns=COLUMNS)
+            cells += _cells(f"{panel}: {LABELS[str(head)]}{mark}", equal, timed)
+        return pd.DataFrame(cells, columns=COLUMNS)
 
 
 def _cells(row: str, equal: pd.DataFrame, timed: pd.DataFrame) -> list[dict[str, Any]]:

@@ -22,12 +22,12 @@ def find(name: str) -> type[Backbone]:
     """
     if name in REGISTRY:
         return REGISTRY[name]
-    found: type[Backbone] | None = plugins.find_class(
+    backbone: type[Backbone] | None = plugins.find_class(
         "backbones", name, Backbone, "softmax_bottleneck.backbones.Backbone"
     )
-    if found is None:
+    if backbone is None:
         raise ConfigurationError(unknown("backbone", name, [*REGISTRY, *plugins.names("backbones")]))
-    return found
+    return backbone
 
 
 def build(name: str, *, vocab_size: int, all_layers: bool = False, **settings: Any) -> Backbone:

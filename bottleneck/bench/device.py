@@ -76,15 +76,18 @@ def _head_errors(name: str, device: str) -> dict[str, float]:
 
     def loss_and_gradients(where: str, dtype: torch.dtype) -> list[Tensor]:
         head.load_state_dict(weights)
-        own = head.to(where, dtype).eval()
+        copied = head.to(where, dtype).eval()
         inputs = nn.Parameter(hidden.to(where, dtype))
-        loss = own.nll(inputs, targets.to(where))
-        wanted = [inputs, *(parameter for parameter in own.parameters() if parameter.requires_grad)]
+        loss = copied.nll(inputs, targets.to(where))
+        wanted = [inputs, *(parameter for parameter in copied.parameters() if parameter.requires_grad)]
         return [piece.detach().double().cpu() for piece in (loss, *torch.autograd.grad(loss, wanted))]
 
     truth = loss_and_gradients("cpu", torch.float64)
-    found = {"cpu": loss_and_gradients("cpu", torch.float32), "device": loss_and_gradients(device, torch.float32)}
-    return {where: _largest_error(pieces, truth) for where, pieces in found.items()}
+    pieces_by_device = {
+        "cpu": loss_and_gradients("cpu", torch.float32),
+        "device": loss_and_gradients(device, torch.float32),
+    }
+    return {where: _largest_error(pieces, truth) for where, pieces in pieces_by_device.items()}
 
 
 def _largest_error(pieces: Iterable[Tensor], truth: Iterable[Tensor]) -> float:
@@ -99,5 +102,5 @@ def _spectrum_errors(device: str) -> Iterator[tuple[str, float]]:
     values = np.logspace(0, -6, M)
     matrix = (left * values) @ right.T
     for method in ("gram", "tsqr", "dense"):
-        found = singular_values(matrix, method=method, device=device).values
-        yield method, float(np.abs(found - values).max())
+        measured = singular_values(matrix, method=method, device=device).values
+        yield method, float(np.abs(measured - values).max())

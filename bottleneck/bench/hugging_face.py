@@ -108,6 +108,6 @@ def _rank(source: ModelSource) -> dict[str, Any]:
     for _ in source.hidden(source.ranges()):
         pass
     started = time.perf_counter()
-    found = rank(source)
+    report = rank(source)
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "rank": found.rank.value, "rank_centered": found.rank_centered.value}
+    return {"seconds": seconds, "rank": report.rank.value, "rank_centered": report.rank_centered.value}

@@ -68,12 +68,12 @@ def judged(goals: Iterable[Goal]) -> list[dict[str, Any]]:
     return [
         {
             "what": what,
-            "measured": found,
+            "measured": measured,
             "asked": f"{sign} {bound:.3g}",
-            "met": found >= bound if sign == ">=" else found <= bound,
+            "met": measured >= bound if sign == ">=" else measured <= bound,
         }
-        for what, found, sign, bound in goals
-        if not math.isnan(found)
+        for what, measured, sign, bound in goals
+        if not math.isnan(measured)
     ]
 
 

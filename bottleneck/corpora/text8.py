@@ -36,10 +36,10 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
     """
     pins = Pins(NAME, (FILE,))
     origin = source or url or FILE.url
-    found = find(pins, origin, progress=progress)
-    if FILE not in found:
+    archives = find(pins, origin, progress=progress)
+    if FILE not in archives:
         raise CorpusError(f"there is no {NAME} in {origin}: give the file {NAME} or its zip archive")
-    write(folder, found[FILE], tokens=TOKENS, sha256=FILE.sha256)
+    write(folder, archives[FILE], tokens=TOKENS, sha256=FILE.sha256)
 
 
 def write(folder: Path, data: bytes, *, tokens: Mapping[str, int], sha256: str) -> None:

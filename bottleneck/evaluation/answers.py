@@ -53,8 +53,8 @@ def answered(
     model = source.model if isinstance(source, ModelSource) else None
     if not isinstance(model, RunOnText):
         raise SourceError(f"--bleu is for runs, and {source.description['path']} is none")
-    found = bleu(model.run.model, model.corpus, split=model.split, contexts=answers, progress=progress)
+    scored = bleu(model.run.model, model.corpus, split=model.split, contexts=answers, progress=progress)
     head = model.head
     sizes = {"parameters": model.run.model.parameter_count(), "embedding_size": head.embedding_size}
     described = {"head": model.run.model.config.head.name, "seed": model.run.config["seed"], **sizes}
-    return Answered(scores, described, found)
+    return Answered(scores, described, scored)

@@ -144,8 +144,8 @@ def _linear(model: Any) -> tuple[str, nn.Linear]:
 def _checked_softmax(model: Any, layer: nn.Linear) -> heads.Softmax:
     """Return the softmax that the model's logits are of, with its scale and soft cap."""
     ids = torch.arange(PROBE, device=device_of(model)) % layer.out_features
-    found = loading.sample(model, layer, ids)
-    return full_precision_head(layer, found, model.config, dtype=torch.float32, what=type(model).__name__)
+    sample = loading.sample(model, layer, ids)
+    return full_precision_head(layer, sample, model.config, dtype=torch.float32, what=type(model).__name__)
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

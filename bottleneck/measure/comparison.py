@@ -121,13 +121,13 @@ def compare(
                 del better[examples:]
             bar.advance(len(places))
     # Only the rows that are kept are turned into text.
-    found = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in kept]
+    shown = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in kept]
     return Comparison(
         (dict(sources[0].description), dict(sources[1].description)),
         len(targets),
         (float(totals[0] / len(targets)), float(totals[1] / len(targets))),
-        found[0],
-        found[1],
+        shown[0],
+        shown[1],
     )
 
 

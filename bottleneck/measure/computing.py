@@ -110,16 +110,16 @@ def compute_spectrum(source: Source, eps: float, how: Computing) -> Computed:
 
 
 def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing) -> Spectrum:
-    own = [rows for number, rows in enumerate(source.ranges()) if how.processes.takes(number)]
-    counts = {done: number for number, done in enumerate(accumulate(map(len, own), initial=0))}
+    ranges = [rows for number, rows in enumerate(source.ranges()) if how.processes.takes(number)]
+    counts = {done: number for number, done in enumerate(accumulate(map(len, ranges), initial=0))}
 
     def blocks(done: int) -> Iterator[NDArray[Any]]:
         """Yield the blocks of this process after its first ``done`` rows."""
-        rest = own[counts[done] :]
+        rest = ranges[counts[done] :]
         return factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest))
 
     saved = _saved_state(source, factors, chosen, how)
-    rows = chosen.passes * sum(map(len, own))
+    rows = chosen.passes * sum(map(len, ranges))
     kept = saved.kept if saved else lambda: NOTHING_KEPT
     with explained(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
         return measure(

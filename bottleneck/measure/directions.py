@@ -146,8 +146,8 @@ class HeadStatistics(Result):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the result as pairs of label and text."""
-        found = [("W", self.weight), *([("H", self.hidden)] if self.hidden else [])]
-        rows = [(f"{name}: {label}", text) for name, each in found for label, text in each.rows()]
+        parts = [("W", self.weight), *([("H", self.hidden)] if self.hidden else [])]
+        rows = [(f"{name}: {label}", text) for name, each in parts for label, text in each.rows()]
         return rows + ([] if self.bias_norm is None else [("norm of the bias", f"{self.bias_norm:.4g}")])
 
 

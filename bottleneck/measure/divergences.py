@@ -47,7 +47,7 @@ def kld(
                 yield rows
                 bar.advance(len(rows))
 
-    found = divergence.pairwise_kld(
+    divergences = divergence.pairwise_kld(
         blocks,
         pairs=pairs,
         seed=seed,
@@ -55,4 +55,4 @@ def kld(
         kind="logits" if opened.description["kind"] in ("logits", "extended") else "log-probs",
         eps=opened.precision,
     )
-    return replace(found, source=opened.description, seconds=round(time.monotonic() - started, 3))
+    return replace(divergences, source=opened.description, seconds=round(time.monotonic() - started, 3))

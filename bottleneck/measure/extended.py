@@ -39,8 +39,8 @@ class ExtendedStructure:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        found = asdict(self)
-        return found | {"values": self.values.tolist(), "ranks": list(self.ranks), "kl": list(self.kl)}
+        values = asdict(self)
+        return values | {"values": self.values.tolist(), "ranks": list(self.ranks), "kl": list(self.kl)}
 
 
 def extended_structure(
@@ -110,12 +110,12 @@ def _divergences(block: NDArray[np.float64], V: NDArray[np.float64], ranks: Sequ
     log_p = block - np.logaddexp.reduce(block, 0)
     p = np.exp(log_p)
     coordinates = block @ V[:, : max(ranks)]
-    logits, done, found = np.zeros_like(block), 0, []
+    logits, done, means = np.zeros_like(block), 0, []
     for rank in ranks:
         logits += coordinates[:, done:rank] @ V[:, done:rank].T
         done = rank
-        found.append(float((p * (log_p - logits + np.logaddexp.reduce(logits, 0))).sum(0).mean()))
-    return np.array(found)
+        means.append(float((p * (log_p - logits + np.logaddexp.reduce(logits, 0))).sum(0).mean()))
+    return np.array(means)
 
 
 def power_law_finding(values: NDArray[np.float64]) -> Finding:

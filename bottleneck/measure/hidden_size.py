@@ -144,7 +144,7 @@ def logits_from_top_k(
     for number, context in enumerate(contexts):
         plain = query(context, {})
         reference = max(plain, key=plain.__getitem__)
-        found = {reference: 0.0}
+        logits = {reference: 0.0}
         others = [token for token in columns if token != reference]
         for start in range(0, len(others), k - 1):
             group = others[start : start + k - 1]
@@ -154,6 +154,6 @@ def logits_from_top_k(
                     f"the answer for context {number} lacks token {missing[0]}: use a larger bias than {bias:g}, or "
                     f"ask for fewer than {k} tokens at once"
                 )
-            found.update({token: (answer[token] - bias) - answer[reference] for token in group})
-        rows.append([found[token] for token in columns])
+            logits.update({token: (answer[token] - bias) - answer[reference] for token in group})
+        rows.append([logits[token] for token in columns])
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(columns))

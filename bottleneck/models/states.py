@@ -90,8 +90,8 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
     if isinstance(head, nn.Linear):
         dtype = torch.promote_types(head.weight.dtype, torch.float32)
         return Softmax.of(head.weight.detach().to(dtype), None if head.bias is None else head.bias.detach().to(dtype))
-    own = copy.deepcopy(head).requires_grad_(False).eval()
-    return own.float() if next(own.parameters()).dtype in HALVES else own
+    copied = copy.deepcopy(head).requires_grad_(False).eval()
+    return copied.float() if next(copied.parameters()).dtype in HALVES else copied
 
 
 def _tensor(hidden: Any, size: int) -> Tensor:

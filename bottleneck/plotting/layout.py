@@ -74,18 +74,22 @@ def lay_out(
 
 def _legend(figure: Figure, axes: Sequence[Axes], heading: str) -> None:
     """Put one legend above all panels, where it covers nothing, and make the figure higher by it."""
-    found: dict[str, Artist] = {}
+    handles: dict[str, Artist] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            handles.setdefault(label, handle)
         if legend := ax.get_legend():
             legend.remove()
-    if found:
+    if handles:
         width, height = figure.get_size_inches()
         letter = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points() / 72
-        columns = max(1, min(len(found), int(width / (letter * (0.6 * max(map(len, found)) + 5)))))
-        rows = math.ceil(len(found) / columns) + bool(heading)
+        columns = max(1, min(len(handles), int(width / (letter * (0.6 * max(map(len, handles)) + 5)))))
+        rows = math.ceil(len(handles) / columns) + bool(heading)
         figure.set_size_inches(width, height + letter * (LEGEND * rows + 0.5))
         figure.legend(
-            list(found.values()), list(found), loc="outside upper center", ncols=columns, title=plain(heading) or None
+            list(handles.values()),
+            list(handles),
+            loc="outside upper center",
+            ncols=columns,
+            title=plain(heading) or None,
         )

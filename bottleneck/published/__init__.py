@@ -106,22 +106,22 @@ def tables(paper: str, number: str | None = None) -> tuple[Table, ...]:
     if paper not in PAPERS:
         raise ConfigurationError(f"unknown paper {paper!r}; known papers are {', '.join(PAPERS)}")
     content = tomllib.loads(files(__package__).joinpath(f"{paper}.toml").read_text(encoding="utf-8"))
-    found = []
+    every = []
     for table in content["table"]:
         how = table.pop("how", "")
         rows = tuple(Row(**{"how": how, **row, "values": tuple(row["values"])}) for row in table.pop("rows"))
-        found.append(Table(paper=content["paper"], rows=rows, **{**table, "columns": tuple(table["columns"])}))
-    chosen = tuple(table for table in found if number in (None, table.number))
+        every.append(Table(paper=content["paper"], rows=rows, **{**table, "columns": tuple(table["columns"])}))
+    chosen = tuple(table for table in every if number in (None, table.number))
     if not chosen:
-        known = ", ".join(dict.fromkeys(table.number for table in found))
+        known = ", ".join(dict.fromkeys(table.number for table in every))
         raise ConfigurationError(f"{content['paper']} has no table {number!r} here; it has {known}")
     return chosen
 
 
 def rows_of(result: str) -> Iterator[tuple[Table, Row]]:
     """Yield every published row of a model, starting with those of the preset's own training."""
-    found = [(table, row) for paper in PAPERS for table in tables(paper) for row in table.rows if row.result == result]
-    yield from sorted(found, key=lambda pair: [*HOW].index(pair[1].how))
+    pairs = [(table, row) for paper in PAPERS for table in tables(paper) for row in table.rows if row.result == result]
+    yield from sorted(pairs, key=lambda pair: [*HOW].index(pair[1].how))
 
 
 def expectation(result: str) -> str:

@@ -118,13 +118,13 @@ class Contents:
             head = model.head
             seen[head or ""] += 1
             names.append(f"model {number}" if head is None else f"{head}-{seen[head]}")
-        found = looks(names)
-        return tuple(found[name] for name in names)
+        by_name = looks(names)
+        return tuple(by_name[name] for name in names)
 
     def label_of(self, source: Plain) -> str:
         """Return the label of the model that a comparison names; of one that is not on the page, its folder's name."""
-        found = [label for label, model in zip(self.labels, self.models, strict=True) if _same(model.source, source)]
-        return found[0] if len(found) == 1 else PurePath(str(source["path"])).name
+        labels = [label for label, model in zip(self.labels, self.models, strict=True) if _same(model.source, source)]
+        return labels[0] if len(labels) == 1 else PurePath(str(source["path"])).name
 
 
 def _same(source: Plain, other: Plain) -> bool:
@@ -142,9 +142,9 @@ def _apart(models: Sequence[Model]) -> list[str]:
     """Return what differs between models of one name: split, a folder above, else their numbers."""
     places = [[model.split, *_folders(model)] for model in models]
     for depth in range(max(map(len, places))):
-        found = [place[depth] if depth < len(place) else "" for place in places]
-        if all(found) and len(set(found)) == len(found):
-            return found
+        parts = [place[depth] if depth < len(place) else "" for place in places]
+        if all(parts) and len(set(parts)) == len(parts):
+            return parts
     return [str(number) for number in range(1, len(models) + 1)]
 
 

@@ -57,13 +57,13 @@ def read_saved(paths: Sequence[Path]) -> Contents:
 def _file(path: Path) -> list[Saved]:
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}; {WRITTEN_BY}")
-    found = [_as_model(each) for each in read_file(path, path.parent)]
-    kinds = [each.kind for each in found]
+    saved = [_as_model(each) for each in read_file(path, path.parent)]
+    kinds = [each.kind for each in saved]
     other = [kind for kind in kinds if kind not in (*RANKS, "comparison", "divergence", "evaluation")]
     if other or not kinds:
         what = f"the result of '{KINDS[other[0]][1]}'" if other else "no result"
         raise ConfigurationError(f"{path} is {what}, and a report is made of ranks; {WRITTEN_BY}")
-    return found
+    return saved
 
 
 def _as_model(saved: Saved) -> Saved:
@@ -73,11 +73,11 @@ def _as_model(saved: Saved) -> Saved:
 
 def _by_model(saved: Iterable[Saved]) -> list[list[Saved]]:
     """Return the rank reports of each model, the lowest seed first."""
-    found: dict[Any, list[Saved]] = {}
+    groups: dict[Any, list[Saved]] = {}
     for each in saved:
         if each.kind in RANKS:
-            found.setdefault((each.path.parent, each.key, each.split), []).append(each)
-    return [sorted(seeds, key=lambda each: each.seed) for seeds in found.values()]
+            groups.setdefault((each.path.parent, each.key, each.split), []).append(each)
+    return [sorted(seeds, key=lambda each: each.seed) for seeds in groups.values()]
 
 
 def _model(saved: Saved, others: Iterable[Saved]) -> Model:
@@ -85,14 +85,14 @@ def _model(saved: Saved, others: Iterable[Saved]) -> Model:
     name = saved.key.rpartition("/")[2]
     spectrum = _spectrum(saved.path.with_suffix(".npz"))
     try:
-        found = Model(report, str(saved.path), spectrum, f"{saved.path.resolve().parent.name}/{name}")
-        numbers, drawn = _numbers(found, saved, others)
-        found = replace(found, numbers=numbers, drawn=drawn)
-        _check(found)
+        model = Model(report, str(saved.path), spectrum, f"{saved.path.resolve().parent.name}/{name}")
+        numbers, drawn = _numbers(model, saved, others)
+        model = replace(model, numbers=numbers, drawn=drawn)
+        _check(model)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigurationError(f"{saved.path} is no whole rank report: {what}; {WRITTEN_BY}") from error
-    return found
+    return model
 
 
 def _spectrum(path: Path) -> Spectrum | None:
@@ -116,20 +116,20 @@ def _check(model: Model) -> None:
 def _numbers(model: Model, saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
     """Return a model's other numbers by name, and its drawn divergences."""
     content, drawn = saved.content, None
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     if saved.kind == "report":
-        found = {f"{split} perplexity": content[f"{split}_perplexity"] for split in ("valid", "test")}
-        found |= {f"{model.split} pairwise KL": content["kld"], "parameters": content["parameters"]}
+        numbers = {f"{split} perplexity": content[f"{split}_perplexity"] for split in ("valid", "test")}
+        numbers |= {f"{model.split} pairwise KL": content["kld"], "parameters": content["parameters"]}
     for other in _of(model, saved, others):
         value = other.content
         if other.kind == "evaluation" and value["how"] == "static":
-            found.setdefault(f"{other.split} perplexity", value["perplexity"])
+            numbers.setdefault(f"{other.split} perplexity", value["perplexity"])
         if other.kind == "divergence":
-            if value["pairs"] == "all" or f"{other.split} pairwise KL" not in found:
-                found[f"{other.split} pairwise KL"] = value["kld"]
+            if value["pairs"] == "all" or f"{other.split} pairwise KL" not in numbers:
+                numbers[f"{other.split} pairwise KL"] = value["kld"]
             if "histogram" in value and other.split == model.split:
                 drawn = value
-    return found, drawn
+    return numbers, drawn
 
 
 def _of(model: Model, saved: Saved, others: Iterable[Saved]) -> Iterator[Saved]:

@@ -79,13 +79,13 @@ def published_table(contents: Contents) -> Table:
 
 
 def _published(label: str, model: Model) -> Iterator[list[str]]:
-    own = list(rows_of(model.key)) if model.key else []
-    for table, row in own or _alike(model):
+    published = list(rows_of(model.key)) if model.key else []
+    for table, row in published or _alike(model):
         for column, value in zip(table.columns, row.values, strict=True):
             metric, split = (table.metric, column) if column in SPLITS else (column, table.split)
             if value and (metric in DIGITS or metric == "rank"):
                 quantity = " ".join(part for part in (split if metric != "parameters" else "", metric) if part)
-                measured = _measured(model, metric, split, table) if own and not row.how else ""
+                measured = _measured(model, metric, split, table) if published and not row.how else ""
                 text = grouped(value) if metric == "rank" else value
                 yield [label, quantity, text, _what(row), table.source, measured or "–"]
 

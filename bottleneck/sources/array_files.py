@@ -87,10 +87,10 @@ def _torch(path: Path) -> Mapping[str, Any]:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise ValueError("it holds more than tensors; save the tensor alone by torch.save(tensor, path)") from error
-    found = {"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded
-    if not isinstance(found, Mapping):
+    content = {"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded
+    if not isinstance(content, Mapping):
         raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
-    tensors = {str(key): value for key, value in found.items() if isinstance(value, torch.Tensor)}
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, torch.Tensor)}
     for key, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(f"{key} is sparse or has a shape without entries; save it dense, by tensor.to_dense()")
@@ -153,11 +153,11 @@ def _hdf5(path: Path) -> Mapping[str, Any]:
     import h5py
 
     with h5py.File(path, "r") as file:
-        found: dict[str, Any] = {}
+        datasets: dict[str, Any] = {}
         file.visititems(
-            lambda name, item: found.update({name: np.asarray(item[()])}) if isinstance(item, h5py.Dataset) else None
+            lambda name, item: datasets.update({name: np.asarray(item[()])}) if isinstance(item, h5py.Dataset) else None
         )
-        return found
+        return datasets
 
 
 READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {

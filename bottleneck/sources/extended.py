@@ -303,9 +303,9 @@ def _sequences(
             )
         starts = generator.integers(0, len(text) - length + 1, given)
         return [text[start : start + length].astype(np.int64) for start in starts]
-    found = [np.asarray(ids, dtype=np.int64).reshape(-1) for ids in given]
-    if not found or min(map(len, found)) < least:
+    sequences = [np.asarray(ids, dtype=np.int64).reshape(-1) for ids in given]
+    if not sequences or min(map(len, sequences)) < least:
         raise ConfigurationError(f"give at least one of the {what}, each of at least {least} tokens")
-    if any(((ids < 0) | (ids >= vocab)).any() for ids in found):
+    if any(((ids < 0) | (ids >= vocab)).any() for ids in sequences):
         raise ConfigurationError(f"the {what} hold ids outside 0 to {vocab - 1}: give those of the model's vocabulary")
-    return found
+    return sequences

@@ -85,11 +85,11 @@ class MatrixSource(Source):
         """The precision of the entries, inferred from them if it was not given."""
         if self._made_in is not None:
             return self._made_in
-        found = self._inspection.precision()
-        logger.info("%s: precision %s", self._path, found)
+        inferred = self._inspection.precision()
+        logger.info("%s: precision %s", self._path, inferred)
         if self._kind != "logits":
-            return found
-        return replace(found, size=self._inspection.root_mean_square())
+            return inferred
+        return replace(inferred, size=self._inspection.root_mean_square())
 
     @property
     def expected_precision(self) -> Precision:
@@ -214,9 +214,9 @@ def _is_tensor(source: Any) -> bool:
 
 
 def _open_tensor(source: str, *, kind: str) -> MatrixSource:
-    found = _TENSOR.match(source)
-    assert found is not None
-    return open_matrix(found["file"], tensor=found["tensor"], kind=kind)
+    match = _TENSOR.match(source)
+    assert match is not None
+    return open_matrix(match["file"], tensor=match["tensor"], kind=kind)
 
 
 TENSOR = Kind(what="an array in a file", matches=_is_tensor, open=_open_tensor)

@@ -151,6 +151,6 @@ def safetensors_rows(path: Path, tensor: str | None) -> FileRows:
     kind, shape = about["dtype"], tuple(about["shape"])
     if kind not in _SAFETENSORS_TYPES and kind not in _TORCH_TYPES:
         raise MatrixError(f"{path} holds {tensor} as {kind}, which is no type of real numbers here: save it as F32")
-    own = _TORCH_TYPES.get(kind)
-    dtype = np.dtype(_SAFETENSORS_TYPES[kind] if own is None else f"<i{own.itemsize}")
-    return FileRows(path, shape, dtype, 8 + length + about["data_offsets"][0], torch_dtype=own)
+    bits = _TORCH_TYPES.get(kind)
+    dtype = np.dtype(_SAFETENSORS_TYPES[kind] if bits is None else f"<i{bits.itemsize}")
+    return FileRows(path, shape, dtype, 8 + length + about["data_offsets"][0], torch_dtype=bits)

@@ -41,10 +41,10 @@ class NGramSource(Source):
     """
 
     def __init__(self, name: str, *, data: str | None = None, split: str = "test", contexts: int | None = None) -> None:
-        found = _NAME.fullmatch(name)
-        if found is None:
+        match = _NAME.fullmatch(name)
+        if match is None:
             raise SourceError(f"{name!r} is no n-gram model; write it as kn5:ptb, which names the order and the corpus")
-        corpus = corpora.load(found["corpus"])
+        corpus = corpora.load(match["corpus"])
         text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
         ids = text.split(split).astype(np.int64)
         available = len(ids) - 1
@@ -55,7 +55,7 @@ class NGramSource(Source):
             )
         self._ids = ids[: (contexts or available) + 1]
         self.text = Words(self._ids, corpus.vocabulary)
-        order = int(found["order"])
+        order = int(match["order"])
         self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
         self.targets = self._ids[1:]
         self.shape = (len(self.targets), len(corpus.vocabulary))

@@ -85,7 +85,7 @@ def shows(options: type) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         shown = signature(function)
-        own = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        named = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
         defaults: Mapping[str, Any] = DEFAULTS
         more = [
             Parameter(
@@ -96,7 +96,7 @@ def shows(options: type) -> Callable[[Function], Function]:
             )
             for name, hint in options.__annotations__.items()
         ]
-        function.__signature__ = shown.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        function.__signature__ = shown.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
         return function
 
     return decorate

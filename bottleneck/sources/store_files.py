@@ -301,9 +301,9 @@ def _has_arrays(path: Path, source: Source, attributes: dict[str, Any]) -> bool:
     """Return whether both arrays have the layout of `_create` and the targets are undamaged."""
     laid_out = _create(MemoryStore(), source, attributes)
     try:
-        found = _open(path)
+        arrays = _open(path)
         for name in (LOG_PROBS, TARGETS):
-            if sha256_json(found[name].metadata.to_dict()) != sha256_json(laid_out[name].metadata.to_dict()):
+            if sha256_json(arrays[name].metadata.to_dict()) != sha256_json(laid_out[name].metadata.to_dict()):
                 return False
         read_targets(path)
     except (*_UNREADABLE, StoreError):
@@ -315,10 +315,10 @@ def _is_only_begun(path: Path) -> bool:
     """Return whether a folder without a manifest is absent, empty, or left by an interrupted `_create`."""
     if not path.exists():
         return True
-    there = {item.name for item in path.iterdir() if not _is_left_over(item)}
-    if not there:
+    names = {item.name for item in path.iterdir() if not _is_left_over(item)}
+    if not names:
         return True
-    if not there <= {"zarr.json", LOG_PROBS, TARGETS}:
+    if not names <= {"zarr.json", LOG_PROBS, TARGETS}:
         return False
     metadata = json_if_any(path / "zarr.json")
     attributes = metadata.get("attributes") if isinstance(metadata, dict) else None

@@ -52,15 +52,15 @@ class Accelerator(Arithmetic):
     def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return the singular values by cuSOLVER's default routine, or by QR iteration (``gesvd``)."""
         driver = "gesvd" if careful and self.device.type == "cuda" else None
-        found = torch.linalg.svdvals(matrix.to(self.device), driver=driver)
-        return found.cpu().numpy(), f"{self.device.type} {driver or 'svdvals'}"
+        values = torch.linalg.svdvals(matrix.to(self.device), driver=driver)
+        return values.cpu().numpy(), f"{self.device.type} {driver or 'svdvals'}"
 
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return the eigenvalues by cuSOLVER's ``syevd``; for a Gram matrix they equal its singular values."""
         if careful:
             return self.singular_values(_symmetric(matrix), careful=True)
-        found = torch.linalg.eigvalsh(matrix.to(self.device), UPLO="L")
-        return found.cpu().numpy(), f"{self.device.type} syevd"
+        values = torch.linalg.eigvalsh(matrix.to(self.device), UPLO="L")
+        return values.cpu().numpy(), f"{self.device.type} syevd"
 
     def attempts(self) -> Iterator[tuple[Arithmetic, bool]]:
         """Yield this arithmetic's two choices of routines, then those of the CPU."""

@@ -258,14 +258,14 @@ def check_scale(squared_norm: float, *, zero: bool) -> None:
         )
 
 
-def certified(found: Spectra, norms: Norms, *, method: str, relative_error: float) -> Spectrum:
+def certified(spectra: Spectra, norms: Norms, *, method: str, relative_error: float) -> Spectrum:
     """Return the spectrum, padded with zeros to min(T, M) values, when Σσ² + ρ² = ‖A‖²_F, raw and centred."""
     error = 0.0
     size, residual = min(norms.shape), norms.residual
     padded = []
-    for values, norm in ((found.raw, norms.squared), (found.centered, norms.centered_squared)):
+    for values, norm in ((spectra.raw, norms.squared), (spectra.centered, norms.centered_squared)):
         if not np.isfinite(values).all():
-            raise _BrokenCertificateError(f"{found.driver} returned values that are not finite")
+            raise _BrokenCertificateError(f"{spectra.driver} returned values that are not finite")
         # The error is relative to the raw norm, because a centred matrix may be zero up to roundoff.
         with np.errstate(over="ignore"):
             energy = float((values**2).sum()) + residual**2
@@ -275,7 +275,7 @@ def certified(found: Spectra, norms: Norms, *, method: str, relative_error: floa
     # Centring projects out one direction: for T ≥ M the last value is zero, and its computed value is roundoff.
     padded[1][norms.shape[1] - 1 :] = 0.0
     if error > LARGEST_RELATIVE_ERROR:
-        raise _BrokenCertificateError(f"of {found.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")
-    scales = found.scales or (padded[0].max(initial=0.0), padded[1].max(initial=0.0))
+        raise _BrokenCertificateError(f"of {spectra.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")
+    scales = spectra.scales or (padded[0].max(initial=0.0), padded[1].max(initial=0.0))
     errors = [relative_error * float(scale) for scale in scales]
-    return Spectrum(padded[0], padded[1], norms.shape, method, error, residual, found.driver, *errors)
+    return Spectrum(padded[0], padded[1], norms.shape, method, error, residual, spectra.driver, *errors)

@@ -64,8 +64,8 @@ def checked(
 
 def _first_bad(rows: NDArray[Any], minus_inf: bool) -> tuple[int, int] | None:
     bad = ~(rows < np.inf) if minus_inf else ~np.isfinite(rows)
-    found = np.argwhere(bad)
-    return (int(found[0, 0]), int(found[0, 1])) if len(found) else None
+    places = np.argwhere(bad)
+    return (int(places[0, 0]), int(places[0, 1])) if len(places) else None
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> None:

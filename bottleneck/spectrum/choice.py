@@ -157,8 +157,8 @@ def size(count: int) -> str:
 
 def default_memory(device: str) -> int:
     """Return the default memory limit of a decomposition: `DEFAULT_MEMORY`, or an accelerator's free memory."""
-    found = on(device).device
-    if found.type != "cuda":
+    where = on(device).device
+    if where.type != "cuda":
         return DEFAULT_MEMORY
-    free, _ = torch.cuda.mem_get_info(found)
+    free, _ = torch.cuda.mem_get_info(where)
     return int(free)

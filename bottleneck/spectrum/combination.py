@@ -36,5 +36,5 @@ def combine(method: SpectrumMethod, processes: Processes) -> None:
             return
         if index % (2 * distance) == 0 and index + distance < processes.count:
             origin = index + distance
-            method.merge({name: processes.receive(origin, own.device) for name, own in method.state().items()})
+            method.merge({name: processes.receive(origin, value.device) for name, value in method.state().items()})
         distance *= 2

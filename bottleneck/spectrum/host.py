@@ -45,9 +45,9 @@ class Host(Arithmetic):
             torch.geqrf(columnwise, out=(columnwise, rows.new_empty(min(rows.shape))))
             rows = columnwise[: rows.shape[1]]
         above, below = np.asfortranarray(triangle.numpy()), np.array(rows.numpy(), order="F")
-        found, _, _, info = dtpqrt(len(below), min(PANEL, len(above)), above, below, overwrite_a=1, overwrite_b=1)
+        eliminated, _, _, info = dtpqrt(len(below), min(PANEL, len(above)), above, below, overwrite_a=1, overwrite_b=1)
         _check("tpqrt", info)
-        return torch.from_numpy(found)
+        return torch.from_numpy(eliminated)
 
     def gram_spectra(self, gram: Tensor, mixed: Tensor, squared_means: float, *, careful: bool) -> Spectra:
         r"""Return the eigenvalues of AᵀA and of CᵀC from one tridiagonalization, in place.
@@ -61,12 +61,12 @@ class Host(Arithmetic):
         without its first row and column is that of B, as accurate as if B had been reduced alone. The upper triangle
         keeps CᵀC for a second attempt, which decomposes both matrices separately.
         """
-        there, v = gram.cpu(), mixed.cpu()
+        on_host, v = gram.cpu(), mixed.cpu()
         if careful:
-            centered, driver = self.eigenvalues(there, careful=True)
-            whole = there + (v[:, None] + v[None, :] + squared_means)
+            centered, driver = self.eigenvalues(on_host, careful=True)
+            whole = on_host + (v[:, None] + v[None, :] + squared_means)
             return Spectra(self.eigenvalues(whole, careful=True)[0], centered, driver)
-        matrix = there.numpy().T
+        matrix = on_host.numpy().T
         _mirror(matrix)
         diagonal = matrix.diagonal().copy()
         try:
@@ -90,19 +90,19 @@ class Host(Arithmetic):
 
     def singular_values(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return the singular values by divide and conquer (``gesdd``), or by QR iteration (``gesvd``)."""
-        there: Values = matrix.cpu().numpy()
+        on_host: Values = matrix.cpu().numpy()
         if not careful:
-            return np.asarray(scipy.linalg.svdvals(there, check_finite=False)), "gesdd"
-        found = scipy.linalg.svd(there, compute_uv=False, lapack_driver="gesvd", check_finite=False)
-        return np.asarray(found, dtype=np.float64), "gesvd"
+            return np.asarray(scipy.linalg.svdvals(on_host, check_finite=False)), "gesdd"
+        values = scipy.linalg.svd(on_host, compute_uv=False, lapack_driver="gesvd", check_finite=False)
+        return np.asarray(values, dtype=np.float64), "gesvd"
 
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return the eigenvalues by divide and conquer (``syevd``), or relatively robust forms (``syevr``)."""
-        there = matrix.cpu()
+        on_host = matrix.cpu()
         if not careful:
-            return torch.linalg.eigvalsh(there).numpy(), "syevd"
-        found = scipy.linalg.eigh(there.numpy().T, lower=False, eigvals_only=True, driver="evr", check_finite=False)
-        return np.asarray(found), "syevr"
+            return torch.linalg.eigvalsh(on_host).numpy(), "syevd"
+        values = scipy.linalg.eigh(on_host.numpy().T, lower=False, eigvals_only=True, driver="evr", check_finite=False)
+        return np.asarray(values), "syevr"
 
     def attempts(self) -> Iterator[tuple[Arithmetic, bool]]:
         """Yield this arithmetic with its first and its second choice of routines."""
@@ -141,5 +141,5 @@ def _tridiagonal_eigenvalues(matrix: Values, mixed: Values, squared_means: float
 def _of_tridiagonal(diagonal: Values, below: Values) -> Values:
     if diagonal.size == 0:
         return diagonal
-    found = scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
-    return np.asarray(found, dtype=np.float64)
+    values = scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
+    return np.asarray(values, dtype=np.float64)

@@ -111,23 +111,23 @@ class Inspection:
         """
         sample = np.concatenate(self._sample)
         sample = sample[:, (sample > MASK).all(0)] if self._language else sample
-        own = max({"float64", *self._dtypes} - {WHOLE}, key=EPS.__getitem__)
+        stored = max({"float64", *self._dtypes} - {WHOLE}, key=EPS.__getitem__)
         if self._dtypes == {WHOLE}:
-            return precision(own, assumed=True)
-        narrow = max({own, *self._fitting(sample)}, key=EPS.__getitem__)
-        if 0 < self.largest < TINY.get(own, 0.0):
+            return precision(stored, assumed=True)
+        narrow = max({stored, *self._fitting(sample)}, key=EPS.__getitem__)
+        if 0 < self.largest < TINY.get(stored, 0.0):
             raise MatrixError(
-                f"the largest number, {self.largest:.3g}, is subnormal in {own}: its digits were lost; multiply the "
+                f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
-        found = precision(narrow, assumed=True)
+        judged = precision(narrow, assumed=True)
         if self._language and sample.size and not _counting(sample).all():
-            rounding = find_rounding(sample, eps=found.value)
+            rounding = find_rounding(sample, eps=judged.value)
             if narrow not in ("float64", "float32"):
-                step = found.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
+                step = judged.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
                 rounding = Rounding(step, 1.0, narrow)
-            found = replace(found, rounding=rounding, tested=can_show(sample))
-        return found
+            judged = replace(judged, rounding=rounding, tested=can_show(sample))
+        return judged
 
     def root_mean_square(self) -> float:
         """Return the root mean square of the entries, without those of masked tokens."""
@@ -165,13 +165,13 @@ class Inspection:
         telling[:, 1:] &= rows[:, 1:] != rows[:, :-1]  # a constant row is one number
         counts = telling.sum(1)
         enough = counts >= FEWEST
-        found = set()
+        names = set()
         for name in ("float32", "bfloat16", "float16"):
             fits = _fits(rows, name)
             rows_that_fit = int(((fits & telling).sum(1)[enough] >= FITTING * counts[enough]).sum())
             if fits.all() or rows_that_fit >= max(2, len(rows) / FEW):
-                found.add(name)
-        return found
+                names.add(name)
+        return names
 
 
 def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -45,22 +45,22 @@ def judge(
         caution: sentence that says why any rank of the matrix is doubtful.
     """
     norm = _norm(spectrum.values, spectrum.residual)
-    found = Judgement(
+    judgement = Judgement(
         _rank(spectrum, spectrum.values, eps, rule, norm=None, error=spectrum.error),
         _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),
     )
     if recorded is not None and recorded.value > eps.value:
         coarser = judge(spectrum, recorded, rule=rule)
         why = f"eps {eps.value:.2g} is finer than the roundoff of the numbers ({recorded.dtype or recorded.value})"
-        found = Judgement(*(_for_both(*pair, why) for pair in zip(found, coarser, strict=True)))
+        judgement = Judgement(*(_for_both(*pair, why) for pair in zip(judgement, coarser, strict=True)))
     if caution:
         T, M = spectrum.shape
         open_ranks = (
             replace(each, low=min(each.low, 1), high=max(1, min(T, full)), determinate=False, doubt=caution)
-            for each, full in zip(found, (M, M - 1), strict=True)
+            for each, full in zip(judgement, (M, M - 1), strict=True)
         )
-        found = Judgement(*open_ranks)
-    return found
+        judgement = Judgement(*open_ranks)
+    return judgement
 
 
 def _rank(

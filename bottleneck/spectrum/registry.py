@@ -23,11 +23,11 @@ def find(name: str) -> type[SpectrumMethod]:
     if name in REGISTRY:
         return REGISTRY[name]
     base = "softmax_bottleneck.spectrum.SpectrumMethod"
-    found: type[SpectrumMethod] | None = plugins.find_class("spectrum", name, SpectrumMethod, base)
-    if found is None:
+    method: type[SpectrumMethod] | None = plugins.find_class("spectrum", name, SpectrumMethod, base)
+    if method is None:
         known = ["auto", *sorted([*REGISTRY, *plugins.names("spectrum")])]
         raise ConfigurationError(unknown("method", name, known))
-    return found
+    return method
 
 
 def check_factors(method: str, matrix: str = "a matrix") -> None:

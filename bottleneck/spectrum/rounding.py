@@ -84,10 +84,10 @@ def find_rounding(sample: Rows, *, eps: float) -> Rounding | None:
     # What is common to a column, as a bias added in full precision, is gone from the differences of two rows.
     differences = [_lattice(varied[1:] - varied[:-1], 2 * eps)] if len(varied) > 1 else []
     signs = [_lattice(varied, eps), *differences, _repeats(varied, eps)]
-    found = [rounding for rounding in signs if rounding is not None]
+    roundings = [rounding for rounding in signs if rounding is not None]
     # A lattice tells the type: its estimate counts unless repetitions tell of much larger steps.
     shape = len(sample), sample.shape[1]
-    return max(found, key=lambda rounding: rounding.noise(shape) * (4 if rounding.dtype else 1), default=None)
+    return max(roundings, key=lambda rounding: rounding.noise(shape) * (4 if rounding.dtype else 1), default=None)
 
 
 def can_show(sample: Rows) -> bool:

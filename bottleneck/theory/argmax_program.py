@@ -47,48 +47,48 @@ def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: floa
     """Return a context vector whose argmax is the token, a certificate that there is none, or ``None`` if unknown."""
     deadline = None if seconds is None else time.monotonic() + seconds
     W, b = layer.W[layer.allowed], layer.b[layer.allowed]
-    own = int(np.searchsorted(layer.allowed, token))
-    A = np.hstack([W[own] - W, (b[own] - b)[:, None]])
+    place = int(np.searchsorted(layer.allowed, token))
+    A = np.hstack([W[place] - W, (b[place] - b)[:, None]])
     lengths = np.sqrt(np.einsum("ij,ij->i", A, A))
-    others = np.delete(np.arange(len(W)), own)
+    others = np.delete(np.arange(len(W)), place)
     level = others[lengths[others] == 0]
     if level.size:
         return _certificate(layer, token, level[:1], np.ones(1))
     if not others.size:
         return np.zeros(layer.dimension)
-    lengths[own] = 1.0
+    lengths[place] = 1.0
     A /= lengths[:, None]
     near = others[np.argsort(lengths[others])[:FIRST]]
     active = np.union1d(np.searchsorted(layer.allowed, rivals), near)
-    active = active[active != own]
+    active = active[active != place]
     size = layer.dimension + int(layer.has_bias)
     for _ in range(ROUNDS):
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return None
-        found = minimize(
+        optimum = minimize(
             np.append(np.zeros(size), -1.0),
             rows=np.hstack([-A[active, :size], np.ones((len(active), 1))]),
             limits=np.zeros(len(active)),
             bounds=[(-1, 1)] * layer.dimension + [(0, 1)] * int(layer.has_bias) + [(None, 1)],
             seconds=left,
         )
-        if found.x is None or found.multipliers is None:
+        if optimum.x is None or optimum.multipliers is None:
             return None
-        x = found.x[:-1]
-        h = _context(layer, W, b, own, x)
+        x = optimum.x[:-1]
+        h = _context(layer, W, b, place, x)
         if h is not None:
             return h
-        if -found.value <= CLOSE:
-            weights = found.multipliers / lengths[active]
+        if -optimum.value <= CLOSE:
+            weights = optimum.multipliers / lengths[active]
             used = weights > 1e-12 * weights.max()
             certificate = _certificate(layer, token, active[used], weights[used])
             if certificate is not None:
                 return certificate
         margins = A[:, :size] @ x
-        margins[own], margins[active] = np.inf, np.inf
+        margins[place], margins[active] = np.inf, np.inf
         worst = np.argsort(margins)[:ADDED]
-        worst = worst[margins[worst] <= max(-found.value, 0.0)]
+        worst = worst[margins[worst] <= max(-optimum.value, 0.0)]
         if not worst.size:
             return None
         active = np.concatenate([active, worst])
@@ -96,21 +96,21 @@ def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: floa
 
 
 def _context(
-    layer: Layer, W: NDArray[np.float64], b: NDArray[np.float64], own: int, x: NDArray[np.float64]
+    layer: Layer, W: NDArray[np.float64], b: NDArray[np.float64], place: int, x: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
     """Return the context vector that x = (h, s) represents, scaled so that its margin is proved, or ``None``."""
     h = x[: layer.dimension]
-    weights = W[own] @ h - W @ h
-    biases = b[own] - b
+    weights = W[place] @ h - W @ h
+    biases = b[place] - b
     scales = [1.0]
     if layer.has_bias:
-        rising = np.delete(weights, own)
+        rising = np.delete(weights, place)
         # The program's solution is h / s; at s = 0, h must be long enough to outweigh the bias.
         scales = [1 / x[-1]] if x[-1] > 1e-9 else []
         if rising.min() > 0:
             scales.append(float(2 * abs(biases).max() / rising.min()) + 1.0)
     for scale in scales:
-        margin = np.delete(scale * weights + biases, own).min()
+        margin = np.delete(scale * weights + biases, place).min()
         if margin > layer.resolution(np.array(scale * np.linalg.norm(h))):
             return scale * h
     return None

@@ -142,16 +142,16 @@ def smallest_face(
         return whole, level
     directions, below = directions @ V[kept].T, below @ V[kept].T
     size = below.shape
-    found = minimize(
+    optimum = minimize(
         np.concatenate([np.zeros(size[1]), -np.ones(size[0])]),
         rows=np.hstack([-below / scale, np.eye(size[0])]),
         limits=np.zeros(size[0]),
         bounds=[(None, None)] * size[1] + [(0, 1)] * size[0],
         seconds=seconds,
     )
-    if found.x is None:
+    if optimum.x is None:
         return None, level
-    g = directions @ found.x[: size[1]] / scale
+    g = directions @ optimum.x[: size[1]] / scale
     lowered = (first - W) @ g
     if lowered.max() < 0.5:
         return whole, level

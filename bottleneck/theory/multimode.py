@@ -83,7 +83,7 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
     direction = np.random.default_rng(0).standard_normal(rows.shape[1])
     along = rows @ (direction / np.linalg.norm(direction))
     order = np.argsort(along)
-    found: set[tuple[int, int, int, int]] = set()
+    quadruples: set[tuple[int, int, int, int]] = set()
     compared = 0
     for first, second in _close_sums(along[order], allowed + ROUNDOFF * abs(along).max()):
         compared += len(first)
@@ -97,12 +97,12 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
         distinct = (a != c) & (a != d) & (b != c) & (b != d)
         for quadruple in ids[np.stack([a, b, c, d], 1)[distinct & (near <= allowed)]].tolist():
             (a_, b_), (c_, d_) = sorted((tuple(sorted(quadruple[:2])), tuple(sorted(quadruple[2:]))))
-            found.add((a_, b_, c_, d_))
-        if len(found) > limit:
+            quadruples.add((a_, b_, c_, d_))
+        if len(quadruples) > limit:
             break
-    tokens = np.array(sorted(found)[:limit], dtype=np.int64).reshape(-1, 4)
+    tokens = np.array(sorted(quadruples)[:limit], dtype=np.int64).reshape(-1, 4)
     a, b, c, d = (everything[column] for column in tokens.T)
-    return Parallelograms(tokens, np.linalg.norm(a + b - c - d, axis=1), len(found) <= limit)
+    return Parallelograms(tokens, np.linalg.norm(a + b - c - d, axis=1), len(quadruples) <= limit)
 
 
 def _close_sums(x: NDArray[np.float64], within: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -192,9 +192,9 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
             "another, or train one with more training.validations an epoch"
         )
     run = load(initial, unfinished=True)
-    (other, own) = (f"{of.backbone.name} with {of.head.name}" for of in (run.model.config, model.config))
-    if other != own:
-        raise RunError(f"the run {initial} is of another model, {other}; start from a run of {own}")
+    (other, expected) = (f"{of.backbone.name} with {of.head.name}" for of in (run.model.config, model.config))
+    if other != expected:
+        raise RunError(f"the run {initial} is of another model, {other}; start from a run of {expected}")
     if run.vocabulary.tokens != corpus.vocabulary.tokens:
         raise RunError(
             f"the run {initial} was trained with another vocabulary than that of {corpus.name}; start from a run on "

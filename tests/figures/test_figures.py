@@ -323,6 +323,14 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     ]
     figure.draw(ax, ranks)  # type: ignore[attr-defined]
     assert lines(ax)["MoS"] == ([1, 2, 10], [20, 30, 39])
+    cells = find("training-course-table").compute(results)
+    ranks = cells[cells["column"] == "row-centred rank"]
+    assert dict(zip(ranks["row"], ranks["value"], strict=True)) == {
+        f"MoS (demo), epoch {epoch}": value for epoch, value in ((1, 20), (2, 30), (10, 39))
+    }
+    perplexities = cells[cells["column"] == "validation perplexity"]
+    history = {row["epoch"]: row["valid_perplexity"] for row in report("mos")["history"]}
+    assert [*perplexities["value"].fillna(0)] == [history.get(epoch, 0) for epoch in (1, 2, 10)]
 
 
 def test_the_ratio_of_attainable_to_fitted(results: Results) -> None:

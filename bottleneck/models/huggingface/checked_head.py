@@ -64,16 +64,16 @@ def checked_head(model: Any, name: str, ids: Tensor, *, dtype: torch.dtype) -> C
     """
     layer = loading.output_layer(model, name)
     if not isinstance(layer, OutputLayer):
-        found = loading.sample(model, layer, ids)
-        softmax = full_precision_head(layer, found, model.config, dtype=dtype, what=name)
-        return CheckedHead(softmax, found.hidden, logit_difference(softmax, found))
+        sample = loading.sample(model, layer, ids)
+        softmax = full_precision_head(layer, sample, model.config, dtype=dtype, what=name)
+        return CheckedHead(softmax, sample.hidden, logit_difference(softmax, sample))
     hidden = loading.hidden_of(model, ids)
     head: Head = deepcopy(layer.head).to(dtype).eval().requires_grad_(False)
     with torch.no_grad(), full_precision():
-        exact, own = head.log_prob(hidden.to(dtype)), layer.head.log_prob(hidden).to(dtype)
+        exact, computed = head.log_prob(hidden.to(dtype)), layer.head.log_prob(hidden).to(dtype)
     if bool(exact.isnan().any()):
         raise SourceError(f"the log-probabilities of {name} are not numbers: its weights are damaged; train it again")
-    return CheckedHead(head, hidden, float(torch.where(exact == own, 0.0, (exact - own).abs()).max()))
+    return CheckedHead(head, hidden, float(torch.where(exact == computed, 0.0, (exact - computed).abs()).max()))
 
 
 def is_plain_softmax(head: Head) -> bool:

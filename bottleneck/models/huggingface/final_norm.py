@@ -51,8 +51,8 @@ def final_norm(model: nn.Module, run: Callable[[], object], hidden: Tensor, *, e
     for name, (module, output) in made.items():
         if not isinstance(output, Tensor) or output.numel() != hidden.numel():
             continue
-        if torch.equal(output.reshape(hidden.shape), hidden) and (found := _condition(name, module, hidden, eps)):
-            return found
+        if torch.equal(output.reshape(hidden.shape), hidden) and (norm := _condition(name, module, hidden, eps)):
+            return norm
     return None
 
 

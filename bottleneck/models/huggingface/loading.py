@@ -126,8 +126,8 @@ def read(path: Path, *, pickled: bool = False, **options: Any) -> nn.Module:
                 f"{'missing' if what == 'missing_keys' else 'of another shape'}, and random numbers would stand in for "
                 "it; download the model again"
             )
-    found: nn.Module = model
-    return found
+    loaded: nn.Module = model
+    return loaded
 
 
 def _check_types(path: Path, *, pickled: bool) -> None:
@@ -144,7 +144,7 @@ def _check_types(path: Path, *, pickled: bool) -> None:
     parameters = ["." + name for name, _ in skeleton(path).named_parameters()]
     for name in sorted(others):
         # The file's names may lack the prefix of the model's; and older files hold masks, which are no parameters.
-        if name.endswith(".weight") or any(own.endswith("." + name) for own in parameters):
+        if name.endswith(".weight") or any(parameter.endswith("." + name) for parameter in parameters):
             raise SourceError(
                 f"the weights of {path} hold {name} as {others[name]}, which is no weight without its scale, and its "
                 "config.json names no quantization that transformers knows: give the model in bfloat16, float16 or "
@@ -184,20 +184,20 @@ def check_tied(model: nn.Module, name: str, files: list[Path]) -> None:
         files: the files of its weights.
     """
     weight = output_layer(model, name).weight
-    tied = [own for own, parameter in model.named_parameters(remove_duplicate=False) if parameter is weight]
+    tied = [key for key, parameter in model.named_parameters(remove_duplicate=False) if parameter is weight]
     first: Tensor | None = None
     for file in files if len(tied) > 1 else []:
         with safe_open(file, framework="pt") as tensors:
             for key in tensors.keys():  # noqa: SIM118 (not a dict)
-                if not any(own == key or own.endswith(f".{key}") for own in tied):
+                if not any(weight_name == key or weight_name.endswith(f".{key}") for weight_name in tied):
                     continue
-                found = tensors.get_tensor(key)
-                if first is not None and not torch.equal(first, found):
+                tensor = tensors.get_tensor(key)
+                if first is not None and not torch.equal(first, tensor):
                     raise SourceError(
                         f"the weights of {name} hold an output layer of its own ({key}), and its config.json ties it "
                         "to the input embeddings: set tie_word_embeddings to false, or remove that weight"
                     )
-                first = found
+                first = tensor
 
 
 def output_layer(model: nn.Module, name: str) -> nn.Linear | OutputLayer:

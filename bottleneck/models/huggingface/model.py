@@ -104,8 +104,8 @@ class LoadedModel(HuggingFaceModel):
     def __init__(self, model: nn.Module, *, dtype: str) -> None:
         self.skeleton = model
         self.name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-        own = next(model.parameters()).dtype
-        self.dtype = body_dtype("auto", own)
+        saved = next(model.parameters()).dtype
+        self.dtype = body_dtype("auto", saved)
         if dtype not in ("float32", "auto", self.dtype):
             raise ConfigurationError(
                 f"the model is in {self.dtype}, and dtype={dtype!r} was asked for: convert it with "
@@ -128,11 +128,11 @@ class LoadedModel(HuggingFaceModel):
         return {"model": digest.hexdigest(), "config": sha256_bytes(config.to_json_string().encode())}
 
 
-def body_dtype(dtype: str, own: object) -> str:
+def body_dtype(dtype: str, saved: object) -> str:
     """Return the type of a model's body, ``own`` for ``"auto"``; `ConfigurationError` for an unknown type."""
-    found = str(own or "float32").removeprefix("torch.") if dtype == "auto" else dtype
-    if found not in loading.BODY_DTYPES:
+    chosen = str(saved or "float32").removeprefix("torch.") if dtype == "auto" else dtype
+    if chosen not in loading.BODY_DTYPES:
         raise ConfigurationError(
-            f"unknown dtype {found!r}; a Hugging Face model runs in {', '.join(loading.BODY_DTYPES)} or auto"
+            f"unknown dtype {chosen!r}; a Hugging Face model runs in {', '.join(loading.BODY_DTYPES)} or auto"
         )
-    return found
+    return chosen

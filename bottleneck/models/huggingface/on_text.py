@@ -112,9 +112,9 @@ class HuggingFaceOnText(ModelOnText):
     @cached_property
     def _checked(self) -> CheckedHead:
         dtype = loading.BODY_DTYPES[self.dtype]
-        found = checked_head(self.model.body, self.model.name, self._sample, dtype=dtype)
-        self._check_causal(found.hidden)
-        return found
+        checked = checked_head(self.model.body, self.model.name, self._sample, dtype=dtype)
+        self._check_causal(checked.hidden)
+        return checked
 
     @property
     def head(self) -> Head:

@@ -70,21 +70,21 @@ def head_settings(name: str, layer: nn.Linear, given: dict[str, Any]) -> dict[st
     Raises:
         ConfigurationError: for a head that takes the hidden states of all layers, or a size that the layer decides.
     """
-    found = heads.find(name)
-    if found.takes_all_layers:
+    head = heads.find(name)
+    if head.takes_all_layers:
         raise ConfigurationError(
             f"the head {name!r} takes the hidden states of all layers, and the output layer of this model is given "
             "those of the last: choose another head"
         )
     sizes = {"hidden_size": layer.in_features, "vocab_size": layer.out_features}
-    for size, own in sizes.items():
-        if given.get(size, own) != own:
+    for size, expected in sizes.items():
+        if given.get(size, expected) != expected:
             raise ConfigurationError(
-                f"{size}={given[size]} does not fit the model, whose output layer has {own:,}: leave {size} out"
+                f"{size}={given[size]} does not fit the model, whose output layer has {expected:,}: leave {size} out"
             )
     same_size = given.get("embedding_size") in (None, layer.in_features)
-    start = dict(found.as_softmax or {}) if same_size else {}
-    if "bias" in inspect.signature(found).parameters:
+    start = dict(head.as_softmax or {}) if same_size else {}
+    if "bias" in inspect.signature(head).parameters:
         start["bias"] = layer.bias is not None
     return {**start, **given, **sizes}
 

@@ -30,7 +30,7 @@ computations."""
 _THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
 
 
-def full_precision_head(layer: nn.Linear, found: Sample, config: Any, *, dtype: torch.dtype, what: str) -> Softmax:
+def full_precision_head(layer: nn.Linear, sample: Sample, config: Any, *, dtype: torch.dtype, what: str) -> Softmax:
     """Return the output layer as a head, with the configuration's scale and soft cap, checked on a sample of logits.
 
     Args:
@@ -45,17 +45,17 @@ def full_precision_head(layer: nn.Linear, found: Sample, config: Any, *, dtype: 
     """
     weight = layer.weight.detach().to(dtype)
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
-    _check_product(weight, bias, found, what)
-    if found.logits.shape != found.product.shape:
+    _check_product(weight, bias, sample, what)
+    if sample.logits.shape != sample.product.shape:
         raise SourceError(
-            f"{what} keeps {found.logits.shape[-1]:,} of the {found.product.shape[-1]:,} logits of its output layer: "
+            f"{what} keeps {sample.logits.shape[-1]:,} of the {sample.product.shape[-1]:,} logits of its output layer: "
             f"it cannot be taken apart; {_THROUGH_A_FUNCTION}"
         )
     soft_cap, differences = soft_cap_of(config), []
-    eps = max(torch.finfo(of.dtype).eps for of in (found.probe, found.logits))
+    eps = max(torch.finfo(of.dtype).eps for of in (sample.probe, sample.logits))
     for scale in scales(config):
-        ours = after_product(found.probe, scale=scale, soft_cap=soft_cap)
-        difference = _difference(ours, found.logits)
+        ours = after_product(sample.probe, scale=scale, soft_cap=soft_cap)
+        difference = _difference(ours, sample.logits)
         if bool((difference <= AFTERWARDS * eps * ours.abs()).all()):
             return Softmax.of(weight, _masked(bias, scale), scale=scale, soft_cap=soft_cap)
         differences.append(float(difference.max()))
@@ -96,12 +96,12 @@ def _values(config: Any, names: tuple[str, ...]) -> list[float]:
     return [float(value) for value in values if isinstance(value, int | float) and value]
 
 
-def _check_product(weight: Tensor, bias: Tensor | None, found: Sample, what: str) -> None:
+def _check_product(weight: Tensor, bias: Tensor | None, sample: Sample, what: str) -> None:
     """Refuse an output layer that is not a product with its weight, plus its bias.
 
     A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
     """
-    hidden = found.hidden.to(weight)
+    hidden = sample.hidden.to(weight)
     with full_precision():
         exact = F.linear(hidden, weight, bias)
         size = F.linear(hidden.abs(), weight.abs(), None if bias is None else bias.abs())
@@ -110,8 +110,8 @@ def _check_product(weight: Tensor, bias: Tensor | None, found: Sample, what: str
             f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
             "narrow as float16; download the model again, or use --dtype float32"
         )
-    eps = max(torch.finfo(of.dtype).eps for of in (found.hidden, found.product, exact))
-    difference = _difference(exact, found.product)
+    eps = max(torch.finfo(of.dtype).eps for of in (sample.hidden, sample.product, exact))
+    difference = _difference(exact, sample.product)
     if not bool((difference <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
         raise SourceError(
             f"the output layer of {what} is no product with its weight: its output differs from the product by up to "
@@ -119,12 +119,12 @@ def _check_product(weight: Tensor, bias: Tensor | None, found: Sample, what: str
         )
 
 
-def logit_difference(head: Softmax, found: Sample) -> float:
+def logit_difference(head: Softmax, sample: Sample) -> float:
     """Return the largest difference between the head's logits of a sample and those of the model's own product."""
     weight = head.weight
     with full_precision():
-        exact = F.linear(found.hidden.to(weight), weight, head.bias)
-    products = (exact, found.product.to(weight))
+        exact = F.linear(sample.hidden.to(weight), weight, head.bias)
+    products = (exact, sample.product.to(weight))
     ours, theirs = (after_product(each, scale=head.scale, soft_cap=head.soft_cap) for each in products)
     if head.bias is not None:  # both mask the same tokens
         theirs = theirs.where(head.bias > -torch.inf, -torch.inf)

@@ -53,10 +53,10 @@ class Tokenizer:
     def _ids(self, text: str, *, special: bool) -> list[int]:
         with quiet():
             try:
-                found: list[int] = self._tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+                ids: list[int] = self._tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
             except Exception as error:  # tokenizers raises bare ones
                 raise SourceError(f"the tokenizer of {self._name} cannot encode the text: {error}") from error
-        return found
+        return ids
 
     def prefix(self, bos: str, text: str, *, vocab_size: int) -> Tensor:
         """Return the special tokens at the start of every window, int64 (n,); see `HuggingFaceOptions.bos`.
@@ -73,12 +73,12 @@ class Tokenizer:
             return torch.empty(0, dtype=torch.int64)
         plain, whole = self._ids(text, special=False), self._ids(text, special=True)
         places = (place for place in range(len(whole)) if plain and whole[place : place + len(plain)] == plain)
-        found = whole[: next(places, 0)]
-        if not found and (bos == "on" or self._settings.get("add_bos_token") is True):
-            found = self._first_token()
-        if not found and bos == "on":
+        ids = whole[: next(places, 0)]
+        if not ids and (bos == "on" or self._settings.get("add_bos_token") is True):
+            ids = self._first_token()
+        if not ids and bos == "on":
             raise SourceError(f"the tokenizer of {self._name} names no token that begins a text: leave out --bos on")
-        return self._checked(found, vocab_size)
+        return self._checked(ids, vocab_size)
 
     def _first_token(self) -> list[int]:
         """Return the beginning-of-sequence token, if one is named."""
@@ -87,15 +87,15 @@ class Tokenizer:
         number = self._tokenizer.get_vocab().get(token) if token else None
         return [] if number is None else [number]
 
-    def _checked(self, found: list[int], vocab_size: int) -> Tensor:
+    def _checked(self, ids: list[int], vocab_size: int) -> Tensor:
         # Tokenizers written in Python return any number, or None, for an unknown token.
-        outside = [token for token in found if token is None or not 0 <= token < vocab_size]
+        outside = [token for token in ids if token is None or not 0 <= token < vocab_size]
         if outside:
             raise SourceError(
                 f"the tokenizer of {self._name} makes the token {outside[0]}, and the model has {vocab_size:,}, "
                 "numbered from 0: put the model's own tokenizer beside it"
             )
-        return torch.tensor(found, dtype=torch.int64)
+        return torch.tensor(ids, dtype=torch.int64)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token as text."""
@@ -122,12 +122,12 @@ def read_tokenizer(path: Path) -> Tokenizer:
         try:
             whole = path / "tokenizer.json"
             # tokenizer.json is complete; the class that belongs to the model's type may be another tokenizer.
-            found = (
+            tokenizer = (
                 transformers.PreTrainedTokenizerFast(tokenizer_file=str(whole))
                 if whole.exists()
                 else transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
             )
-            return Tokenizer(found, name=str(path), settings=settings)
+            return Tokenizer(tokenizer, name=str(path), settings=settings)
         except Exception as error:  # tokenizers raises bare ones
             if code := _code(config):
                 raise SourceError(
@@ -169,8 +169,8 @@ def _read(file: Path) -> dict[str, Any]:
     """Return the content of an optional JSON file, or an empty mapping if there is none."""
     if not os.path.lexists(file):
         return {}
-    found: dict[str, Any] = read_json(file, dict[str, Any], error=SourceError, remedy="download the model again")
-    return found
+    content: dict[str, Any] = read_json(file, dict[str, Any], error=SourceError, remedy="download the model again")
+    return content
 
 
 @final

@@ -30,13 +30,13 @@ def matching(pattern: str) -> list[Preset]:
     >>> [preset.name for preset in matching("demo-mo?")]
     ['demo-moc', 'demo-mos']
     """
-    found = [preset for name, preset in PRESETS.items() if fnmatchcase(name, pattern)]
-    if not found:
+    presets = [preset for name, preset in PRESETS.items() if fnmatchcase(name, pattern)]
+    if not presets:
         families = ", ".join(dict.fromkeys(f"'{preset.family}-*'" for preset in PRESETS.values()))
         raise ConfigurationError(
             f"no preset is called {pattern!r}; give a name, or a pattern such as {families}{meant(pattern, PRESETS)}"
         )
-    return found
+    return presets
 
 
 def described(presets: Iterable[Preset]) -> list[dict[str, Any]]:
