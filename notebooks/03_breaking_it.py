@@ -115,7 +115,7 @@ for components in (1, 2, 5, 15):
 draw_spectra(mixtures, "MoS with random weights, d = 8: one component is a softmax")
 
 # %% [markdown]
-# ## Rank is room, not quality
+# ## A high rank does not mean better predictions
 #
 # How much room is needed? Take the trained Softmax and give it a PLIF whose slopes deviate from 1 by more and more
 # noise. The rank grows by orders of magnitude while the predictions hardly change, and then they get worse.
