@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, cast, get_args
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
+from ..eager import eagerly
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
 from .blocked import blocked_loss
@@ -138,8 +139,8 @@ class Head(nn.Module, ABC):
             ConfigurationError: for hidden states of another size or type, targets of another shape or type, an
                 unknown reduction, or, on the CPU, a target that is no token id.
         """
-        if torch.compiler.is_compiling():
-            return _eager_nll()(self, hidden, targets, reduction=reduction, ignore_index=ignore_index)
+        if torch.compiler.is_compiling():  # it would unroll the loop over blocks
+            return eagerly(Head.nll, self, hidden, targets, reduction=reduction, ignore_index=ignore_index)
         self._check(hidden, targets, reduction)
         ids = targets.reshape(-1)
         kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
@@ -212,17 +213,3 @@ class Head(nn.Module, ABC):
                 f"target {low if low < 0 else high} is none of the token ids 0 to {self.vocab_size - 1}; give "
                 "ignore_index to leave targets out"
             )
-
-
-_EAGER_NLL: Callable[..., Tensor] | None = None
-
-
-def _eager_nll() -> Callable[..., Tensor]:
-    """Return `Head.nll` as a call that ``torch.compile`` does not trace, since it would unroll the loop over blocks.
-
-    It is created on first use, which loads the compiler, and kept, because a new one would cause a recompilation.
-    """
-    global _EAGER_NLL
-    if _EAGER_NLL is None:
-        _EAGER_NLL = torch.compiler.disable(Head.nll)
-    return _EAGER_NLL

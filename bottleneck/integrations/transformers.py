@@ -11,12 +11,13 @@ from torch import nn
 from .. import heads
 from ..errors import ConfigurationError, SourceError
 from ..models.huggingface import folder, loading
-from ..models.huggingface.headed import HeadSpec, device_of, headed_class, put_head, read_spec, same_weights
+from ..models.huggingface.headed import HeadSpec, headed_class, put_head, read_spec, same_weights
 from ..models.huggingface.output import OutputLayer, WithheldStates, head_for, head_settings
 from ..models.huggingface.output_layer import full_precision_head
+from ..models.huggingface.replaceable import check_loss, probe_ids, replaceable_layer
 
-PROBE = 8
-"""Tokens on which the output layer must reproduce the model's logits before it is replaced."""
+NOT_OPTIONS = ("output_loading_info", "subfolder", "variant", "use_safetensors", "trust_remote_code")
+"""Arguments of ``from_pretrained`` of transformers that are not taken."""
 
 
 def with_head(model: Any, name: str, **settings: Any) -> Any:
@@ -36,8 +37,9 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
         settings: settings of the head, such as ``components=4``.
 
     Raises:
-        ConfigurationError: for an unknown head or setting, a quantized model, sizes that do not fit the model, or a
-            soft cap that the head would lose.
+        ConfigurationError: for an unknown head or setting, sizes that do not fit the model, a soft cap that the head
+            would lose, a loss that is not the cross entropy of the next token, and a model that is not one of
+            transformers' causal language models as it was made (compiled, quantized, adapted, offloaded).
         SourceError: for a model whose output layer is not one linear layer, or does not make its logits.
 
     Example:
@@ -48,7 +50,7 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
         >>> torch.allclose(model(ids, labels=ids).loss, gpt2(ids, labels=ids).loss)
         True
     """
-    layer_name, layer = _linear(model)
+    layer_name, layer = replaceable_layer(model)
     softmax = _checked_softmax(model, layer)
     if softmax.soft_cap is not None:
         if name != "softmax":
@@ -78,6 +80,7 @@ def from_pretrained(path: str | Path, **options: Any) -> Any:
 
     Raises:
         SourceError: for a folder without a head, of a newer version, or with damaged or missing weights.
+        ConfigurationError: for arguments that cannot be chosen, or a ``device_map`` that offloads the head.
     """
     path = Path(path)
     folder.read_config(path)
@@ -86,7 +89,14 @@ def from_pretrained(path: str | Path, **options: Any) -> Any:
             f"{path} has no head of this package (bottleneck_head.json): load it with "
             "AutoModelForCausalLM.from_pretrained, and give the model to with_head"
         )
-    return loading.read(path, **options)
+    if refused := sorted(name for name in NOT_OPTIONS if options.get(name)):
+        raise ConfigurationError(
+            f"{refused[0]} cannot be chosen here: give the folder of safetensors, and leave it out"
+        )
+    model: Any = loading.read(path, **options)
+    if any(parameter.is_meta for parameter in model.get_output_embeddings().parameters()):
+        raise ConfigurationError(f"device_map offloads the head of {path}: map it to a device")
+    return model
 
 
 def output_layer(layer: nn.Linear, name: str, **settings: Any) -> OutputLayer:
@@ -116,34 +126,10 @@ def output_layer(layer: nn.Linear, name: str, **settings: Any) -> OutputLayer:
     return OutputLayer(head_for(layer, name, head_settings(name, layer, settings)).train(layer.training))
 
 
-def _linear(model: Any) -> tuple[str, nn.Linear]:
-    """Return the output layer of a model, and its name."""
-    kind = type(model).__name__
-    if not hasattr(model, "get_output_embeddings") or not hasattr(model, "save_pretrained"):
-        raise ConfigurationError(
-            f"a {kind} is no causal language model of transformers; in a plain module, replace the layer that makes "
-            "the logits: module.lm_head = softmax_bottleneck.integrations.transformers.output_layer(module.lm_head, …)"
-        )
-    if getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None:
-        raise ConfigurationError(
-            f"{kind} is quantized, and a head trains the embeddings in floating point: load the model without "
-            "quantization, in bfloat16 or float32"
-        )
-    layer = loading.output_layer(model, kind)
-    if isinstance(layer, OutputLayer):
-        raise ConfigurationError(f"this {kind} has a head already: give with_head the model without it")
-    name = next(key for key, module in model.named_modules() if module is layer)
-    if "." in name:
-        raise ConfigurationError(
-            f"the output layer of {kind} is {name}, inside another module: only a layer of the model itself can be "
-            "replaced"
-        )
-    return name, layer
-
-
 def _checked_softmax(model: Any, layer: nn.Linear) -> heads.Softmax:
     """Return the softmax that the model's logits are of, with its scale and soft cap."""
-    ids = torch.arange(PROBE, device=device_of(model)) % layer.out_features
+    ids = probe_ids(model, layer)
+    check_loss(model, layer, ids)
     sample = loading.sample(model, layer, ids)
     return full_precision_head(layer, sample, model.config, dtype=torch.float32, what=type(model).__name__)
 

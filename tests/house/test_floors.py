@@ -21,6 +21,7 @@ FLOORS = {
     "parallel": 0,
     "plugins": 0,
     "allocator": 0,
+    "eager": 0,
     "result": 0,
     "result_schemas": 0,
     "tables": 0,

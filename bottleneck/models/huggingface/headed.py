@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -14,15 +15,24 @@ from torch.nn import functional as F
 
 from ... import heads
 from ..._version import __version__
-from ...errors import ConfigurationError, SourceError
+from ...errors import ConfigurationError, OutputError, SourceError
+from ...files import make_folder
 from ...heads import Head
+from ...json_file import json_if_any
 from .output import WithheldStates
 
 HEAD = "bottleneck_head.json"
 """File that makes a folder of transformers one of a model with a head; the weights of both are in the same files."""
+MARK = "bottleneck_head"
+"""Key of ``config.json`` with the head's name, which a plain model saved to the same folder does not write."""
 FORMAT = 1
 IGNORED = -100
 """Label of a target that does not count, as in transformers."""
+
+ROUTER = ("router_aux_loss_coef", "aux_loss_coef")
+"""Names that models give the weight of `router_loss`, on themselves or in their configuration."""
+COMPILED = ("_compiled_call_impl", "_compiled_call", "_last_compile_config")
+"""Where torch and transformers keep a model's compiled forward pass."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,12 @@ def read_spec(folder: Path) -> HeadSpec | None:
             )
         spec = HeadSpec(**values)
         heads.find(spec.head)
+        config = json_if_any(folder / "config.json")
+        if isinstance(config, dict) and config.get(MARK) != spec.head:
+            raise SourceError(
+                f"{folder} holds {HEAD} and the config.json of a model without that head, which was saved over it: "
+                f"remove {HEAD} for the plain model, or save the model with the head again"
+            )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"{file} cannot be read ({error!r}); save the model again") from error
     except ConfigurationError as error:
@@ -84,39 +100,59 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
     ``base``, because the configuration in its folder names it.
     """
     parent: Any = base
+    places = [*inspect.signature(parent.forward).parameters][1:]
+    label_place = places.index("labels") if "labels" in places else len(places)
 
     @wraps(parent.forward)
     def forward(
         self: Any, *args: Any, labels: Tensor | None = None, return_logits: bool | None = None, **kwargs: Any
     ) -> Any:
         counted, shifted = kwargs.pop("num_items_in_batch", None), kwargs.pop("shift_labels", None)
-        as_dict = kwargs.pop("return_dict", None)
-        outputs = parent.forward(self, *args, return_dict=True, **kwargs)
+        as_dict, ignored = kwargs.pop("return_dict", None), kwargs.pop("ignore_index", IGNORED)
+        if len(args) > label_place:
+            labels, args = args[label_place], (*args[:label_place], None, *args[label_place + 1 :])
         layer: WithheldStates = self.get_output_embeddings()
-        hidden, loss, logits = layer.take(), None, None
+        layer.withhold()
+        try:
+            outputs = parent.forward(self, *args, return_dict=True, **kwargs)
+        finally:
+            hidden = layer.take()
+        assert hidden is not None
+        loss, logits = None, None
         if labels is not None:
             if shifted is None:
-                shifted = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
-            loss = _loss(layer.head, hidden, shifted.to(hidden.device), counted)
-            balance = outputs.get("aux_loss")
+                shifted = F.pad(labels, (0, 1), value=ignored)[..., 1:]
+            loss = _loss(layer.head, hidden, shifted.to(hidden.device), counted, ignored=ignored)
+            balance = router_loss(self, outputs)
             if balance is not None:
-                loss = loss + self.router_aux_loss_coef * balance.to(hidden.device)
-        if return_logits or (return_logits is None and labels is None):
-            logits = layer.head.log_prob(hidden)
+                loss = loss + balance.to(hidden.device)
+        if labels is None or (self.return_logits if return_logits is None else return_logits):
+            logits = layer.log_prob(hidden)
         outputs = type(outputs)(**{**outputs, "loss": loss, "logits": logits})
         return outputs if as_dict is None or as_dict else outputs.to_tuple()
 
-    return type(base.__name__, (_Headed, base), {"forward": forward, "spec": spec, "__doc__": base.__doc__})
+    # With another module, transformers takes the class for code from outside, and leaves buffers without numbers.
+    about = {"__doc__": base.__doc__, "__module__": base.__module__}
+    return type(base.__name__, (_Headed, base), {"forward": forward, "spec": spec, "base": base, **about})
 
 
-def _loss(head: Head, hidden: Tensor, targets: Tensor, counted: Tensor | int | None) -> Tensor:
+def router_loss(model: Any, outputs: Any) -> Tensor | None:
+    """Return the part of a mixture of experts' loss that balances them; ``None`` for other models."""
+    balance: Tensor | None = outputs.get("aux_loss")
+    if balance is None:
+        return None
+    weights = [getattr(place, name) for place in (model, model.config) for name in ROUTER if hasattr(place, name)]
+    return balance * weights[0]
+
+
+def _loss(head: Head, hidden: Tensor, targets: Tensor, counted: Tensor | int | None, *, ignored: int) -> Tensor:
     """Return the mean loss of the targets that count, or their sum over ``counted``, as transformers does."""
     # Heads take the steps of a sequence first: dropout masks are the same for all of them.
     steps, targets = hidden.transpose(0, 1), targets.transpose(0, 1)
     if counted is None:
-        loss = head.nll(steps, targets, ignore_index=IGNORED)
+        loss = head.nll(steps, targets, ignore_index=ignored)
     else:
-        loss = head.nll(steps, targets, ignore_index=IGNORED, reduction="sum")
+        loss = head.nll(steps, targets, ignore_index=ignored, reduction="sum")
         loss = loss / (counted.to(loss.device) if isinstance(counted, Tensor) else counted)
     penalty = head.penalty(steps) if head.training else None
     return loss if penalty is None else loss + penalty
@@ -126,6 +162,10 @@ class _Headed:
     """What a model with a head has beside its forward pass: how it is made, saved, and kept from being resized."""
 
     spec: HeadSpec
+    base: type
+    """The class of transformers."""
+    return_logits: bool = False
+    """Whether `forward` returns log-probabilities beside a loss; the metrics of a ``Trainer`` need them."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         model: Any = super()
@@ -143,17 +183,46 @@ class _Headed:
         layer: WithheldStates = getattr(self, self.spec.layer)
         return layer
 
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Write the model and its head as safetensors and JSON; see ``PreTrainedModel.save_pretrained``."""
-        model: Any = super()
-        model.save_pretrained(save_directory, *args, **kwargs)
-        self.spec.write(Path(save_directory))
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make the model picklable, although its class has no name in a module."""
+        return _empty, (self.base, self.spec), self.__dict__
 
-    def resize_token_embeddings(self, *_: Any, **__: Any) -> Any:
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, **kwargs: Any) -> None:
+        """Write the model and its head as safetensors and JSON; see ``PreTrainedModel.save_pretrained``.
+
+        Raises:
+            ConfigurationError: for a variant of the file names, which is not read, or a model with an adapter, of
+                which transformers saves nothing else.
+            OutputError: for a path that is a file.
+        """
+        model: Any = super()
+        if kwargs.get("variant") is not None:
+            raise ConfigurationError("variant gives the weights a name that is not read: leave it out")
+        if getattr(self, "_hf_peft_config_loaded", False):
+            raise ConfigurationError("transformers saves only the adapter of this model: merge it into the model first")
+        if Path(save_directory).is_file():
+            raise OutputError(f"cannot write the model to {save_directory}: it is a file; name a folder")
+        if is_main_process:  # before the upload that push_to_hub asks for
+            self.spec.write(make_folder(Path(save_directory)))
+        setattr(self.config, MARK, self.spec.head)  # type: ignore[attr-defined]
+        try:
+            model.save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        finally:
+            delattr(self.config, MARK)  # type: ignore[attr-defined]
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *_: Any, **__: Any) -> Any:
         """Refuse to change the vocabulary."""
+        if new_num_tokens in (None, self.head.vocab_size):
+            return self.get_input_embeddings()  # type: ignore[attr-defined]
         raise ConfigurationError(
             f"the head has {self.head.vocab_size:,} tokens: resize the embeddings of the model before with_head"
         )
+
+
+def _empty(base: type, spec: HeadSpec) -> Any:
+    """Return a model without modules, for pickle to fill."""
+    kind = headed_class(base, spec)
+    return kind.__new__(kind)
 
 
 def put_head(model: Any, layer: WithheldStates) -> None:
@@ -176,6 +245,8 @@ def same_weights(model: nn.Module, kind: Any) -> Any:
     for name, value in model.__dict__.items():
         if isinstance(value, dict):
             copied.__dict__[name] = value.copy()
+    for name in COMPILED:  # functions of the other model
+        copied.__dict__.pop(name, None)
     return copied
 
 

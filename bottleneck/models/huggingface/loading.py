@@ -32,6 +32,14 @@ FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
 """Types of weights, by their names in safetensors and torch, that need no scale."""
 LARGEST = {"num_hidden_layers": 10_000, "hidden_size": 2**24, "vocab_size": 2**28}
 """Sizes beyond those of any model."""
+FIXED: dict[str, Any] = {
+    "trust_remote_code": False,
+    "ignore_mismatched_sizes": True,  # such weights are refused by name
+    "weights_only": True,
+    "local_files_only": True,
+    "output_loading_info": True,
+}
+"""Arguments of ``from_pretrained`` that are always these."""
 PROBED = 100.0
 """The largest product that replaces the output layer's in a test: above the soft caps in use, and safe in float32."""
 LEAST_PRODUCT = 1e-30
@@ -107,14 +115,7 @@ def read(path: Path, *, pickled: bool = False, **options: Any) -> nn.Module:
             _check_types(path, pickled=pickled)
             config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
             model, info = model_class(path, config).from_pretrained(
-                path,
-                trust_remote_code=False,
-                use_safetensors=not pickled,
-                ignore_mismatched_sizes=True,  # they are told below, by name
-                weights_only=True,
-                local_files_only=True,
-                output_loading_info=True,
-                **options,
+                path, **{**options, **FIXED, "use_safetensors": not pickled}
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
@@ -209,6 +210,8 @@ def output_layer(model: nn.Module, name: str) -> nn.Linear | OutputLayer:
     layer = model.get_output_embeddings()  # type: ignore[operator]
     if not isinstance(layer, nn.Linear | OutputLayer):
         kind = "none" if layer is None else type(layer).__name__
+        if kind == "Linear":  # another one, such as torch's quantized layer
+            kind = f"{type(layer).__module__}.{kind}"
         raise SourceError(f"the output layer of {name} is {kind}, not one linear layer: it cannot be taken apart")
     return layer
 
@@ -261,8 +264,21 @@ def sample(model: nn.Module, layer: nn.Linear, ids: Tensor) -> Sample:
         return probes[-1].clone()  # some models change it in place
 
     batch = ids.unsqueeze(0)
-    logits = _run(model, batch, torch.ones_like(batch), layer.register_forward_hook(replace))
+    logits = _run(model, batch, torch.ones_like(batch), layer.register_forward_hook(replace)).logits
     return Sample(_only(taken, model, batch)[0], products[0][0], probes[0][0], logits[0])
+
+
+def with_spread_logits(model: nn.Module, layer: nn.Linear, ids: Tensor, *, labels: Tensor) -> Any:
+    """Return a model's outputs for ids and labels (L,) where the output layer makes very different logits."""
+
+    def replace(module: nn.Module, inputs: tuple[Tensor, ...], product: Tensor) -> Tensor:
+        length, width = product.shape[-2:]
+        spread = torch.arange(length * width, device=product.device).view(length, width) * 7 % 10
+        return spread.expand(product.shape).to(product.dtype, copy=True)
+
+    batch = ids.unsqueeze(0)
+    hook = layer.register_forward_hook(replace)
+    return _run(model, batch, torch.ones_like(batch), hook, labels=labels.unsqueeze(0))
 
 
 def _only(taken: list[Tensor], model: nn.Module, ids: Tensor) -> Tensor:
@@ -273,24 +289,23 @@ def _only(taken: list[Tensor], model: nn.Module, ids: Tensor) -> Tensor:
     return taken[0]
 
 
-def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle) -> Tensor:
-    """Run a model with a hook, which is removed."""
+def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle, **more: Tensor) -> Any:
+    """Return the outputs of a model that is run with a hook, which is removed."""
     device = next(model.parameters()).device
-    arguments: dict[str, Any] = {"input_ids": ids.to(device), "use_cache": False, "return_dict": True}
+    arguments: dict[str, Any] = {"input_ids": ids.to(device), "use_cache": False, "return_dict": True, **more}
     if "attention_mask" in inspect.signature(model.forward).parameters:
         arguments["attention_mask"] = mask.to(device)
     with hook, evaluating(model), full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            logits: Tensor = model(**arguments).logits
+            return model(**arguments)
         except (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError) as error:
             if "memory" in str(error):
                 raise
             raise SourceError(
                 f"transformers cannot run the {type(model).__name__} that its config.json describes: "
-                f"{_first_line(error)}; download the model again"
+                f"{_first_line(error)}; give another model, or download it again"
             ) from error
-        return logits
 
 
 def _first_line(error: Exception) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from threading import get_ident
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ... import heads
+from ...eager import eagerly
 from ...errors import ConfigurationError
 from ...heads import Head
+
+BATCHED = 3
+"""Dimensions of a batch of sequences of hidden states."""
 
 
 class OutputLayer(nn.Module):
@@ -39,24 +44,57 @@ class OutputLayer(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return log-probabilities in nats, in float32 or wider: (…, hidden_size) → (…, M)."""
-        return self.head.log_prob(self.states(hidden))
+        return self.log_prob(self.states(hidden))
+
+    def log_prob(self, states: Tensor) -> Tensor:
+        """Return the head's log-probabilities of a batch of sequences: (B, L, hidden_size) → (B, L, M)."""
+        if not self.training or states.dim() != BATCHED:
+            return self.head.log_prob(states)
+        # Heads take the steps of a sequence first: dropout masks are the same for all of them.
+        return self.head.log_prob(states.transpose(0, 1)).transpose(0, 1).contiguous()
 
 
 class WithheldStates(OutputLayer):
-    """An output layer that keeps the hidden states for the model around it, which applies the head to them."""
+    """An output layer that keeps the hidden states for the model around it, which applies the head to them.
 
-    taken: Tensor | None = None
+    Only a call between `withhold` and `take`, in the same thread, keeps them; others return log-probabilities. The
+    three run outside of compiled code, which knows no threads.
+    """
+
+    def __init__(self, head: Head, *, scale: float = 1.0) -> None:
+        super().__init__(head, scale=scale)
+        self._kept: dict[int, Tensor | None] = {}  # by thread, because several may run one model
+
+    def withhold(self) -> None:
+        """Keep the hidden states of the next call."""
+        eagerly(_withhold, self._kept)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Keep the hidden states, and return one zero for each in place of logits."""
-        self.taken = self.states(hidden)
-        return hidden.new_zeros(*self.taken.shape[:-1], 1)
+        states = self.states(hidden)
+        if not eagerly(_keep, self._kept, states):
+            return self.log_prob(states)
+        return hidden.new_zeros(*states.shape[:-1], 1)
 
-    def take(self) -> Tensor:
-        """Return the hidden states of the last call, once."""
-        taken, self.taken = self.taken, None
-        assert taken is not None
-        return taken
+    def take(self) -> Tensor | None:
+        """Return the hidden states that were kept, once; ``None`` if the layer was not called."""
+        return eagerly(_take, self._kept)
+
+
+def _withhold(kept: dict[int, Tensor | None]) -> None:
+    kept[get_ident()] = None
+
+
+def _keep(kept: dict[int, Tensor | None], states: Tensor) -> bool:
+    """Keep hidden states if they are waited for; return whether they are."""
+    if get_ident() not in kept:
+        return False
+    kept[get_ident()] = states
+    return True
+
+
+def _take(kept: dict[int, Tensor | None]) -> Tensor | None:
+    return kept.pop(get_ident(), None)
 
 
 def head_settings(name: str, layer: nn.Linear, given: dict[str, Any]) -> dict[str, Any]:

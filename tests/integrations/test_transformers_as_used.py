@@ -1,0 +1,269 @@
+"""Heads under transformers in the states and by the calls that people really have, beside the plain model."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from softmax_bottleneck.errors import ConfigurationError, OutputError, SourceError
+from softmax_bottleneck.integrations.transformers import from_pretrained, output_layer, with_head
+
+M = 60
+NONE = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+SIZES = {
+    "vocab_size": M, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "max_position_embeddings": 64, **NONE,
+}  # fmt: skip
+BART = {
+    "vocab_size": M, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64,
+}  # fmt: skip
+MAMBA = {
+    "mamba_n_heads": 4, "mamba_d_head": 4, "mamba_n_groups": 1, "mamba_d_state": 4,
+}  # fmt: skip
+IDS = torch.randint(M, (3, 12), generator=torch.Generator().manual_seed(2))
+
+
+def _make(name: str, **settings: Any) -> Any:
+    torch.manual_seed(0)
+    kind = getattr(transformers, name)
+    return kind(kind.config_class(**settings)).eval()
+
+
+def _llama(**settings: Any) -> Any:
+    return _make("LlamaForCausalLM", **SIZES, **settings)
+
+
+def _sums(model: Any) -> Tensor:
+    """Return the sums of what the model's logits are the logarithms of: 1 where they are a head's."""
+    sums: Tensor = model(IDS).logits.exp().sum(-1)
+    return sums
+
+
+def _compiled() -> Any:
+    model = _llama()
+    model.compile(backend="eager")
+    return model
+
+
+def test_the_head_is_used_where_the_plain_model_is_compiled_in_place() -> None:
+    headed = with_head(_compiled(), "mos", components=2)
+    assert torch.allclose(_sums(headed), torch.ones(()))
+    headed(IDS, labels=IDS).loss.backward()
+    assert headed.head.contexts.projection.weight.grad is not None
+
+
+def _with_forward() -> Any:
+    model = _llama()
+    model.forward = lambda *args, **kwargs: type(model).forward(model, *args, **kwargs)
+    return model
+
+
+def _with_loss() -> Any:
+    model = _llama()
+    model.loss_function = lambda logits, labels, vocab_size, **_: logits.mean()
+    return model
+
+
+def _with_adapter() -> Any:
+    model = _llama()
+    model._hf_peft_config_loaded = True
+    return model
+
+
+def _with_norm() -> Any:
+    model = _llama()
+    nn.utils.parametrizations.weight_norm(model.lm_head)
+    return model
+
+
+class _Subclass(transformers.LlamaForCausalLM):
+    """A user's class."""
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (_with_forward, "was given another forward pass"),
+        (_with_loss, "was given another loss function"),
+        (_with_adapter, "has an adapter, and only that would be saved"),
+        (_with_norm, "the weight of lm_head is computed from others"),
+        (lambda: torch.compile(_llama(), backend="eager"), "is compiled: give with_head the model before"),
+        (lambda: _Subclass(transformers.LlamaConfig(**SIZES)), r"not the causal .* configuration \(LlamaForCausalLM\)"),
+        (lambda: _llama().to("meta"), "has no weights on a device"),
+        (lambda: _make("BartForConditionalGeneration", **BART), r"not the causal language model .* \(none\)"),
+        (
+            lambda: _make("BartForCausalLM", **{**BART, "is_decoder": True, "is_encoder_decoder": False}),
+            "the loss of BartForCausalLM is .* does not shift the labels",
+        ),
+        (
+            lambda: _make("BambaForCausalLM", **SIZES, **MAMBA, attn_layer_indices=[1], z_loss_coefficient=0.1),
+            "the loss of BambaForCausalLM is .* adds a term",
+        ),
+        (
+            lambda: _make("RwkvForCausalLM", vocab_size=M, hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
+            "the output layer of RwkvForCausalLM is head, and a model with a head has its head under that name",
+        ),
+    ],
+)  # fmt: skip
+def test_models_whose_loss_or_folder_would_be_wrong_are_refused(make: Any, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        with_head(make(), "mos")
+
+
+def test_a_short_context_is_enough() -> None:
+    plain = _make("GPT2LMHeadModel", vocab_size=M, n_embd=8, n_layer=1, n_head=2, n_positions=4, **NONE)
+    ids = IDS[:, :4]
+    assert torch.allclose(with_head(plain, "mos")(ids, labels=ids).loss, plain(ids, labels=ids).loss)
+
+
+def test_the_routers_weight_has_two_names() -> None:
+    plain = _make(
+        "JetMoeForCausalLM", **{**SIZES, "num_attention_heads": 1}, num_local_experts=2, num_experts_per_tok=1,
+        kv_channels=4, output_router_logits=True, aux_loss_coef=0.5,
+    )  # fmt: skip
+    assert torch.allclose(with_head(plain, "softmax")(IDS, labels=IDS).loss, plain(IDS, labels=IDS).loss)
+
+
+def test_buffers_without_a_file_come_back(tmp_path: Path) -> None:
+    """Falcon-H1 computes factors that it does not save; a class from elsewhere would get them without numbers."""
+    headed = with_head(_make("FalconH1ForCausalLM", **SIZES, **MAMBA, mamba_d_ssm=16), "softmax")
+    headed.save_pretrained(tmp_path)
+    assert torch.equal(from_pretrained(tmp_path)(IDS).logits, headed(IDS).logits)
+
+
+def test_a_plain_model_saved_over_a_head_is_noticed(tmp_path: Path) -> None:
+    plain = _llama()
+    headed = with_head(plain, "softmax")
+    headed.save_pretrained(tmp_path)
+    headed.save_pretrained(tmp_path)
+    assert torch.equal(from_pretrained(tmp_path)(IDS).logits, headed(IDS).logits)
+    plain.save_pretrained(tmp_path)
+    with pytest.raises(SourceError, match=r"remove bottleneck_head.json for the plain model"):
+        from_pretrained(tmp_path)
+
+
+def test_ignored_labels_positions_and_logits_on_request() -> None:
+    plain = _llama()
+    headed = with_head(plain, "softmax")
+    labels = IDS.masked_fill(IDS % 3 == 0, 7)
+    expected = plain(IDS, labels=labels, ignore_index=7).loss
+    assert torch.allclose(headed(IDS, labels=labels, ignore_index=7).loss, expected)
+    mask = torch.ones_like(IDS)
+    assert torch.equal(headed(IDS, mask, None, None, None, labels).loss, headed(IDS, labels=labels).loss)
+    assert headed(IDS, labels=labels).logits is None
+    headed.return_logits = True
+    assert torch.allclose(headed(IDS, labels=labels).logits, plain(IDS).logits.log_softmax(-1), atol=1e-6)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_dropout_mask_is_of_a_sequence_wherever_log_probabilities_are_made(plain: bool) -> None:
+    model = with_head(_llama(), "mos", components=2, context_dropout=0.5)
+    head = output_layer(nn.Linear(8, M), "mos", components=2, context_dropout=0.5) if plain else None
+    contexts = (head or model).head.contexts
+    nn.init.normal_(contexts.projection.weight)
+    dropped: list[Tensor] = []
+    contexts.register_forward_hook(lambda module, inputs, output: dropped.append(output == 0))
+    if head is not None:
+        assert head.train()(torch.randn(3, 12, 8)).shape == (3, 12, M)
+    else:
+        assert model.train()(IDS).logits.shape == (3, 12, M)
+    (mask,) = dropped  # (steps, sequences, components, d)
+    assert mask.shape[:2] == (12, 3)
+    assert (mask == mask[:1]).all()
+    assert not (mask == mask[:, :1]).all()
+
+
+def test_the_output_layer_called_alone_makes_log_probabilities() -> None:
+    """As code that reads the layers in between does."""
+    headed = with_head(_llama(), "mos", components=2)
+    hidden = headed.model(IDS).last_hidden_state
+    assert torch.equal(headed.lm_head(hidden), headed(IDS).logits)
+
+
+def test_threads_do_not_mix_their_states() -> None:
+    headed = with_head(_llama(), "mos", components=2)
+    batches = [
+        torch.randint(M, (1, 5 + number), generator=torch.Generator().manual_seed(number)) for number in range(6)
+    ]
+    expected = [headed(batch).logits for batch in batches]
+    wrong: list[int] = []
+
+    def serve(number: int) -> None:
+        for _ in range(40):
+            with torch.no_grad():
+                logits = headed(batches[number]).logits
+            if logits.shape != expected[number].shape or not torch.allclose(logits, expected[number]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=serve, args=(number,)) for number in range(len(batches))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_model_is_pickled_with_its_head() -> None:
+    headed = with_head(_llama(), "lms-plif", knots=100)
+    again = pickle.loads(pickle.dumps(headed))
+    assert torch.equal(again(IDS).logits, headed(IDS).logits)
+    assert torch.equal(again(IDS, labels=IDS).loss, headed(IDS, labels=IDS).loss)
+
+
+def test_the_head_is_in_the_folder_before_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    headed = with_head(_llama(), "mos", components=2)
+    uploaded: list[list[str]] = []
+    hub = "transformers.modeling_utils"
+    monkeypatch.setattr(f"{hub}.create_and_tag_model_card", lambda *_, **__: type("Card", (), {"save": lambda *_: 0})())
+    monkeypatch.setattr(f"{hub}.PreTrainedModel._get_files_timestamps", lambda *_: {})
+    monkeypatch.setattr(
+        f"{hub}.PreTrainedModel._upload_modified_files",
+        lambda self, folder, *_, **__: uploaded.append(sorted(path.name for path in Path(folder).iterdir())),
+    )
+    monkeypatch.setattr(
+        "huggingface_hub.hf_api.HfApi.create_repo", lambda *_, **__: type("Repo", (), {"repo_id": "u/x"})
+    )
+    headed.save_pretrained(tmp_path, push_to_hub=True)
+    assert "bottleneck_head.json" in uploaded[0]
+    assert not hasattr(headed.config, "bottleneck_head")
+    assert json.loads((tmp_path / "config.json").read_text("utf-8"))["bottleneck_head"] == "mos"
+
+
+def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
+    headed = with_head(_llama(), "mos", components=2)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="it is a file; name a folder"):
+        headed.save_pretrained(tmp_path / "file")
+    with pytest.raises(ConfigurationError, match="variant gives the weights a name that is not read"):
+        headed.save_pretrained(tmp_path / "new", variant="fp16")
+    headed.save_pretrained(tmp_path / "other", is_main_process=False)
+    assert not (tmp_path / "other" / "bottleneck_head.json").exists()
+    headed.save_pretrained(tmp_path / "new")
+    again = from_pretrained(tmp_path / "new", local_files_only=True, trust_remote_code=False, weights_only=True)
+    assert torch.equal(again(IDS).logits, headed(IDS).logits)
+    with pytest.raises(ConfigurationError, match="subfolder cannot be chosen here"):
+        from_pretrained(tmp_path / "new", subfolder="x")
+    with pytest.raises(ConfigurationError, match="device_map offloads the head"):
+        from_pretrained(
+            tmp_path / "new", device_map={"model": "cpu", "lm_head": "disk"}, offload_folder=tmp_path / "offloaded"
+        )
+    headed._hf_peft_config_loaded = True
+    with pytest.raises(ConfigurationError, match="saves only the adapter"):
+        headed.save_pretrained(tmp_path / "new")
+
+
+def test_the_same_vocabulary_is_no_change() -> None:
+    headed = with_head(_llama(), "mos", components=2)
+    assert headed.resize_token_embeddings(M) is headed.get_input_embeddings()
+    expected = F.cross_entropy(headed(IDS).logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten())
+    assert torch.allclose(headed(IDS, labels=IDS).loss, expected)
