@@ -33,13 +33,12 @@ FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
 LARGEST = {"num_hidden_layers": 10_000, "hidden_size": 2**24, "vocab_size": 2**28}
 """Sizes beyond those of any model."""
 FIXED: dict[str, Any] = {
-    "trust_remote_code": False,
     "ignore_mismatched_sizes": True,  # such weights are refused by name
     "weights_only": True,
     "local_files_only": True,
     "output_loading_info": True,
 }
-"""Arguments of ``from_pretrained`` that are always these."""
+"""Arguments of ``from_pretrained`` that are always these, with ``trust_remote_code=False``."""
 PROBED = 100.0
 """The largest product that replaces the output layer's in a test: above the soft caps in use, and safe in float32."""
 LEAST_PRODUCT = 1e-30
@@ -114,8 +113,9 @@ def read(path: Path, *, pickled: bool = False, **options: Any) -> nn.Module:
         try:
             _check_types(path, pickled=pickled)
             config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+            options.pop("trust_remote_code", None)
             model, info = model_class(path, config).from_pretrained(
-                path, **{**options, **FIXED, "use_safetensors": not pickled}
+                path, trust_remote_code=False, **{**options, **FIXED, "use_safetensors": not pickled}
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
