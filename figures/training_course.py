@@ -13,6 +13,8 @@ from .base import Figure
 from .results import CHECKPOINT, Results
 
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
+DECADE = 10
+"""Ratio of ranks from which on their axis is logarithmic."""
 LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 
 
@@ -57,6 +59,10 @@ class TrainingCourse(Figure):
             ax.plot(rows["epoch"], rows["value"], **look.line(marker=look.marker))
             if panel == "rank":
                 ax.vlines(rows["epoch"], rows["low"], rows["high"], color=look.color, linewidth=0.8)
-        ax.set_yscale("log" if panel == "rank" else "linear")
+        if panel == "rank":
+            is_wide = data["high"].max() > DECADE * data["low"].min()
+            ax.set_yscale("log" if is_wide else "linear")
+            if not is_wide:
+                ax.set_ylim(0, 1.08 * data["high"].max())
         ax.set_xlabel("epoch")
         ax.set_ylabel(LABELS[panel])

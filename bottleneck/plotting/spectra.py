@@ -157,12 +157,15 @@ def _draw_tolerances(ax: Axes, data: pd.DataFrame, models: dict[str, Look]) -> N
 
 
 def _draw_bounds(ax: Axes, data: pd.DataFrame) -> None:
-    """Draw a vertical line at every bound, its number beside it; neighbours have their numbers at other heights."""
-    for place, bound in enumerate(sorted(data["bound"].dropna().unique())):
+    """Draw a vertical line at every bound; the numbers of two neighbours are on its two sides."""
+    bounds = sorted(data["bound"].dropna().unique())
+    for place, bound in enumerate(bounds):
         ax.axvline(bound, color="0.45", linestyle="-.", linewidth=0.9, zorder=1)
+        is_left = len(bounds) > 1 and place % 2 == 0  # and below the curves
         ax.annotate(
-            f"bound {bound:,}", (bound, 0.97 - 0.3 * (place % 3)), xycoords=("data", "axes fraction"), xytext=(2, 0),
-            textcoords="offset points", rotation=90, ha="left", va="top", color="0.35", fontsize="small",
+            f"bound {bound:,}", (bound, 0.03 if is_left else 0.97 - 0.42 * (place // 2 % 2)), rotation=90,
+            xycoords=("data", "axes fraction"), xytext=(-2 if is_left else 2, 0), textcoords="offset points",
+            ha="right" if is_left else "left", va="bottom" if is_left else "top", color="0.35", fontsize="small",
         )  # fmt: skip
 
 
