@@ -161,6 +161,7 @@ def test_ignored_labels_positions_and_logits_on_request() -> None:
     mask = torch.ones_like(IDS)
     assert torch.equal(headed(IDS, mask, None, None, None, labels).loss, headed(IDS, labels=labels).loss)
     assert headed(IDS, labels=labels).logits is None
+    assert headed(IDS, return_logits=False).logits is None
     headed.return_logits = True
     assert torch.allclose(headed(IDS, labels=labels).logits, plain(IDS).logits.log_softmax(-1), atol=1e-6)
 

@@ -126,7 +126,7 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
             balance = router_loss(self, outputs)
             if balance is not None:
                 loss = loss + balance.to(hidden.device)
-        if labels is None or (self.return_logits if return_logits is None else return_logits):
+        if return_logits or (return_logits is None and (labels is None or self.return_logits)):
             logits = layer.log_prob(hidden)
         outputs = type(outputs)(**{**outputs, "loss": loss, "logits": logits})
         return outputs if as_dict is None or as_dict else outputs.to_tuple()
