@@ -68,7 +68,7 @@ class Study:
         return runs
 
     def _presets(self) -> list[Preset]:
-        family = {_name(preset): preset for preset in PRESETS.values() if preset.family == self.family}
+        family = {preset.model: preset for preset in PRESETS.values() if preset.family == self.family}
         if not family:
             families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
             raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
@@ -89,11 +89,7 @@ class Study:
 
 def file_name(preset: Preset, seed: int) -> str:
     """Return the name of a preset's run and report, which ends with the seed unless it is 0."""
-    return f"{_name(preset)}-{seed}" if seed else _name(preset)
-
-
-def _name(preset: Preset) -> str:
-    return preset.variant or preset.head
+    return f"{preset.model}-{seed}" if seed else preset.model
 
 
 def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
@@ -126,11 +122,11 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             file = file_name(preset, config.seed)
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
             done = fit(config, out / "runs" / file, device=device, progress=progress)
-            row = measure(_name(preset), config.seed, done, study, device=device, progress=progress)
+            row = measure(preset.model, config.seed, done, study, device=device, progress=progress)
             row.save(out / "reports" / file)
             rows.append(row.values)
             if not config.seed:
-                curves.append(row.report.spectrum.curves(_name(preset), row.report.limits))
+                curves.append(row.report.spectrum.curves(preset.model, row.report.limits))
     save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
     return table(rows)
 

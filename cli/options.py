@@ -80,7 +80,8 @@ class Listed(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
         """Read ``2,10,50``."""
         try:
-            return tuple(self.kind(part.strip()) for part in str(value).split(","))
+            parts = [part.strip() for part in str(value).split(",")]
+            return tuple(self.kind(part) for part in parts if part or self.kind is not str)
         except ValueError:
             self.fail(f"{value!r} is no list of {self.what}", param, ctx)
 

@@ -37,7 +37,7 @@ class Presets(Table):
         for name, preset in PRESETS.items():
             if preset.family in FAMILIES:
                 count = preset.parameters(sizes.get(preset.config.corpus) or SIZES.get(preset.config.corpus))
-                cells += _row(results, name, f"{preset.family}/{preset.variant or preset.head}", count)
+                cells += _row(results, name, f"{preset.family}/{preset.model}", count)
         for key, source in NGRAMS.items():
             cells += _row(results, source, key, None)
         return pd.DataFrame(cells, columns=COLUMNS)

@@ -35,7 +35,8 @@ class TrainingCourseTable(Table):
 
 def _perplexity(results: Results, saved: Saved) -> float | None:
     """Return the last validation perplexity of the checkpoint's epoch."""
-    rows = [row for report in results.of("report", saved.key) for row in report.content.get("history", [])]
+    reports = [report for report in results.of("report", saved.key) if report.seed == saved.seed]
+    rows = [row for report in reports for row in report.content.get("history", [])]
     return next((row["valid_perplexity"] for row in reversed(rows) if row["epoch"] == saved.epoch), None)
 
 

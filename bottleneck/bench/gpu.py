@@ -103,7 +103,7 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
     presets = [preset for preset in PRESETS.values() if preset.family == lent.family]
     if not presets:
         raise ConfigurationError(f"there is no family of presets {lent.family!r}; 'bottleneck presets' lists them")
-    configs = {preset.variant or preset.head: _config(preset, lent) for preset in presets}
+    configs = {preset.model: _config(preset, lent) for preset in presets}
     epochs = _plan(out, lent, configs, progress)
     curves = []
     for name, config in configs.items():

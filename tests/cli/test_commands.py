@@ -171,7 +171,7 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
         assert (Path("new") / name).stat().st_size > 0
     assert "  bottleneck spectrum YOUR_LOGITS.npy --kind logits --out yours.pdf\n" in done.stderr
     assert bottleneck("demo", "--out", "new").stdout == done.stdout
-    part = bottleneck("demo", "--models", "mos, softmax", "--out", "new").stdout.splitlines()
+    part = bottleneck("demo", "--models", "mos, softmax,", "--out", "new").stdout.splitlines()
     assert [re.sub(" +", " ", line) for line in part[2:]] == [
         re.sub(" +", " ", line) for line in done.stdout.splitlines() if re.match(r"\| (softmax|mos) ", line)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,17 @@ def test_the_head_is_used_where_the_plain_model_is_compiled_in_place() -> None:
     assert headed.head.contexts.projection.weight.grad is not None
 
 
+def test_the_head_is_used_after_the_plain_model_has_generated_with_a_static_cache() -> None:
+    plain, how = _llama(), transformers.CompileConfig(backend="eager")
+    how._compile_all_devices = True  # transformers compiles by itself on a GPU
+    options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 4, "cache_implementation": "static"}
+    wanted = {"return_dict_in_generate": True, "output_logits": True}
+    plain.generate(IDS[:1, :4], compile_config=how, **options)
+    headed = with_head(plain, "mos", components=2)
+    steps = headed.generate(IDS[:1, :4], compile_config=how, **options, **wanted).logits
+    assert torch.allclose(torch.stack(steps).exp().sum(-1), torch.ones(()))
+
+
 def _with_forward() -> Any:
     model = _llama()
     model.forward = lambda *args, **kwargs: type(model).forward(model, *args, **kwargs)
@@ -111,7 +123,7 @@ class _Subclass(transformers.LlamaForCausalLM):
         ),
         (
             lambda: _make("RwkvForCausalLM", vocab_size=M, hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
-            "the output layer of RwkvForCausalLM is head, and a model with a head has its head under that name",
+            "the output layer of RwkvForCausalLM is named head, and model.head would be the new head as well",
         ),
     ],
 )  # fmt: skip
@@ -192,26 +204,19 @@ def test_the_output_layer_called_alone_makes_log_probabilities() -> None:
 
 
 def test_threads_do_not_mix_their_states() -> None:
+    """Each thread's states are kept before any thread takes its own."""
     headed = with_head(_llama(), "mos", components=2)
-    batches = [
-        torch.randint(M, (1, 5 + number), generator=torch.Generator().manual_seed(number)) for number in range(6)
-    ]
+    batches = [IDS[:1, :5], IDS[1:2, :7]]
     expected = [headed(batch).logits for batch in batches]
-    wrong: list[int] = []
+    kept = threading.Barrier(len(batches), timeout=60)
 
-    def serve(number: int) -> None:
-        for _ in range(40):
-            with torch.no_grad():
-                logits = headed(batches[number]).logits
-            if logits.shape != expected[number].shape or not torch.allclose(logits, expected[number]):
-                wrong.append(number)
+    def wait(*_: Any) -> None:
+        kept.wait()
 
-    threads = [threading.Thread(target=serve, args=(number,)) for number in range(len(batches))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    headed.lm_head.register_forward_hook(wait)
+    with ThreadPoolExecutor(len(batches)) as pool:
+        made = [*pool.map(lambda batch: headed(batch).logits, batches)]
+    assert all(torch.equal(logits, right) for logits, right in zip(made, expected, strict=True))
 
 
 def test_a_model_is_pickled_with_its_head() -> None:

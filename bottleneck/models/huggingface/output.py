@@ -47,7 +47,7 @@ class OutputLayer(nn.Module):
         return self.log_prob(self.states(hidden))
 
     def log_prob(self, states: Tensor) -> Tensor:
-        """Return the head's log-probabilities of a batch of sequences: (B, L, hidden_size) → (B, L, M)."""
+        """Return the head's log-probabilities: (…, hidden_size) → (…, M); three axes are (B, L, hidden_size)."""
         if not self.training or states.dim() != BATCHED:
             return self.head.log_prob(states)
         # Heads take the steps of a sequence first: dropout masks are the same for all of them.
@@ -70,7 +70,7 @@ class WithheldStates(OutputLayer):
         eagerly(_withhold, self._kept)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Keep the hidden states, and return one zero for each in place of logits."""
+        """Keep the hidden states and return one zero for each; return log-probabilities if none are waited for."""
         states = self.states(hidden)
         if not eagerly(_keep, self._kept, states):
             return self.log_prob(states)

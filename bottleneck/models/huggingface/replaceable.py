@@ -33,10 +33,15 @@ def replaceable_layer(model: Any) -> tuple[str, nn.Linear]:
     layer = loading.output_layer(model, kind)
     assert isinstance(layer, nn.Linear)
     name = next(key for key, module in model.named_modules() if module is layer)
-    if "." in name or name == "head":
-        where = "inside another module" if "." in name else "and a model with a head has its head under that name"
+    if "." in name:
         raise ConfigurationError(
-            f"the output layer of {kind} is {name}, {where}: only another layer of the model itself can be replaced"
+            f"the output layer of {kind} is {name}, inside another module: only a layer of the model itself can be "
+            "replaced"
+        )
+    if name == "head":
+        raise ConfigurationError(
+            f"the output layer of {kind} is named head, and model.head would be the new head as well: this model keeps "
+            "its own"
         )
     if is_parametrized(layer):
         raise ConfigurationError(
@@ -75,14 +80,16 @@ def check_loss(model: Any, layer: nn.Linear, ids: Tensor) -> None:
     if not torch.isclose(outputs.loss.double(), expected, rtol=LOSS_DIFFERENCE, atol=0.0):
         raise ConfigurationError(
             f"the loss of {type(model).__name__} is {outputs.loss:.4g}, and the cross entropy of the next token is "
-            f"{expected:.4g}: it does not shift the labels, or adds a term, which a head's loss would not have"
+            f"{expected:.4g}: it does not shift the labels, or it adds a term, so the loss of a head would be another"
         )
 
 
 def _check_model(model: Any) -> None:
     kind = type(model).__name__
     if hasattr(model, "_orig_mod"):
-        raise ConfigurationError(f"the {type(model._orig_mod).__name__} is compiled: give with_head the model before")
+        raise ConfigurationError(
+            f"the {type(model._orig_mod).__name__} is compiled: give with_head the model before that"
+        )
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "save_pretrained"):
         raise ConfigurationError(
             f"a {kind} is no causal language model of transformers; in a plain module, replace the layer that makes "
@@ -102,7 +109,7 @@ def _check_model(model: Any) -> None:
         what = "forward pass" if "forward" in model.__dict__ else "loss function"
         raise ConfigurationError(
             f"this {kind} was given another {what} (by accelerate, a device_map with offloading, or by hand), which a "
-            "head would not use: give with_head the model before"
+            "head would not use: give with_head the model before that"
         )
     if isinstance(model.get_output_embeddings(), OutputLayer):
         raise ConfigurationError(f"this {kind} has a head already: give with_head the model without it")

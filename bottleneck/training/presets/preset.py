@@ -71,7 +71,12 @@ class Preset:
     @property
     def name(self) -> str:
         """Name for ``--preset``."""
-        return f"{self.family}-{self.variant or self.head}"
+        return f"{self.family}-{self.model}"
+
+    @property
+    def model(self) -> str:
+        """Name within the family, of its run and its report."""
+        return self.variant or self.head
 
     @property
     def command(self) -> str:
