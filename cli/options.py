@@ -74,14 +74,14 @@ class Listed(click.ParamType):  # type: ignore[type-arg]
 
     name = "list"
 
-    def __init__(self, kind: type, what: str) -> None:
+    def __init__(self, kind: Callable[[str], Any], what: str) -> None:
         self.kind, self.what = kind, what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
-        """Read ``2,10,50``."""
+        """Read ``2,10,50``; a comma may stand at the end."""
+        parts = str(value).strip().removesuffix(",").split(",")
         try:
-            parts = [part.strip() for part in str(value).split(",")]
-            return tuple(self.kind(part) for part in parts if part or self.kind is not str)
+            return tuple(self.kind(part.strip()) for part in parts)
         except ValueError:
             self.fail(f"{value!r} is no list of {self.what}", param, ctx)
 
@@ -95,7 +95,13 @@ def listed(name: str, field: str, listed: Listed, **more: Any) -> Callable[[Comm
     return click.option(name, field, type=listed, multiple=True, callback=joined, **more)
 
 
-NAMES = Listed(str, "names")
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+NAMES = Listed(_name, "names")
 
 
 class Written(click.Path):
