@@ -11,6 +11,7 @@ from .errors import ConfigurationError
 from .heads import REGISTRY
 from .json_file import read_json
 from .plotting import markdown
+from .result import by_numbers
 from .result_schemas import Report as DemoReport
 
 Report = Mapping[str, Any]
@@ -32,7 +33,7 @@ def read(folder: Path) -> list[Report]:
             raise ConfigurationError(
                 f"{path} is the report of an unknown head, {head!r}; name a folder of the demo's reports"
             )
-        reports.append((([*REGISTRY].index(head), report["name"], report.get("seed", 0)), report))
+        reports.append((([*REGISTRY].index(head), by_numbers(report["name"]), report.get("seed", 0)), report))
     if not reports:
         raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
     return [report for _, report in sorted(reports, key=lambda one: one[0])]

@@ -150,6 +150,16 @@ def short_names(paths: Iterable[str]) -> list[str]:
     return shown
 
 
+def by_numbers(name: str) -> str:
+    """Return a key that sorts names by the numbers in them.
+
+    Example:
+        >>> sorted(["k1", "k10", "k3"], key=by_numbers)
+        ['k1', 'k3', 'k10']
+    """
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(8), name)
+
+
 def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Return nested mappings as one, with keys joined by dots."""
     joined: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from .base import Entry, Figure, Table
 from .bench_heads import BenchHeads
 from .bench_training import BenchTraining
 from .effective_ranks import EffectiveRanks
-from .family import DemoFamily, PTBFast, PTBSmall, PTBSmallNTASGD
+from .family import DemoFamily, PTBFast, PTBSmall, PTBSmallMoS, PTBSmallNTASGD
 from .lms_figure_1 import LMSFigure1
 from .lms_figure_2 import LMSFigure2
 from .lms_figure_3 import LMSFigure3
@@ -99,6 +99,7 @@ REGISTRY: dict[str, type[Entry]] = {
     "demo": DemoFamily,
     "ptb-fast": PTBFast,
     "ptb-small": PTBSmall,
+    "ptb-small-mos": PTBSmallMoS,
     "ptb-small-nt-asgd": PTBSmallNTASGD,
     "presets": Presets,
     "bench-heads": BenchHeads,

@@ -49,7 +49,7 @@ class DemoFamily(Family):
 
 @final
 class PTBFast(Family):
-    """AWD-LSTMs of the papers' sizes on Penn Treebank, five epochs, by 'bottleneck demo --family ptb-fast'."""
+    """AWD-LSTMs of the papers' sizes on Penn Treebank, few epochs, by 'bottleneck demo --family ptb-fast'."""
 
     family = "ptb-fast"
 
@@ -59,6 +59,13 @@ class PTBSmall(Family):
     """Small LSTMs on Penn Treebank, by 'bottleneck demo --family ptb-small'."""
 
     family = "ptb-small"
+
+
+@final
+class PTBSmallMoS(Family):
+    """Small AWD-LSTMs with MoS of K softmaxes on Penn Treebank, by 'bottleneck demo --family ptb-small-mos'."""
+
+    family = "ptb-small-mos"
 
 
 @final

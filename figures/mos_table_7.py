@@ -14,4 +14,5 @@ class MoSTable7(PublishedTable):
     """
 
     paper, number = "mos", "7"
+    small = ("ptb-small-mos",)
     first = "K"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from softmax_bottleneck.plotting import HEADS
+from softmax_bottleneck.plotting.looks import DASHES
 
 from .base import Figure
 from .mos_table_7 import MoSTable7
@@ -20,8 +22,8 @@ FULL_RANK = 10_000
 @final
 class MoSTable7Plot(Figure):
     """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (Yang
-    et al. 2018, table 7): published (hollow) and, where measured, this repository's (filled, bars from the lowest to
-    the highest rank within the interval of tolerances).
+    et al. 2018, table 7): published (hollow) and, where measured, this repository's, also of small models (filled, bars
+    from the lowest to the highest rank within the interval of tolerances).
     """
 
     panel, panel_title = "column", ""
@@ -31,7 +33,9 @@ class MoSTable7Plot(Figure):
     def compute(self, results: Results) -> pd.DataFrame:
         """Return the numbers of table 7; see `Table`."""
         data = MoSTable7().compute(results)
-        return data.assign(K=data["row"].astype(int))
+        softmaxes = data["row"].str.extract(r"(?:^|K = )(\d+)", expand=False).astype(int)
+        size = data["row"].str.extract(r"(, d = \d+)", expand=False).fillna("")
+        return data.assign(K=softmaxes, series="MoS" + size + ", " + data["kind"])
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the numbers of components without a measurement."""
@@ -41,13 +45,14 @@ class MoSTable7Plot(Figure):
         """Draw one of the two columns."""
         column = data["column"].iloc[0]
         look = HEADS["mos"]
-        for kind, face in (("published", "white"), ("measured", look.color)):
-            rows = data[(data["kind"] == kind) & data["value"].notna()]
-            if len(rows):
-                style = look.line(label=f"MoS, {kind}", marker=look.marker, markerfacecolor=face)
-                ax.plot(rows["K"], rows["value"].astype(float), **style)
-                if kind == "measured" and column == "rank":
-                    ax.vlines(rows["K"], rows["low"].astype(float), rows["high"].astype(float), color=look.color)
+        for series, rows in data[data["value"].notna()].groupby("series", sort=False):
+            name = str(series)
+            is_measured = rows["kind"].iloc[0] == "measured"
+            shown = replace(look, label=name, dashes=DASHES[2] if "d =" in name else look.dashes)
+            style = shown.line(marker=look.marker, markerfacecolor=look.color if is_measured else "white")
+            ax.plot(rows["K"], rows["value"].astype(float), **style)
+            if is_measured and column == "rank":
+                ax.vlines(rows["K"], rows["low"].astype(float), rows["high"].astype(float), color=look.color)
         ax.set_xticks(sorted(data["K"].unique()))
         ax.set_xlabel("number $K$ of softmaxes")
         ax.set_ylabel(LABELS[column])

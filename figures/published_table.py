@@ -91,8 +91,10 @@ def summary(values: Sequence[float]) -> dict[str, float | int | None]:
 
 def _small(family: str, model: Mapping[str, Any], *, contexts: bool) -> Row:
     name = model["name"]
-    head = head_of(name)
-    label = HEADS[head].label if head else name
+    look = HEADS.get(head_of(name) or model.get("source", {}).get("head", ""))
+    label = look.label if look else name
+    if softmaxes := re.fullmatch(r"k(\d+)", name):
+        label += f", K = {softmaxes[1]}"
     rows = f", T = {model['contexts']:,}" if contexts else ""
     return Row(f"{label}, d = {model['embedding_size']}{rows} ({family})", (), f"{family}/{name}")
 

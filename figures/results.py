@@ -18,7 +18,7 @@ from typing import Any
 from softmax_bottleneck._version import __version__
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.json_file import check_schema, explained, read_json
-from softmax_bottleneck.result import short_names
+from softmax_bottleneck.result import by_numbers, short_names
 from softmax_bottleneck.result_schemas import SCHEMAS
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
 
@@ -259,7 +259,7 @@ def _order(saved: Saved) -> tuple[int, str, int, int]:
     report = saved.content.get("report", saved.content) if saved.kind in kinds else {}
     head = report.get("source", {}).get("head")
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
-    where = f"{saved.path.parent}/{place:02d}/{saved.key}"
+    where = f"{saved.path.parent}/{place:02d}/{by_numbers(saved.key)}"
     return [*KINDS, CHECKPOINT].index(saved.kind), where, saved.seed, saved.epoch or 0
 
 

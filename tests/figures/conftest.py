@@ -17,7 +17,9 @@ SIZE = 40
 TOLERANCE = 1e-3
 
 
-def report(name: str, *, seed: int = 0, rank: int = 6, perplexity: float = 90.0, **more: Any) -> dict[str, Any]:
+def report(
+    name: str, *, head: str = "", seed: int = 0, rank: int = 6, perplexity: float = 90.0, **more: Any
+) -> dict[str, Any]:
     """What ``bottleneck demo`` writes, in part."""
     sigmas = {"sigma_1": 10.0, "sigma_r": 1.0, "sigma_next": None, "gap": None}
     determinate = {"value": rank, "low": rank, "high": rank, "determinate": True, "tolerance": TOLERANCE, **sigmas}
@@ -28,7 +30,7 @@ def report(name: str, *, seed: int = 0, rank: int = 6, perplexity: float = 90.0,
         "history": [{"epoch": epoch, "step": 10 * epoch, "valid_perplexity": 200 / epoch} for epoch in (1, 2)],
         "report": {
             "contexts": 50, "vocab": SIZE, "embedding_size": 4, "bound": {"raw": 6, "centered": 5, "why": ""},
-            "source": {"path": f"runs/{name}", "head": name.partition("-k")[0], "split": "test"},
+            "source": {"path": f"runs/{name}", "head": head or name.partition("-k")[0], "split": "test"},
             "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram", "rule": "press",
             "rank": determinate, "rank_centered": wide, "rank_by_rule": {"press": rank}, "effective_rank": {"1e-3": 2},
             "entropy_rank": 3.0, "stable_rank": 2.0, "certificate": {"frobenius_relative_error": 1e-12},
@@ -113,6 +115,9 @@ def folder(tmp_path: Path) -> Path:
         name = f"mos-{seed}" if seed else "mos"
         more = {"adaptive": {"dynamic": 48.0, "cache": 50.0}} if not seed else {}
         write(place / "ptb" / f"{name}.json", report("mos", seed=seed, rank=9_981, perplexity=perplexity, **more))
+    for softmaxes in (3, 10):
+        name = f"k{softmaxes}"
+        write(place / "ptb-small-mos" / f"{name}.json", report(name, head="mos", rank=100 * softmaxes))
     write(
         place / "ptb" / "mos.valid.json",
         {"source": {"path": "runs/mos", "split": "valid"}, "pairs": "all", "kld": 5.25},

@@ -90,6 +90,18 @@ def test_numbers_are_in_the_csv_and_marked(results: Results) -> None:
     assert set(data["kind"]) == {"published", "measured"}
 
 
+def test_small_mixtures_are_ordered_by_their_softmaxes(results: Results) -> None:
+    assert find("ptb-small-mos").rows(find("ptb-small-mos").compute(results))[1][0][0] == "k3"
+    table = find("mos-table-7")
+    _, rows = table.rows(table.compute(results))
+    small = [row[0] for row in rows if "small" in row[0]]
+    assert small == ["MoS, K = 3, d = 4 (ptb-small-mos)", "MoS, K = 10, d = 4 (ptb-small-mos)"]
+    drawn = find("mos-table-7-plot").compute(results)
+    measured = drawn[(drawn["series"] == "MoS, d = 4, measured") & (drawn["column"] == "rank")]
+    assert measured[["K", "value"]].values.tolist() == [[3, 300], [10, 1000]]
+    assert {"MoS, published", "MoS, measured"} <= set(drawn["series"])
+
+
 def test_what_is_missing_is_listed(results: Results) -> None:
     for name, missing in (
         ("mos-table-6", ["nothing measured of ptb/softmax, ptb/moc"]),

@@ -87,9 +87,15 @@ def test_what_there_is() -> None:
         assert {preset.head for preset in PRESETS.values() if preset.family == family} == every
     fast = {"softmax", "moc", "mos", "sigsoftmax", "lms-plif"}
     assert {preset.head for preset in PRESETS.values() if preset.family == "ptb-fast"} == fast
+    assert {preset.name for preset in PRESETS.values() if preset.family == "wt2-fast"} == {
+        "wt2-fast-softmax",
+        "wt2-fast-mos",
+    }
     for family in ("ptb", "wt2"):
         assert {f"{family}-{head}" for head in every} | {f"{family}-softmax-mos-settings"} <= set(PRESETS)
-    assert {name for name in PRESETS if "mos-k" in name} == {f"ptb-mos-k{k}" for k in (1, 3, 5, 10, 15, 20)}
+    assert {name for name in PRESETS if "mos-k" in name} == {
+        f"{family}-mos-k{k}" for family in ("ptb", "ptb-small") for k in (1, 3, 5, 10, 15, 20)
+    }
     assert {preset.name for preset in PRESETS.values() if preset.family == "text8"} == {
         "text8-softmax",
         "text8-mos7",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .preset import Preset, plain_lstm, plain_sgd
+from .papers import MOS_K
+from .preset import Preset, one_cycle, plain_lstm, plain_sgd
 
 LAPTOP_HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -175,9 +176,26 @@ def _ptb_small_nt_asgd(head: str, settings: dict[str, Any]) -> Preset:
     )
 
 
+def _ptb_small_mos(components: int) -> Preset:
+    """``ptb-small-mos-k*``: MoS by its number of softmaxes, as in table 7 of Yang et al. 2018, in the sizes above."""
+    return Preset(
+        family="ptb-small-mos",
+        head="mos",
+        variant=f"k{components}",
+        summary=f"AWD-LSTM 2 × 200 with a mos head of K = {components}, d = 100, on Penn Treebank",
+        cost=f"about {6 + 3 * components} minutes on 2 CPU cores (x86-64 with AVX-512 and bfloat16)",
+        expected="not measured yet",
+        corpus="ptb",
+        backbone=PTB_SMALL_BACKBONE,
+        settings={"components": components, "context_dropout": 0.1},
+        training=one_cycle(epochs=3, learning_rate=0.008),
+    )
+
+
 PRESETS = (
     *(_demo(head, LAPTOP_HEADS[head] | DEMO_SETTINGS.get(head, {})) for head in DEMO_HEADS),
     *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
     *(_ptb_small_awd(head, settings) for head, settings in AWD_HEADS.items()),
     *(_ptb_small_nt_asgd(head, settings) for head, settings in AWD_HEADS.items()),
+    *(_ptb_small_mos(components) for components in MOS_K),
 )

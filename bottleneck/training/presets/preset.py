@@ -29,6 +29,25 @@ def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str
     }
 
 
+def one_cycle(epochs: int, learning_rate: float) -> dict[str, Any]:
+    """Return training in few epochs, whose measurements are in `fast`: AdamW, one cosine cycle, bfloat16 products."""
+    return {
+        "epochs": epochs,
+        "batch_size": 32,
+        "bptt": 35,
+        "bptt_deviation": 5.0,
+        "precision": "bfloat16",
+        "optimizer": {
+            "name": "adamw",
+            "learning_rate": learning_rate,
+            "schedule": "cosine",
+            "warmup_steps": 200,
+            "weight_decay": 0.01,
+            "clip": 0.25,
+        },
+    }
+
+
 def plain_lstm(embedding_size: int, *, hidden_size: int, layers: int, dropout: float = 0.0) -> dict[str, Any]:
     """Return a backbone of LSTM layers."""
     sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "layers": layers}
