@@ -49,7 +49,7 @@ class DemoFamily(Family):
 
 @final
 class PTBFast(Family):
-    """AWD-LSTMs of the papers' sizes on Penn Treebank, few epochs, by 'bottleneck demo --family ptb-fast'."""
+    """AWD-LSTMs of the papers' sizes on Penn Treebank, after few epochs, by 'bottleneck demo --family ptb-fast'."""
 
     family = "ptb-fast"
 

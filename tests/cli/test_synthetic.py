@@ -80,7 +80,7 @@ def test_presets_are_the_papers_grids(place: Path) -> None:
 
 def test_several_concentrations(place: Path) -> None:
     """With commas or one by one, as for every list; all of them are fitted."""
-    lists = [["--alpha", "0.1,1"], ["--alpha", "0.1", "--alpha", "1"]]
+    lists = [["--alpha", "0.1, 1,"], ["--alpha", "0.1", "--alpha", "1"]]
     sizes = ["--vocab", "5", "--vocab", "7,9", "--dim", "2", "--dim", "3", "--models", "mos", "--models", "lms"]
     one, two = (
         json.loads(_run(*alphas, *sizes, "--seeds", "1", "--dry-run", "--json", "-").stdout)["cells"]

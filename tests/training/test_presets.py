@@ -104,6 +104,15 @@ def test_what_there_is() -> None:
     assert {preset.name for preset in PRESETS.values() if preset.family == "1b"} == {"1b-softmax", "1b-mos7"}
 
 
+@pytest.mark.parametrize("family", ["ptb", "ptb-small"])
+def test_mixtures_by_their_softmaxes_differ_in_nothing_else(family: str) -> None:
+    configs = {k: find(f"{family}-mos-k{k}").config for k in (1, 3, 5, 10, 15, 20)}
+    settings = {k: dict(config.model.head.settings) for k, config in configs.items()}
+    assert {k: one.pop("components") for k, one in settings.items()} == {k: k for k in configs}
+    others = {k: (settings[k], config.model.backbone, config.training, config.corpus) for k, config in configs.items()}
+    assert all(one == others[1] for one in others.values())
+
+
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.initial])
 def test_what_starts_from_another_has_its_model(name: str) -> None:
     preset = find(name)

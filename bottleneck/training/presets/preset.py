@@ -30,7 +30,7 @@ def plain_sgd(learning_rate: float, *, weight_decay: float = 1.2e-6) -> dict[str
 
 
 def one_cycle(epochs: int, learning_rate: float) -> dict[str, Any]:
-    """Return training in few epochs, whose measurements are in `fast`: AdamW, one cosine cycle, bfloat16 products."""
+    """Return AdamW with one cosine cycle and bfloat16 products, for few epochs; `fast` has the measurements."""
     return {
         "epochs": epochs,
         "batch_size": 32,
