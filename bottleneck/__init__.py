@@ -51,21 +51,6 @@ if TYPE_CHECKING:
     from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
     from .spectrum import Spectrum, numerical_rank
 
-_MODULES = (
-    "checkpoint",
-    "corpora",
-    "divergence",
-    "evaluation",
-    "heads",
-    "integrations",
-    "measure",
-    "models",
-    "sources",
-    "spectrum",
-    "synthetic",
-    "theory",
-    "training",
-)
 _HOMES = {
     "HuggingFaceOptions": "models.huggingface",
     "Opening": "sources",
@@ -94,15 +79,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), "open_source" if name == "open" else name)
+    if name in __all__:
+        return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES, *_HOMES])
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

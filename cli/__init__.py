@@ -153,7 +153,7 @@ def explained(error: Exception) -> tuple[int, str]:
 
 
 SENTENCES: dict[type[Exception], str] = {
-    EOFError: "a file ends before its content does; copy it again",
+    EOFError: "a file is incomplete; copy it again",
     RecursionError: "a file or setting is nested too deeply; write it with fewer levels",
     OverflowError: "a number is too large; give a smaller one",
     UnicodeError: "a name or a text is not UTF-8; rename or save it in UTF-8",

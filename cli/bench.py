@@ -51,7 +51,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 @listed("--only", "only", NAMES, metavar="NAME,…", shell_complete=completing(head_names),
         help="Heads to time.  [default: all]")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide contexts and vocabulary by N for a quick look; the goals hold for 1.")  # fmt: skip
+              help="Divide contexts and vocabulary by N for a quick look; the goals are for N = 1.")  # fmt: skip
 @device_option
 @json_option
 def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path | None) -> None:
@@ -74,7 +74,7 @@ def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path 
 
 @command.command(epilog=example("bottleneck bench training --shrink 50"))
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide layers, vocabulary and batch by N for a quick look; the goals hold for 1.")  # fmt: skip
+              help="Divide layers, vocabulary and batch by N for a quick look; the goals are for N = 1.")  # fmt: skip
 @device_option
 @json_option
 def training(shrink: int, device: str, json_to: Path | None) -> None:
@@ -134,17 +134,7 @@ def corpora(text: Path, steps: int, json_to: Path | None) -> None:
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Contexts to rank.  [default: all]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
 @device_option
-def gpu(
-    out: Path,
-    hours: float,
-    archive: Path | None,
-    family: str,
-    only: tuple[str, ...],
-    shrink: int,
-    contexts: int | None,
-    settings: tuple[str, ...],
-    device: str,
-) -> None:
+def gpu(out: Path, archive: Path | None, device: str, **options: Any) -> None:
     """Check a GPU, run all benchmarks on it, then train presets in the hours left and measure their ranks.
 
     The same command continues after an interruption.
@@ -152,15 +142,7 @@ def gpu(
     from softmax_bottleneck.bench.gpu import Lent, bench_gpu
     from softmax_bottleneck.machine import resolve_device
 
-    lent = Lent(
-        hours=hours,
-        device=resolve_device(device),
-        family=family,
-        only=only,
-        shrink=shrink,
-        contexts=contexts,
-        settings=settings,
-    )
+    lent = Lent(device=resolve_device(device), **options)
     click.echo(bench_gpu(out, lent, archive=archive, progress=progress()) or f"{out}: done")
 
 
@@ -188,7 +170,7 @@ def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20), metavar="N",
               help="Timed runs of each case at most.")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide width, vocabulary and tokens by N for a quick look; the goals hold for 1.")  # fmt: skip
+              help="Divide width, vocabulary and tokens by N for a quick look; the goals are for N = 1.")  # fmt: skip
 @device_option
 @json_option
 def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> None:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
@@ -50,18 +51,7 @@ from .tables import terminal_table
     "--reports", type=click.Path(path_type=Path), metavar="DIR", help="Only print the table of reports in DIR."
 )
 @device_option
-def command(
-    out: Path,
-    family: str,
-    models: tuple[str, ...] | None,
-    seeds: int,
-    settings: tuple[str, ...],
-    initial: Path | None,
-    contexts: int | None,
-    adaptive: bool,
-    reports: Path | None,
-    device: str,
-) -> None:
+def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, device: str, **options: Any) -> None:
     """Train each output layer on real text and measure its rank, on a laptop and without a download.
 
     Runs, reports and a figure of the singular values go to DIR. The same command continues an interrupted demo;
@@ -75,15 +65,7 @@ def command(
     from softmax_bottleneck.demo import Study, run
     from softmax_bottleneck.machine import resolve_device
 
-    study = Study(
-        family=family,
-        models=models or (),
-        seeds=seeds,
-        settings=settings,
-        initial=initial,
-        contexts=contexts,
-        adaptive=adaptive,
-    )
+    study = Study(models=models or (), **options)
     table_text = run(out, study, device=resolve_device(device), progress=progress())
     click.echo(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
     program, here = _program(), shlex.quote(str(out))

@@ -184,39 +184,29 @@ def check_written(given: Mapping[str, Any], *, sources: Iterable[str | Path], da
         kind.check(path, [other for _, other in written[number + 1 :]], sources, data)
 
 
-def device_option(command: Command) -> Command:
-    """Add ``--device``."""
-    return click.option(
-        "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
-        default="auto",
-        show_default=True,
-        help="Device to compute on; auto takes a GPU if there is one.",
-        panel="How to compute",
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    """Add ``--json``."""
-    return click.option(
-        "--json",
-        "json_to",
-        type=Written(),
-        metavar="FILE|-",
-        help="Write the result as JSON to FILE; - means standard output.",
-        panel="Output",
-    )(command)
-
-
-def style_option(command: Command) -> Command:
-    """Add ``--style``."""
-    return click.option(
-        "--style",
-        type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),
-        default="screen",
-        show_default=True,
-        help="Fonts and width of a venue.",
-    )(command)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device to compute on; auto takes a GPU if there is one.",
+    panel="How to compute",
+)
+json_option = click.option(
+    "--json",
+    "json_to",
+    type=Written(),
+    metavar="FILE|-",
+    help="Write the result as JSON to FILE; - means standard output.",
+    panel="Output",
+)
+style_option = click.option(
+    "--style",
+    type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),
+    default="screen",
+    show_default=True,
+    help="Fonts and width of a venue.",
+)
 
 
 def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False, styled: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,19 +18,6 @@ if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-HUGGING_FACE = (
-    "revision",
-    "context_length",
-    "stride",
-    "bos",
-    "batch_size",
-    "vocab",
-    "precise",
-    "dataset",
-    "allow_pickle",
-)
-"""The fields of `HuggingFaceOptions` that are options of the command."""
 
 _LEAST_ONE = click.IntRange(min=1)
 _LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
@@ -206,7 +194,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     from softmax_bottleneck.models.huggingface.options import HuggingFaceOptions
     from softmax_bottleneck.sources.opening import DEFAULTS
 
-    read = HuggingFaceOptions(**{name: given.pop(name) for name in HUGGING_FACE})
+    read = HuggingFaceOptions(**{field.name: given.pop(field.name) for field in fields(HuggingFaceOptions)})
     options = {name: given.pop(name) for name in OPENING if name in given}
     options |= {"hugging_face": None if read == HuggingFaceOptions() else read}
     kept: Mapping[str, Any] = DEFAULTS

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
@@ -20,23 +20,19 @@ if TYPE_CHECKING:
     from softmax_bottleneck.result import Result
     from softmax_bottleneck.sources import Source
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 STANDS_OUT = ("rank", "verdict")
 """Labels of the lines that a terminal shows in bold."""
 NARROWEST = 40
 """Width in columns below which lines are not wrapped."""
 
 
-def format_option(command: Command) -> Command:
-    """Add ``--format``."""
-    return click.option(
-        "--format",
-        "as_format",
-        type=click.Choice(["lines", "table", "markdown", "latex", "csv", "json"]),
-        panel="Output",
-        help="Format of the printed result.  [default: lines for one SOURCE, table for several]",
-    )(command)
+format_option = click.option(
+    "--format",
+    "as_format",
+    type=click.Choice(["lines", "table", "markdown", "latex", "csv", "json"]),
+    panel="Output",
+    help="Format of the printed result.  [default: lines for one SOURCE, table for several]",
+)
 
 
 def measure_all(sources: Mapping[str, Source], measure: Callable[[Source], Result]) -> list[Result]:

@@ -34,6 +34,7 @@ from .lms_figure_8 import LMSFigure8
 from .lms_table_1 import LMSTable1
 from .lms_table_2 import LMSTable2
 from .mos_figure_1 import MoSFigure1
+from .mos_settings import MoSTable8, MoSTable9, MoSTable10
 from .mos_table_1 import MoSTable1
 from .mos_table_2 import MoSTable2
 from .mos_table_3 import MoSTable3
@@ -69,6 +70,9 @@ REGISTRY: dict[str, type[Entry]] = {
     "mos-table-6": MoSTable6,
     "mos-table-7": MoSTable7,
     "mos-table-7-plot": MoSTable7Plot,
+    "mos-table-8": MoSTable8,
+    "mos-table-9": MoSTable9,
+    "mos-table-10": MoSTable10,
     "mos-table-11": MoSTable11,
     "mos-table-12": MoSTable12,
     "mos-table-13": MoSTable13,

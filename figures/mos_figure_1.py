@@ -17,7 +17,7 @@ from .results import SPECTRUM, Results
 @final
 class MoSFigure1(Figure):
     """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
-    1). A curve begins at the smallest value that its method resolves, marked by a hollow circle.
+    1). A hollow circle marks the start of a curve whose smaller values its method does not resolve.
     """
 
     panel = "family"

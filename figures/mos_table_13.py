@@ -15,7 +15,7 @@ MEASURED = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mo
 
 @final
 class MoSTable13(PublishedTable):
-    """Training time of an epoch divided by Softmax's (Yang et al. 2018, table 13); bs: equal batch sizes on one GPU;
+    """Training time divided by Softmax's (Yang et al. 2018, table 13); bs: equal batch sizes on one GPU;
     best-1 and best-3: each model's best settings on one and three GPUs. Measured on a CPU: ptb-mos and ptb-softmax.
     """
 

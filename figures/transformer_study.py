@@ -47,10 +47,11 @@ def runs(results: Results) -> pd.DataFrame:
 
 @final
 class TransformerStudy(Table):
-    """Transformers of six layers and of width d, with M byte-pair tokens, on WikiText-2: bits per byte of the test text
-    after equal steps, and after the processor time of the tied Softmax with the steps that it allows; numerical rank,
-    10⁻³-effective rank and the share of the gradient that the output layer passes on, all after equal steps; processor
-    seconds a step. Means ± standard deviations of the seeds. Models of one M and d have equal numbers of parameters.
+    """Transformers of six layers and of width d, with M byte-pair tokens, on WikiText-2: bits per byte of the first
+    50,000 bytes of the test text after equal steps, and after the processor time of the tied Softmax with the steps
+    that it allows; numerical rank, 10⁻³-effective rank and the share of the gradient that the output layer passes on,
+    all after equal steps; processor seconds a step. Means ± standard deviations of the seeds. Models of one M and d
+    have equal numbers of parameters, unless their row says otherwise.
     """
 
     needs = NEEDS

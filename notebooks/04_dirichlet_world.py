@@ -60,7 +60,7 @@ print(f"pairwise KL {divergence.kld:.2f} nats, expected {sb.synthetic.expected_p
 #
 # Every context gets a vector of its own, free to be anything; together with the embeddings it is fitted by gradient
 # descent. So nothing but the layer stands between the model and the truth. `bottleneck synthetic` does the same on the
-# command line, at the paper's sizes.
+# command line, with as many contexts as in the paper.
 
 # %%
 cells = sb.synthetic.grid(
@@ -100,7 +100,8 @@ print(f"least mean KL {best.kl.mean():.4f} nats, proved to within {best.gap.max(
 
 # %% [markdown]
 # And a bound that holds for *every* choice of embeddings: no softmax with embedding size $d$ has log-probabilities
-# nearer to the truth, in the Frobenius norm, than the singular values beyond $d$ allow (LMS paper, theorem 1).
+# nearer to the truth, in the Frobenius norm, than the singular values beyond $d$ allow (LMS paper, theorem 1, where the
+# right side must be squared).
 
 # %%
 spectrum = sb.singular_values(sample)

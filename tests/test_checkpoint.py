@@ -124,7 +124,9 @@ def test_another_tools_config(data: bytes, message: str, run: Path) -> None:
 
 def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "missing", run / "config.json"):
-        with pytest.raises(RunError, match=f"there is no run folder {path}; 'bottleneck train --out {path}' makes one"):
+        with pytest.raises(
+            RunError, match=f"there is no run folder {path}; 'bottleneck train --preset NAME --out {path}' makes one"
+        ):
             checkpoint.load(path)
         assert not checkpoint.is_run(path)
     with pytest.raises(RunError, match=r"has no config\.json, so it is no run"):

@@ -65,7 +65,7 @@ class AWDLSTM(Backbone):
     with the last layer's hidden states before (:math:`h`) and after (:math:`\tilde h`) dropout.
 
     References:
-        Merity, Keskar and Socher 2018, "Regularizing and Optimizing LSTM Language Models", §3 to §4.6.
+        Merity, Keskar and Socher 2018, "Regularizing and Optimizing LSTM Language Models", §2 and §4.
 
     Example:
         >>> import torch

@@ -56,9 +56,9 @@ class Case:
 MOS = Case(head="mos", contexts=840, size=280, vocab=10_000, components=15)
 """The Penn Treebank model of Yang et al. 2018: 12 texts of 70 tokens."""
 BILLION = Case(head="mos", contexts=2_100, size=280, vocab=100_000, components=7)
-"""The size of the 1B Word model of Yang et al. 2018."""
+"""Contexts, vocabulary and K of the 1B Word model of Yang et al. 2018 (table 10), which has d = 900."""
 POINTWISE = Case(head="softmax", contexts=1_400, size=400, vocab=10_000)
-"""The Penn Treebank model of Ganea et al. 2019: 20 texts of 70 tokens."""
+"""The Penn Treebank model of Ganea et al. 2019 (d = 400), with AWD-LSTM's 20 texts of 70 tokens."""
 OTHERS = {"moc": 15, "sigsoftmax": 1, "gss": 1, "lms-plif": 1, "lms-net": 1, "mos-plif": 5, "doc": 5, "mixtape": 4}
 """The heads timed at ``POINTWISE``'s shape, with their K."""
 

@@ -25,7 +25,8 @@ SHARDS = {
     "valid": [_HELD_OUT.format(number) for number in (0, 10)],
     "test": [_HELD_OUT.format(number) for number in (20, 30, 40)],
 }
-"""All training shards, two held-out ones for validation and three for testing (Yang et al. 2018, appendix B.2)."""
+"""All training shards, two held-out ones for validation and three for testing (Yang et al. 2018, appendix B.2, which
+counts 100 training shards; the release has 99)."""
 
 BYTES_AT_ONCE = 1 << 20
 """Approximate number of bytes of a shard in memory at a time."""

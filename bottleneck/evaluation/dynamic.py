@@ -45,7 +45,7 @@ class Dynamic:
 
 def _published(table: Table, column: str) -> Dynamic:
     numbers: dict[str, Any] = table.numbers(column)
-    return Dynamic(**numbers)
+    return Dynamic(**{name: value for name, value in numbers.items() if name != "batch_size"})
 
 
 _MOS = tables("mos", "9")[0]

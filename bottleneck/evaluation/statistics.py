@@ -21,6 +21,8 @@ from ..progress import SILENT, Progress
 from ..training.batches import columns, stretches
 
 FILE = "gradient_statistics.safetensors"
+BATCH_SIZE = 100
+"""Parallel texts in Krause et al. 2018, and in Yang et al. 2018, table 9."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def gradient_statistics(
     model: LanguageModel,
     ids: NDArray[np.integer[Any]],
     *,
-    batch_size: int = 100,
+    batch_size: int = BATCH_SIZE,
     bptt: int = 5,
     file: Path | None = None,
     identity: str = "",
@@ -73,8 +75,7 @@ def gradient_statistics(
     Args:
         model: the model; no dropout is applied, including weight drop.
         ids: int64, (N,), the training text.
-        batch_size: number of parallel texts; 100 in Krause et al. 2018 and Yang et al. 2018, table 9. A short text has
-            fewer.
+        batch_size: number of parallel texts; a short text has fewer.
         bptt: number of tokens of each text in a batch; 5 in Krause et al. 2018.
         file: file that keeps the statistics; it is read if it holds those of the same ``identity`` and sizes.
         identity: hash of model and text.

@@ -38,5 +38,5 @@ class Pointwise(Head):
 
     @property
     def rank_bound(self) -> RankBound:
-        """None: a pointwise nonlinearity can raise the rank up to min(T, M) (Ganea et al. 2019, theorem 3)."""
+        """None: a pointwise nonlinearity can raise the rank up to min(T, M) (Ganea et al. 2019, lemma 4)."""
         return RankBound(None, None, "a pointwise nonlinearity on the logits has no rank bound below min(T, M)")

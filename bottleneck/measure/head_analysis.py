@@ -8,19 +8,14 @@ from .directions import ROWS, directions
 from .report import Finding
 
 
-def has_analysis(source: Source) -> bool:
-    """Return whether `head_analysis` applies to a source."""
-    return isinstance(source, ModelSource) and isinstance(source.model, HuggingFaceOnText)
-
-
-def head_analysis(source: Source) -> Finding:
-    """Return an analysis of the output embeddings W and the hidden states H of a Hugging Face model.
+def head_analysis(source: Source) -> Finding | None:
+    """Return an analysis of the output embeddings W and the hidden states H of a Hugging Face model, if it is one.
 
     Row-centring A subtracts the mean from the rows of W: :math:`A (I - 11^⊤/M) = H (W - 1\\bar w^⊤)^⊤`.
     """
-    assert isinstance(source, ModelSource)
-    model = source.model
-    assert isinstance(model, HuggingFaceOnText)
+    model = source.model if isinstance(source, ModelSource) else None
+    if not isinstance(model, HuggingFaceOnText):
+        return None
     head, norm, vocabularies, tied = model.head, model.norm, model.vocabularies, model.model.tied
     scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
     weight = directions(head.weight[: source.shape[1]].split(ROWS))

@@ -20,7 +20,7 @@ from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import Computing, RankOptions, compute_spectrum
-from .head_analysis import has_analysis, head_analysis
+from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
 from .report import Finding, RankReport
 
@@ -87,7 +87,7 @@ def rank(
     findings = [
         *_unjudged(matrix, asked),
         *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
-        *([head_analysis(opened)] if how.processes.count == 1 and has_analysis(opened) else []),
+        *([found] if how.processes.count == 1 and (found := head_analysis(opened)) else []),
         *([hidden_size_finding(measured.spectrum, eps=measured.eps)] if hidden_size else []),
     ]
     seconds = round(time.monotonic() - started, 3)

@@ -138,12 +138,12 @@ class RankReport(Result):
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
         by_rule = ", ".join(f"{rule} {judge(self.spectrum, self.eps, rule=rule).raw}" for rule in RULES)
         effective = ", ".join(
-            f"{'an unknown number' if value is None else format(value, ',')} for all but {epsilon}"
+            f"{'an unknown number' if value is None else format(value, ',')} for {epsilon}"
             for epsilon, value in d["effective_rank"].items()
         )
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
         outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
-        outside += f"; the method itself knows no value below {self.spectrum.error:.2g}"
+        outside += f"; the method resolves no value below {self.spectrum.error:.2g}"
         dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
         bound = self.bound
         raw, centered = bound["raw"], bound["centered"]
@@ -156,7 +156,7 @@ class RankReport(Result):
             ("rank", _evidence(self.rank)),
             ("row-centred rank", _evidence(self.rank_centered)),
             ("by rule", by_rule),
-            ("effective rank", f"singular values that make up Σσ²: {effective}"),
+            ("effective rank", f"singular values that hold Σσ² to within a share: {effective}"),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
             *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),

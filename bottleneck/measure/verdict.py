@@ -44,7 +44,7 @@ def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None) -> I
     """Yield what follows from the numbers; the first part may be followed by a reason to doubt it."""
     (T, M), full = shape, min(shape)
     if rank.at_least and not (bound and _is_reached(rank, bound)):
-        yield "a sketch proves no more"
+        yield "a sketch gives only this lower bound"
     elif not rank.determinate and not rank.at_least:
         yield "not determinate"
     elif not rank.value:

@@ -182,7 +182,7 @@ def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log
     """
     path = Path(name)
     if not path.is_file():
-        raise SourceError(f"there is no file {path}")
+        raise SourceError(f"there is no file {path}; check its name")
     check_suffix(path)
     if path.suffix in READERS:
         matrix = read_array(path, tensor)

@@ -143,9 +143,11 @@ def read_attributes(path: Path) -> dict[str, Any]:
     try:
         attributes = dict(_open(path).attrs)
     except _UNREADABLE as error:
-        raise StoreError(f"{path} is not a Zarr group of 'bottleneck dump': {error}") from error
+        raise StoreError(f"{path} is not a store of 'bottleneck dump': {error}; dump again") from error
     if attributes.get("format") != FORMAT:
-        raise StoreError(f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r})")
+        raise StoreError(
+            f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r}); give the folder of a store"
+        )
     attributes = checked_attributes(attributes, path)
     if not (path / MANIFEST).exists():
         raise StoreError(f"the store {path} was only begun; run the same 'bottleneck dump' again to finish it")

@@ -17,8 +17,38 @@ from ..spectrum.blocks import checked
 from .base import Block, FactorRows, Source
 
 
+class _View(Source):
+    """A part of another source, whose rows are computed and rounded as there."""
+
+    _source: Source
+
+    def prepare(self, progress: Progress = SILENT) -> None:
+        """Prepare the whole source."""
+        self._source.prepare(progress)
+
+    @property
+    def precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.precision
+
+    @property
+    def expected_precision(self) -> Precision:
+        """That of the whole."""
+        return self._source.expected_precision
+
+    @property
+    def exponent(self) -> int:
+        """That of the whole."""
+        return self._source.exponent
+
+    @property
+    def caution(self) -> str:
+        """That of the whole."""
+        return self._source.caution
+
+
 @final
-class FirstContexts(Source):
+class FirstContexts(_View):
     """The first ``contexts`` rows of another source.
 
     Raises:
@@ -38,30 +68,6 @@ class FirstContexts(Source):
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """The identity of the whole source and the number of rows."""
         return {**self._source.identity, "contexts": str(self.shape[0])}
-
-    @property
-    def exponent(self) -> int:
-        """That of the whole."""
-        return self._source.exponent
-
-    @property
-    def caution(self) -> str:
-        """That of the whole."""
-        return self._source.caution
-
-    @property
-    def expected_precision(self) -> Precision:
-        """That of the whole."""
-        return self._source.expected_precision
-
-    def prepare(self, progress: Progress = SILENT) -> None:
-        """Prepare the whole source."""
-        self._source.prepare(progress)
-
-    @property
-    def precision(self) -> Precision:
-        """That of the whole."""
-        return self._source.precision
 
     def factors(self) -> FactorRows | None:
         """Return the factors of the whole source."""
@@ -92,7 +98,7 @@ class FirstContexts(Source):
 
 
 @final
-class FiniteColumns(Source):
+class FiniteColumns(_View):
     """The columns of another source that are finite in every row, found from its factors or in a pass over its rows.
 
     The remaining rows are log-probabilities up to a constant, which is zero if every dropped token has probability zero
@@ -120,20 +126,6 @@ class FiniteColumns(Source):
         self.embedding_size, self.dtype = source.embedding_size, source.dtype
         self.targets = None  # targets are column indices of the whole source
         self.identity = {**source.identity, "dropped_columns": str(dropped)}
-
-    def prepare(self, progress: Progress = SILENT) -> None:
-        """Prepare the whole source."""
-        self._source.prepare(progress)
-
-    @property
-    def precision(self) -> Precision:
-        """That of the whole."""
-        return self._source.precision
-
-    @property
-    def exponent(self) -> int:
-        """That of the whole."""
-        return self._source.exponent
 
     def factors(self) -> FactorRows | None:
         """Return the factors of the kept columns; a column of A is a row of Y."""

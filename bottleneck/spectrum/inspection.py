@@ -136,8 +136,12 @@ class Inspection:
         return float(np.sqrt(energies.mean() / rows)) if energies.size else 0.0
 
     def caution(self, eps: float) -> str:
-        """Return a sentence if a few rows or columns hold most of the energy, which makes any rank doubtful, or ''."""
-        rows, columns = np.concatenate(self._row_energies), np.asarray(self._column_energies)
+        """Return a sentence if a few rows or columns hold most of the energy, which makes any rank doubtful, or ''.
+
+        Columns of masked tokens do not count: they are refused, or left out.
+        """
+        rows = np.concatenate(self._row_energies)
+        columns = np.where(self.masked, 0.0, self._column_energies)
         limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps, "press")
         for name, energies in (("row", rows), ("column", columns)):
             order = np.argsort(energies)

@@ -1,9 +1,9 @@
 """The grids of the figures of Ganea et al. 2019.
 
-The paper states the models, the concentrations and N = 10⁵ contexts, but not the vocabularies and dimensions; those
-here are this library's choice. The options of ``bottleneck synthetic`` override a preset. The command ``bottleneck
-synthetic --preset NAME --profile`` measures the time of one pass; a fit takes between 120 and 1,240 passes. N = 10⁵
-needs a GPU; on two processor cores take ``--contexts 1000``.
+The paper states the models, the concentrations and N = 10⁵ contexts in its text; the vocabularies and dimensions stand
+only in its figures, and those here are this library's choice. The options of ``bottleneck synthetic`` override a
+preset. The command ``bottleneck synthetic --preset NAME --profile`` measures the time of one pass; a fit takes between
+120 and 1,240 passes. N = 10⁵ needs a GPU; on two processor cores take ``--contexts 1000``.
 """
 
 from __future__ import annotations

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigurationError, MatrixError
+from ..errors import ConfigurationError
 from ..progress import SILENT, Progress
 from ..result import Result
-from ..spectrum.blocks import as_array
 from ..workers import without_interrupts, worker_pool
 from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Layer, Witnesses, search
-from .inputs import real_matrix
+from .inputs import real_matrix, real_vector
 
 AT_ONCE = 8
 """Number of tokens that a worker process decides in one task."""
@@ -121,7 +120,8 @@ def unargmaxable(
     W = real_matrix(W, "W")
     # Scaled by a power of two, without rounding, so that squares do not overflow or underflow.
     exponent = int(np.frexp(abs(W).max())[1])
-    layer = Layer(np.ldexp(W, -exponent), _bias(b, len(W)))
+    bias = np.zeros(len(W)) if b is None else real_vector(b, len(W), "the bias", masked=True)
+    layer = Layer(np.ldexp(W, -exponent), bias)
     witnesses = Witnesses(layer)
     rivals = search(witnesses, seed=seed)
     nothing = np.zeros(0, dtype=np.int64)
@@ -146,15 +146,6 @@ def unargmaxable(
         certificates=certificates,
         programs=len(rivals),
     )
-
-
-def _bias(b: Any, vocab: int) -> NDArray[np.float64]:
-    bias = np.zeros(vocab) if b is None else as_array(b).astype(np.float64)
-    if bias.shape != (vocab,):
-        raise MatrixError(f"the bias must have shape ({vocab},), not {bias.shape}")
-    if not (bias < np.inf).all():
-        raise MatrixError(f"the bias holds {bias[~(bias < np.inf)][0]}: give finite numbers, or −∞ for a masked token")
-    return bias
 
 
 def _decisions(

@@ -20,13 +20,16 @@ def real_matrix(values: Any, what: str) -> NDArray[np.float64]:
     return matrix.astype(np.float64)
 
 
-def real_vector(values: Any, size: int, what: str) -> NDArray[np.float64]:
-    """Return ``size`` finite real numbers in float64, or raise `MatrixError`."""
+def real_vector(values: Any, size: int, what: str, *, masked: bool = False) -> NDArray[np.float64]:
+    """Return ``size`` finite real numbers in float64, or with ``masked`` also −∞, or raise `MatrixError`."""
     vector = as_array(values).astype(np.float64)
     if vector.shape != (size,):
         raise MatrixError(f"{what} must have shape ({size},), not {vector.shape}")
-    if not np.isfinite(vector).all():
-        raise MatrixError(f"{what} holds {vector[~np.isfinite(vector)][0]}: give finite numbers")
+    wrong = vector[~(np.isfinite(vector) | (masked & np.isneginf(vector)))]
+    if wrong.size:
+        raise MatrixError(
+            f"{what} holds {wrong[0]}: give finite numbers{', or −∞ for a masked token' if masked else ''}"
+        )
     return vector
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..errors import ConfigurationError, meant
 from ..json_file import parse_json, short
 from ..language_model import ModelConfig
+from ..result import flat
 
 
 class _Section(BaseModel):
@@ -107,12 +108,12 @@ class RunConfig(_Section):
         return parse(_merged(self.model_dump(mode="json"), changes), where="replace")
 
 
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any], *, section: str = "") -> dict[str, Any]:
     """Return nested values with some of them changed."""
-    if "name" in values and changes.get("name", values["name"]) != values["name"]:
+    if section in ("head", "backbone") and changes.get("name", values["name"]) != values["name"]:
         return dict(changes)  # another head or backbone: the old one's settings are not its own
     inside = [key for key, new in changes.items() if isinstance(new, Mapping) and isinstance(values.get(key), dict)]
-    return {**values, **changes, **{key: _merged(values[key], changes[key]) for key in inside}}
+    return {**values, **changes, **{key: _merged(values[key], changes[key], section=key) for key in inside}}
 
 
 def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
@@ -153,7 +154,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
             section = section.get(parent) if isinstance(section, dict) else None
             if not isinstance(section, dict):
                 raise ConfigurationError(
-                    f"--set {setting}: there is no section {parent!r}; try {', '.join(_flat(values))}"
+                    f"--set {setting}: there is no section {parent!r}; try {', '.join(flat(values))}"
                 )
         if key in ("model.head.name", "model.backbone.name") and section.get("name") != text:
             section.clear()  # another head or backbone: the old one's settings are not its own
@@ -163,7 +164,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the dotted keys in which two configurations differ, with both values."""
-    before, after = _flat(old), _flat(new)
+    before, after = flat(old), flat(new)
     return [
         f"{key} (was {before.get(key)!r}, now {after.get(key)!r})"
         for key in sorted({*before, *after})
@@ -177,14 +178,6 @@ def _value(text: str) -> Any:
         return parse_json(text)
     except ValueError:
         return text
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of all sections by their dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
 
 
 def _explain(error: ValidationError, where: str) -> NoReturn:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..corpora import Corpus
 from ..errors import TrainingError
-from ..full_precision import full_precision
+from ..full_precision import evaluating, full_precision
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress, reporting
 from ..reading import Reading, Stream, read
@@ -87,7 +86,6 @@ def _reading(text: Reading | NDArray[np.int64]) -> Reading:
     return reading
 
 
-@torch.no_grad()
 def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progress: Progress = SILENT) -> float:
     """Score every token that a text predicts: of a stream all but the first, with the state carried over.
 
@@ -103,17 +101,12 @@ def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progres
     """
     reading, device = _reading(text), next(model.parameters()).device
     rows = len(reading.places)
-    training, total, state = model.training, 0.0, None
-    model.eval()
-    try:
-        with full_precision(), progress.bar("evaluating", rows, "tokens") as bar:
-            for number in range(len(reading.starts) - 1):
-                batch = reading.batch(number).to(device)
-                hidden, state = model.hidden(batch.inputs, state, contexts=batch.contexts)
-                ignored = batch.ignore_index
-                losses = model.head.nll(hidden, batch.targets, reduction="none", ignore_index=ignored)
-                total += losses.double().sum().item()
-                bar.advance(batch.scored)
-    finally:
-        model.train(training)
+    total, state = 0.0, None
+    with evaluating(model), full_precision(), progress.bar("evaluating", rows, "tokens") as bar:
+        for number in range(len(reading.starts) - 1):
+            batch = reading.batch(number).to(device)
+            hidden, state = model.hidden(batch.inputs, state, contexts=batch.contexts)
+            losses = model.head.nll(hidden, batch.targets, reduction="none", ignore_index=batch.ignore_index)
+            total += losses.double().sum().item()
+            bar.advance(batch.scored)
     return total / rows

@@ -13,7 +13,7 @@ def finetuning(run: str | Path) -> RunConfig:
     """Return a run's configuration for finetuning: it starts from the run's weights and averages from the first step.
 
     The optimizer is the run's own; with SGD (stochastic gradient descent) this is averaged SGD, ASGD. Training stops at
-    the criterion that starts non-monotonically triggered ASGD, NT-ASGD (Merity et al. 2018, §4.2), with the run's own
+    the criterion that starts non-monotonically triggered ASGD, NT-ASGD (Merity et al. 2018, §3), with the run's own
     interval. `RunError` for a run that is missing, unfinished or damaged.
     """
     config = configuration_of(read_config(Path(run)))

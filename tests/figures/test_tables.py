@@ -124,6 +124,26 @@ def test_cases_of_table_14_are_those_where_mos_is_better(results: Results) -> No
     assert len(table["1, measured", "context, its end"]) <= 61
 
 
+def test_settings_stand_beside_those_of_the_presets(results: Results) -> None:
+    """The authors' code and table 8 exchange PTB's and WikiText-2's columns in two rows; all else agrees, rounded."""
+    table = shown("mos-table-8", results)
+    different = {name for name, heading in table if heading == "PTB, here" and _differs(table, name, "PTB")}
+    assert different == {"Embedding V-dropout", "Hidden state V-dropout"}
+    for here, published in (("PTB", "WT2"), ("WT2", "PTB")):
+        for name in different:
+            assert float(table[name, f"{here}, here"]) == float(table[name, f"{published}, published"])
+    assert shown("mos-table-9", results)["decay", "PTB, here"] == "0.075"
+    billion = shown("mos-table-10", results)
+    assert not any(_differs(billion, name, model) for name, _ in billion for model in ("Softmax", "MoS-7"))
+
+
+def _differs(table: dict[tuple[str, str], str], name: str, column: str) -> bool:
+    published, here = table[name, f"{column}, published"], table[name, f"{column}, here"]
+    if published.startswith("["):
+        return published != here
+    return abs(float(published) - float(here)) > 0.011
+
+
 def test_slopes_before_any_training_are_those_of_the_draw(results: Results) -> None:
     """Against statistics of a million random slopes, and of a hundred samples of 100,000 for the extremes."""
     draws = np.logaddexp(0, math.log(math.e - 1) + np.random.default_rng(0).standard_normal((100, 100_000)))

@@ -96,7 +96,7 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
     "a sketch": (
         replace(OPEN, value=800, at_least=True),
         FREE,
-        "no bound; rank at least 800 of 10,000: a sketch proves no more",
+        "no bound; rank at least 800 of 10,000: a sketch gives only this lower bound",
     ),
     "a sketch that reaches the bound": (
         replace(SURE, at_least=True, determinate=False),
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
     "a sketch below the bound": (
         replace(SURE, value=200, at_least=True, determinate=False),
         BOUNDED,
-        "d = 280 bounds the rank at 282 and the matrix has at least 200: a sketch proves no more",
+        "d = 280 bounds the rank at 282 and the matrix has at least 200: a sketch gives only this lower bound",
     ),
     "too coarse": (
         replace(SURE, value=0, low=0, high=0, determinate=False),

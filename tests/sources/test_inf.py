@@ -70,6 +70,17 @@ def test_the_first_contexts_and_a_store_pass_them_on(logits: Matrix, tmp_path: P
     assert rank(store, inf="drop-columns").spectrum.shape == (40, 9)
 
 
+def test_a_doubt_about_the_whole_matrix_holds_for_its_finite_columns() -> None:
+    """A token masked by −10⁹ in most rows hides all other directions."""
+    rng = np.random.default_rng(0)
+    matrix = (rng.standard_normal((600, 10)) @ rng.standard_normal((10, 300))).astype(np.float32)
+    matrix[100:, 7] -= 1e9
+    matrix[:, 3] = -np.inf
+    report = rank(matrix, kind="logits", inf="drop-columns")
+    assert not report.rank.determinate
+    assert "in column 7: the tolerance hides all others" in report.rank.doubt
+
+
 def test_a_log_linear_head_keeps_its_factors(runs: dict[str, Path]) -> None:
     plain, dropped = rank(runs["softmax"]), rank(runs["softmax"], inf="drop-columns")
     assert dropped.spectrum.method == plain.spectrum.method == "factored"

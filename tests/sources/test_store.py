@@ -212,7 +212,7 @@ def test_lost_parts(stored: Path, tmp_path: Path, log_probs: Make) -> None:
     for lost, sentence in {
         "manifest.jsonl": "was only begun; run the same 'bottleneck dump' again",
         "targets": "the targets of .* are missing",
-        "zarr.json": "is not a Zarr group",
+        "zarr.json": "is not a store of 'bottleneck dump'",
     }.items():
         copy = shutil.copytree(stored, tmp_path / f"{lost}.zarr")
         shutil.rmtree(copy / lost) if (copy / lost).is_dir() else (copy / lost).unlink()

@@ -54,6 +54,15 @@ def test_the_first_wrong_key_is_named(values: dict[str, Any], message: str) -> N
         parse(values, where="here")
 
 
+def test_another_optimizer_keeps_its_settings_and_another_head_does_not() -> None:
+    config = PRESETS["ptb-small-mos"].config
+    changes: dict[str, Any] = {"optimizer": {"name": "sgd"}}
+    changed = config.replace(training=changes, model={"head": {"name": "moc"}})
+    assert changed.training.optimizer == config.training.optimizer.model_copy(update={"name": "sgd"})
+    assert changed.model == override(config, ["head.name=moc"]).model
+    assert changed == override(config, ["head.name=moc", "training.optimizer.name=sgd"])
+
+
 def test_nothing_given_is_the_default() -> None:
     assert parse({}, where="here") == RunConfig()
 

@@ -74,8 +74,3 @@ def checked_head(model: Any, name: str, ids: Tensor, *, dtype: torch.dtype) -> C
     if bool(exact.isnan().any()):
         raise SourceError(f"the log-probabilities of {name} are not numbers: its weights are damaged; train it again")
     return CheckedHead(head, hidden, float(torch.where(exact == computed, 0.0, (exact - computed).abs()).max()))
-
-
-def is_plain_softmax(head: Head) -> bool:
-    """Return whether the logits are a product with the hidden states themselves."""
-    return isinstance(head, Softmax) and head.contexts is None

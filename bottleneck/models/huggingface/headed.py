@@ -9,7 +9,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -261,8 +260,3 @@ def model_class(folder: Path, config: Any) -> Any:
     spec = read_spec(folder)
     base: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     return base if spec is None else headed_class(base, spec)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Return the device of a model's weights."""
-    return next(model.parameters()).device

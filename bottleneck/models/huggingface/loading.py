@@ -89,15 +89,6 @@ def _check_sizes(config: Any) -> None:
             raise ValueError(f"its {name} is {value}, and 1 to {limit:,} are possible")
 
 
-def load(path: Path, *, dtype: torch.dtype, device: torch.device, pickled: bool) -> nn.Module:
-    """Return the model in evaluation mode.
-
-    Raises:
-        SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
-    """
-    return read(path, pickled=pickled, dtype=dtype).to(device).eval()
-
-
 def read(path: Path, *, pickled: bool = False, **options: Any) -> nn.Module:
     """Return the model, with its head where its folder has one.
 

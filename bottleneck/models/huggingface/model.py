@@ -15,7 +15,6 @@ from torch import nn
 from ...errors import ConfigurationError
 from ...files import sha256_bytes, sha256_file
 from . import folder, headed, loading
-from .output import OutputLayer
 
 
 class HuggingFaceModel(ABC):
@@ -39,15 +38,10 @@ class HuggingFaceModel(ABC):
         """Hashes of the weights and the configuration."""
 
     @property
-    def output_layer(self) -> nn.Linear | OutputLayer:
-        """Its output layer: linear, or a head of this package."""
-        return loading.output_layer(self.body, self.name)
-
-    @property
     def tied(self) -> bool:
         """Whether the output embeddings are the input embeddings."""
         embeddings = self.body.get_input_embeddings()  # type: ignore[operator]
-        return embeddings is not None and embeddings.weight is self.output_layer.weight
+        return embeddings is not None and embeddings.weight is loading.output_layer(self.body, self.name).weight
 
 
 @final
@@ -78,7 +72,8 @@ class SavedModel(HuggingFaceModel):
         pickled = self._weights[0].suffix == ".bin"
         if not pickled:
             loading.check_tied(self.skeleton, self.name, self._weights)
-        return loading.load(self._path, dtype=loading.BODY_DTYPES[self.dtype], device=self._device, pickled=pickled)
+        dtype = loading.BODY_DTYPES[self.dtype]
+        return loading.read(self._path, pickled=pickled, dtype=dtype).to(self._device).eval()
 
     @property
     def identity(self) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from ...heads import Head, RankBound, Softmax
 from ...spectrum import EPS
 from ..on_text import Cost, ModelOnText
 from . import loading
-from .checked_head import CheckedHead, checked_head, is_plain_softmax, unloaded_head
+from .checked_head import CheckedHead, checked_head, unloaded_head
 from .final_norm import FinalNorm, bound_of, final_norm
 from .hidden_states import HiddenStates
 from .model import HuggingFaceModel
@@ -129,7 +129,7 @@ class HuggingFaceOnText(ModelOnText):
     @cached_property
     def norm(self) -> FinalNorm | None:
         """The LayerNorm before a softmax of the hidden states themselves, if there is one."""
-        if not is_plain_softmax(self.head):
+        if not isinstance(self.head, Softmax) or self.head.contexts is not None:
             return None
         body, hidden = self.model.body, self._checked.hidden
         return final_norm(body, lambda: loading.hidden_of(body, self._sample), hidden, eps=EPS[self.model.dtype])

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ConfigurationError
 from . import loading
-from .headed import IGNORED, device_of, router_loss
+from .headed import IGNORED, router_loss
 from .output import OutputLayer
 
 PROBE = 8
@@ -58,7 +58,7 @@ def probe_ids(model: Any, layer: nn.Linear) -> Tensor:
     config = model.config.get_text_config()
     longest = getattr(config, "max_position_embeddings", None)
     length = min(PROBE, longest) if isinstance(longest, int) and longest > 1 else PROBE
-    return torch.arange(length, device=device_of(model)) % layer.out_features
+    return torch.arange(length, device=next(model.parameters()).device) % layer.out_features
 
 
 def check_loss(model: Any, layer: nn.Linear, ids: Tensor) -> None:

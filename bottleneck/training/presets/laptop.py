@@ -187,7 +187,7 @@ def _ptb_small_mos(components: int) -> Preset:
         family="ptb-small-mos",
         head="mos",
         variant=f"k{components}",
-        summary=f"AWD-LSTM 2 × 200 with a mos head of {components} softmaxes, d = 100, on Penn Treebank",
+        summary=f"AWD-LSTM 2 × 200 with a mos head (K = {components}), d = 100, on Penn Treebank",
         cost=f"about {2.5 + 2.7 * components:.0f} minutes on one CPU core (x86-64 with AVX-512 and bfloat16)",
         expected="not measured yet",
         corpus="ptb",

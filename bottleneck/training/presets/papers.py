@@ -5,11 +5,13 @@
     bottleneck eval runs/ptb-mos-finetuned --dynamic
 
 Hours are estimates for one V100 from published seconds an epoch (Parthiban et al. 2021: Softmax 55 and MoS 100 on Penn
-Treebank, 72 and 600 on WikiText-2) times the epochs here; training stops earlier where validation no longer improves.
+Treebank, 72 and 600 on WikiText-2; ratios for PLIF from Ganea et al. 2019, table 1) times the epochs here; training
+stops earlier where validation no longer improves.
 
 The settings of mixtures are those of their authors' published code, which table 8 of Yang et al. 2018 prints with the
-columns for the input and hidden dropout exchanged. Softmax, Sigsoftmax, GSS and LMS-PLIF have the settings of the study
-that compared the four (Parthiban et al. 2021, supplement, table 6), and expect its numbers.
+columns for the input and hidden dropout exchanged and the context dropout of 0.29 rounded. Softmax, Sigsoftmax, GSS
+and LMS-PLIF have the settings of the study that compared the four (Parthiban et al. 2021, supplement, table 6), and
+expect its numbers.
 
 All presets start averaging by NT-ASGD's trigger, n = 5. The study also compares its heads with averages from epoch 200
 on (ET-ASGD): all four are better so, and LMS-PLIF is the best of them instead of the worst. Any preset here trains with
@@ -17,8 +19,7 @@ ET-ASGD when given
 
     --set training.averaging.start=epoch
 
-Two things differ from the study's code: weight decay does not act on PLIF's slopes (`PLIF.parameter_settings`), and
-embeddings of d = 400 start in ±0.087 instead of ±0.1 (`init_embeddings_`).
+docs/presets.md lists the known differences from the study's code.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Recipe(NamedTuple):
     def preset(self, family: str, head: str, *, variant: str = "", slowdown: float = 1.0, **settings: Any) -> Preset:
         """Return the preset of one head."""
         hours = self.epochs * self.seconds_an_epoch * slowdown / 3600
-        components = f" of {settings['components']} components" if "components" in settings else ""
+        components = f" (K = {settings['components']})" if "components" in settings else ""
         if "components" in settings:
             settings = {"context_dropout": self.context_dropout, **settings}
         sizes = ", ".join(map(str, self.backbone["hidden_sizes"]))
@@ -77,7 +78,7 @@ class _Recipe(NamedTuple):
 AVERAGING = {"start": "non-monotone", "interval": 5, "epoch": 200}
 """NT-ASGD (Merity et al. 2018); with ``start`` at ``"epoch"`` the ET-ASGD of Parthiban et al. 2021."""
 STOP_INTERVAL = 30
-"""Validations without an improvement after which averaged weights are at rest; the papers watched by hand."""
+"""Validations without an improvement after which averaged weights are at rest; the papers state no such rule."""
 
 PTB = _Recipe(
     corpus="ptb",
@@ -119,7 +120,7 @@ WT2_MIXTURE = _Recipe(
 
 
 MOS_K = (1, 3, 5, 10, 15, 20)
-"""Numbers of components: those of table 7 of Yang et al. 2018, and 1."""
+"""Numbers of softmaxes: those of table 7 of Yang et al. 2018, and 1."""
 
 _MOS_SETTINGS_AS_SOFTMAX = 0.5
 """Estimated share of a mixture's time that a Softmax of its sizes takes."""

@@ -4,7 +4,8 @@
     bottleneck train --preset text8-mos7 --out runs/text8-mos7
     bottleneck eval runs/text8-mos7
 
-The paper gives sizes (one LSTM layer, tied embeddings) and no training settings; those here are this project's own.
+The paper gives sizes and no training settings; those here are this project's own. One LSTM layer with tied embeddings
+has the printed numbers of parameters.
 Bits per character are a loss in nats over ln 2; ``bottleneck eval`` prints them.
 """
 
