@@ -79,6 +79,6 @@ def command(
         click.echo("\n".join(map(str, drawn.files)))
         missing |= dict.fromkeys(drawn.missing)
     for path in results.unknown:
-        click.echo(f"skipped {path}: it is not a result file of this package", err=True)
+        click.echo(f"skipped {path}: no figure or table is made of it", err=True)
     for name, text in missing:
         click.echo(f"missing in {name}: {text}", err=True)

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .. import divergence
 from ..divergence import PairwiseKLD
+from ..errors import MatrixError
 from ..progress import Progress, reporting
 from ..sources import Opening, open_source
 from ..sources.opening import shows
+from ..spectrum.inspection import MASK
 
 
 @shows(Opening)
@@ -42,10 +45,13 @@ def kld(
     opened.prepare(report)
 
     def blocks() -> Iterator[NDArray[Any]]:
+        masked: NDArray[np.int64] | int = 0
         with report.bar("computing pairwise KL", opened.entries_shape[0], "contexts") as bar:
             for rows in opened.entries():
+                masked = masked + (rows < rows.max(1, keepdims=True) + MASK).sum(0)
                 yield rows
                 bar.advance(len(rows))
+        _refuse_masks(np.asarray(masked), opened.entries_shape[0])
 
     divergences = divergence.pairwise_kld(
         blocks,
@@ -56,3 +62,13 @@ def kld(
         eps=opened.precision,
     )
     return replace(divergences, source=opened.description, seconds=round(time.monotonic() - started, 3))
+
+
+def _refuse_masks(masked: NDArray[np.int64], contexts: int) -> None:
+    """Refuse tokens that some contexts mask by a large negative number and others do not, given the number of each."""
+    some = np.flatnonzero((masked > 0) & (masked < contexts))
+    if some.size:
+        raise MatrixError(
+            f"{masked[some[0]]:,} of {contexts:,} contexts mask token {some[0]:,} by {-MASK:,.0f} nats or more: the "
+            "divergence from them is infinite; leave out the columns of such tokens"
+        )

@@ -192,7 +192,8 @@ def _weight(source: ModelSource) -> Tensor | None:
 def _through_weight(
     source: ModelSource, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
 ) -> int:
-    basis = orthonormal_basis(weight)
+    possible = _possible(source)
+    basis = orthonormal_basis(weight[possible])
     with progress.bar("projecting gradients", source.shape[0], "contexts") as bar:
         ranges = source.ranges()
         for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
@@ -200,27 +201,34 @@ def _through_weight(
                 place = slice(each.start, each.stop)
                 residue = _gradient(source.head.log_prob(hidden), targets[place])
                 rows.whole[place] = residue.double().square().sum(1).cpu().numpy()
-                rows.projected[place] = (residue @ basis).double().square().sum(1).cpu().numpy()
+                rows.projected[place] = (residue[:, possible] @ basis).double().square().sum(1).cpu().numpy()
             bar.advance(len(hidden))
     return basis.shape[1]
 
 
 def _through_jacobian(source: ModelSource, targets: NDArray[np.int64], rows: _Rows, progress: Progress) -> int:
-    most, log_prob = 0, source.head.log_prob
+    most, log_prob, possible = 0, source.head.log_prob, _possible(source)
     ranges = [each for each in source.ranges() if rows.used[each.start : each.stop].any()]
     with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
         for each, block in zip(ranges, source.hidden(ranges), strict=True):
             for row in np.flatnonzero(rows.used[each.start : each.stop]):
                 place = each.start + row
                 hidden = block[row : row + 1]
-                basis = orthonormal_basis(jacobian(log_prob, hidden))
+                basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])
                 with full_precision():
                     residue = _gradient(log_prob(hidden), targets[place : place + 1])
                     rows.whole[place] = float(residue.double().square().sum())
-                    rows.projected[place] = float((residue.to(basis) @ basis).double().square().sum())
+                    rows.projected[place] = float((residue[:, possible].to(basis) @ basis).double().square().sum())
                 most = max(most, basis.shape[1])
                 bar.advance(1)
     return most
+
+
+def _possible(source: ModelSource) -> Tensor:
+    """Return the ids of the tokens whose bias is not −∞: no gradient reaches the hidden states through the others."""
+    (hidden,) = source.hidden([range(1)])
+    with full_precision():
+        return source.head.log_prob(hidden)[0].isfinite().nonzero()[:, 0]
 
 
 def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigurationError, MatrixError
 from ..spectrum import Precision, Spectrum, judge, precision
-from .report import Finding
+from .report import Doubts, Finding
 
 NEIGHBOURS = 5
 """Number of ratios reported on either side of the gap."""
@@ -91,10 +91,12 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     )
 
 
-def finding(spectrum: Spectrum, *, eps: Precision) -> Finding:
+def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
     """Return the hidden size as a finding, or the reason why it is unknown."""
     key = "hidden_size_estimate"
     try:
+        if caution := doubts.get("caution"):
+            raise MatrixError(caution)
         estimate = estimate_hidden_size(spectrum, eps=eps)
     except MatrixError as error:
         return Finding(key, {"value": None, "why": str(error)}, (("hidden size", f"unknown: {error}"),))

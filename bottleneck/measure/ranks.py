@@ -22,7 +22,7 @@ from ..spectrum.precision import EPS
 from .computing import Computing, RankOptions, compute_spectrum
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
-from .report import Finding, RankReport
+from .report import Doubts, Finding, RankReport
 
 INF = ("refuse", "drop-columns")
 """The ways to treat entries of −∞."""
@@ -88,7 +88,7 @@ def rank(
         *_unjudged(matrix, asked),
         *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
         *([found] if how.processes.count == 1 and (found := head_analysis(opened)) else []),
-        *([hidden_size_finding(measured.spectrum, eps=measured.eps)] if hidden_size else []),
+        *([hidden_size_finding(measured.spectrum, measured.eps, measured.doubts)] if hidden_size else []),
     ]
     seconds = round(time.monotonic() - started, 3)
     return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
@@ -108,6 +108,7 @@ class _Measured(NamedTuple):
     why: str
     """Why this method computed it."""
     eps: Precision
+    doubts: Doubts
     judgement: Judgement
 
 
@@ -115,7 +116,8 @@ def _measured(source: Source, asked: Precision | None, rule: str, how: Computing
     recorded = source.precision
     eps = recorded if asked is None else replace(asked, size=recorded.size)
     spectrum, why = compute_spectrum(source, eps.value, how)
-    return _Measured(spectrum, why, eps, judge(spectrum, eps, rule=rule, recorded=recorded, caution=source.caution))
+    doubts: Doubts = {"recorded": recorded, "caution": source.caution(max(eps.value, recorded.value))}
+    return _Measured(spectrum, why, eps, doubts, judge(spectrum, eps, rule=rule, **doubts))
 
 
 def _report(source: Source, measured: _Measured, *, findings: Iterable[Finding], **known: Any) -> RankReport:
@@ -125,6 +127,7 @@ def _report(source: Source, measured: _Measured, *, findings: Iterable[Finding],
         spectrum=measured.spectrum,
         eps=measured.eps,
         why=measured.why,
+        doubts=measured.doubts,
         rank=measured.judgement.raw,
         rank_centered=measured.judgement.centered,
         bound=asdict(source.bound),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .._version import __version__
 from ..result import Result, short_names
@@ -24,6 +24,13 @@ from .verdict import verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+class Doubts(TypedDict, total=False):
+    """What makes a rank doubtful beside its spectrum; arguments of `judge`."""
+
+    recorded: Precision
+    caution: str
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,13 @@ class RankReport(Result):
     """Torch settings that lower the precision, as they were before the measurement; they are off during it."""
     findings: tuple[Finding, ...] = ()
     """Additional results."""
+    doubts: Doubts = field(default_factory=Doubts)
+    """What the ranks by the other rules are judged by as well."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, ready for JSON."""
         values = self.spectrum.values
         shape, residual = self.spectrum.shape, self.spectrum.residual
-        by_rule = {rule: judge(self.spectrum, self.eps, rule=rule).raw for rule in RULES}
         return {
             "source": dict(self.source),
             "contexts": shape[0],
@@ -85,7 +93,7 @@ class RankReport(Result):
             "rule": self.rule,
             "rank": asdict(self.rank),
             "rank_centered": asdict(self.rank_centered),
-            "rank_by_rule": {rule: int(estimate) for rule, estimate in by_rule.items()},
+            "rank_by_rule": {rule: int(estimate) for rule, estimate in self._by_rule().items()},
             "effective_rank": {
                 _power(epsilon): effective_rank(values, epsilon=epsilon, residual=residual)
                 for epsilon in ENERGY_LEFT_OUT
@@ -131,12 +139,15 @@ class RankReport(Result):
             self.rank, shape=self.spectrum.shape, bound=self.bound["raw"], embedding_size=self.embedding_size
         )
 
+    def _by_rule(self) -> dict[str, RankEstimate]:
+        return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the report as label and text."""
         d = self.to_dict()
         source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
-        by_rule = ", ".join(f"{rule} {judge(self.spectrum, self.eps, rule=rule).raw}" for rule in RULES)
+        by_rule = ", ".join(f"{rule} {estimate}" for rule, estimate in self._by_rule().items())
         effective = ", ".join(
             f"{'an unknown number' if value is None else format(value, ',')} for {epsilon}"
             for epsilon, value in d["effective_rank"].items()

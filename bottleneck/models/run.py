@@ -19,7 +19,7 @@ from ..files import sha256_file
 from ..full_precision import full_precision
 from ..heads import Head
 from ..reading import PADDING, read
-from .on_text import Cost, ModelOnText
+from .on_text import Cost, ModelOnText, weights_sha256
 from .text import Words
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -61,6 +61,7 @@ class RunOnText(ModelOnText):
     ) -> None:
         if dtype not in DTYPES:
             raise ConfigurationError(f"unknown dtype {dtype!r}; a run is evaluated in {' or '.join(DTYPES)}")
+        self._is_loaded = isinstance(run, Run)
         loaded = run if isinstance(run, Run) else load(Path(run))
         corpus = corpus_of(loaded, data)
         lines = loaded.model.backbone.context_lines
@@ -104,8 +105,9 @@ class RunOnText(ModelOnText):
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
-        """Hashes of the weights and the corpus."""
-        return {"model": sha256_file(self.run.path / MODEL), "corpus": self.corpus.sha256}
+        """Hashes of the weights and the corpus; the weights of a `Run` are those in memory, which may have changed."""
+        weights = weights_sha256(self._model) if self._is_loaded else sha256_file(self.run.path / MODEL)
+        return {"model": weights, "corpus": self.corpus.sha256}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield hidden states; the recurrent state of a stream is carried through all tokens before them."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import ConfigurationError, SourceError
 from ..files import sha256_bytes
 from ..heads import REGISTRY, Head, Softmax
-from .on_text import Cost, ModelOnText
+from .on_text import Cost, ModelOnText, masked_bias, weights_sha256
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -69,9 +69,8 @@ class GivenStates(ModelOnText):
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """Hashes of the weights and the hidden states."""
-        tensors = (*self._head.state_dict().values(), self._states)
-        numbers = b"".join(each.detach().cpu().double().numpy().tobytes() for each in tensors)
-        return {"model": sha256_bytes(numbers)}
+        head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {weights_sha256(self._head)}"
+        return {"model": sha256_bytes(head.encode() + self._states.cpu().double().numpy().tobytes())}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield the given hidden states."""
@@ -89,8 +88,11 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
     """Return the head in evaluation mode and in float32 or wider; the given head is not changed."""
     if isinstance(head, nn.Linear):
         dtype = torch.promote_types(head.weight.dtype, torch.float32)
-        return Softmax.of(head.weight.detach().to(dtype), None if head.bias is None else head.bias.detach().to(dtype))
+        bias = None if head.bias is None else masked_bias(head.bias.detach().to(dtype))
+        return Softmax.of(head.weight.detach().to(dtype), bias)
     copied = copy.deepcopy(head).requires_grad_(False).eval()
+    if copied.bias is not None:
+        copied.bias.copy_(masked_bias(copied.bias, scale=getattr(copied, "scale", 1.0)))
     return copied.float() if next(copied.parameters()).dtype in HALVES else copied
 
 

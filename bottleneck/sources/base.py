@@ -86,9 +86,8 @@ class Source(ABC):
         """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
         return 0
 
-    @property
-    def caution(self) -> str:
-        """Return a sentence that says why any rank of this matrix is doubtful, or an empty string."""
+    def caution(self, eps: float) -> str:
+        """Return a sentence that says why any rank by a roundoff ``eps`` is doubtful, or an empty string."""
         return ""
 
     def __repr__(self) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Unpack, final
 
 import numpy as np
@@ -17,7 +19,7 @@ from ..full_precision import full_precision
 from ..heads import Head, RankBound
 from ..models import RunOnText
 from ..models.huggingface.on_text import HuggingFaceOnText
-from ..spectrum import Precision, precision
+from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, native_dtype
 from .base import Block, Source
 from .model import ModelSource
@@ -34,9 +36,12 @@ class _Model(ABC):
     """A model that predicts the next token after histories and a future."""
 
     vocab: int
-    precision: Precision
+    precision: Precision | None
+    """Precision of the answers; ``None`` if only they show it."""
     reads: int = 1 << 30
     """Largest number of tokens that the model reads."""
+    dtypes: Collection[str] = ()
+    """Types of the answers so far, if they show the precision."""
 
     @abstractmethod
     def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
@@ -89,13 +94,14 @@ class _HuggingFace(_Model):
 @final
 class _Function(_Model):
     def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:
-        self._function, self.vocab = function, vocab
-        self.precision = precision("float64")
+        self._function, self.vocab, self.precision = function, vocab, None
+        self.dtypes: set[str] = set()
 
     def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
         answer = self._function(_joined(histories, future))
-        self.precision = precision(native_dtype(answer))
-        logits = as_array(answer)
+        self.dtypes.add(native_dtype(answer))
+        logits = np.array(as_array(answer))  # the function may reuse its memory
+        logits = logits if logits.dtype.kind == "f" else logits.astype(np.float64)
         logits = logits[:, -1] if logits.ndim == 3 else logits
         if logits.shape != (len(histories), self.vocab):
             raise MatrixError(f"the function must return logits of shape (B, {self.vocab}), not {logits.shape}")
@@ -150,12 +156,46 @@ class ExtendedSource(Source):
         why = "each future adds a block of the rank that the output layer's bound allows"
         self.bound = RankBound(most, most, why if most else "the output layer bounds the rank of no future's block")
         digest = hashlib.sha256(repr([part.tolist() for part in (*self.histories, *self.futures)]).encode())
-        self.identity = {**identity, "extended": digest.hexdigest()}
+        self._known = {**identity, "extended": digest.hexdigest()}
 
-    @property
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Hashes of the model, the histories and the futures; of a function those of its logits."""
+        if self._model.precision is not None:
+            return self._known
+        digest = hashlib.sha256()
+        for logits in self._logits():
+            digest.update(np.ascontiguousarray(logits).data.cast("B"))
+        return {**self._known, "logits": digest.hexdigest()}
+
+    @cached_property
     def precision(self) -> Precision:
-        """The precision of the output layer."""
-        return self._model.precision
+        """The precision of the output layer, or of a function's logits, inferred from them."""
+        if self._model.precision is not None:
+            return self._model.precision
+        return replace(self._inspection.precision(), size=self._inspection.root_mean_square())
+
+    def caution(self, eps: float) -> str:
+        """Return a sentence that names the contexts or tokens that hold most of the energy of a function's logits."""
+        return "" if self._model.precision is not None else self._inspection.caution(eps)
+
+    @cached_property
+    def _inspection(self) -> Inspection:
+        inspection = Inspection(self.entries_shape[0], language=True)
+        for logits in self._logits():
+            inspection.watch(logits)
+        if inspection.masked.any():
+            raise MatrixError(
+                f"token {int(inspection.masked.argmax())} is masked after every history and future: use a model that "
+                "masks no token"
+            )
+        inspection.note(self._model.dtypes)
+        return inspection
+
+    def _logits(self) -> Iterator[NDArray[Any]]:
+        """Yield the model's answers, (n, M)."""
+        for future in range(len(self.futures)):
+            yield from self._answers(future)
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield rows of ascending ranges; memory holds the rows of one future."""
@@ -185,19 +225,23 @@ class ExtendedSource(Source):
 
     def _future(self, number: int) -> NDArray[Any]:
         if self._last is None or self._last[0] != number:
-            columns: list[NDArray[Any]] = [
-                self._model.after(block, np.stack([self.histories[place] for place in places]), self.futures[number])
-                for block, places in enumerate(self._blocks)
-            ]
+            columns = list(self._answers(number))
             whole = np.empty((self.vocab, len(self.histories)), dtype=columns[0].dtype)
             for places, logits in zip(self._blocks, columns, strict=True):
-                if not np.isfinite(logits).all():
-                    raise MatrixError(
-                        f"the logits after future {number} are not all finite: use a model that masks no token"
-                    )
                 whole[:, places] = (logits - logits.mean(1, keepdims=True, dtype=np.float64)).T
             self._last = number, whole
         return self._last[1]
+
+    def _answers(self, future: int) -> Iterator[NDArray[Any]]:
+        """Yield the model's logits after one future, (n, M) for each block of histories."""
+        for block, places in enumerate(self._blocks):
+            histories = np.stack([self.histories[place] for place in places])
+            logits = self._model.after(block, histories, self.futures[future])
+            if not np.isfinite(logits).all():
+                raise MatrixError(
+                    f"the logits after future {future} are not all finite: use a model that masks no token"
+                )
+            yield logits
 
 
 def extended_logits(

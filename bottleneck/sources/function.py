@@ -136,7 +136,7 @@ class _Answers:
                 f"for ids of shape {batch.shape} the function must return logits of shape "
                 f"{(*batch.shape, M)} or {(len(batch), M)}, not {logits.shape}"
             )
-        return logits.reshape(-1, logits.shape[-1])
+        return np.array(logits.reshape(-1, logits.shape[-1]))  # the function may reuse its memory
 
 
 def _ids(batch: Any, number: int) -> NDArray[np.int64]:

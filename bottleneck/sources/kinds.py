@@ -14,6 +14,7 @@ from ..machine import resolve_device
 from ..models import ModelOnText
 from . import function, matrix, models, ngram, store, zarr_array
 from .base import Source
+from .matrix import MatrixSource
 from .model import ModelSource
 from .opening import DEFAULTS, Kind, Opening, check_names, shows
 from .views import FirstContexts
@@ -95,7 +96,9 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
     contexts = whole["contexts"]
     if kind is not OPENED:
         logger.info("opened %s: %r", kind.what, matrix)
-    return matrix if contexts in (None, matrix.shape[0]) else FirstContexts(matrix, contexts)
+    if contexts in (None, matrix.shape[0]):
+        return matrix
+    return matrix.first(contexts) if isinstance(matrix, MatrixSource) else FirstContexts(matrix, contexts)
 
 
 def _unknown(source: Any) -> Exception:

@@ -26,6 +26,7 @@ from .base import UNKNOWN, Block, Source, Work
 from .matrix_files import npy_rows, safetensors_rows
 from .opening import Kind, named
 from .spool import Spool
+from .views import FirstContexts
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class MatrixSource(Source):
     embedding_size: int | None = None
     bound = UNKNOWN
     targets: NDArray[np.int64] | None = None
+    recorded_caution = ""
+    """The caution of entries whose precision is recorded."""
 
     def __init__(
         self,
@@ -99,8 +102,9 @@ class MatrixSource(Source):
 
     def work(self) -> Work:
         """Return the bytes of a matrix in memory; the rows of a file are read block by block."""
-        in_memory = isinstance(self._matrix, np.ndarray) and not isinstance(self._matrix, np.memmap)
-        return Work(0.0, self._matrix.nbytes if in_memory else 0, None)
+        whole = self._matrix.whole if isinstance(self._matrix, _FirstRows) else self._matrix
+        in_memory = isinstance(whole, np.ndarray) and not isinstance(whole, np.memmap)
+        return Work(0.0, whole.nbytes if in_memory else 0, None)
 
     def prepare(self, progress: Progress = SILENT) -> None:
         """Inspect the entries, unless their precision is known, and check that the first row is what it should be."""
@@ -126,10 +130,16 @@ class MatrixSource(Source):
         """The exponent that keeps the squares of a matrix of kind ``"matrix"`` within float64's range."""
         return self._inspection.exponent if self._kind == "matrix" else 0
 
-    @property
-    def caution(self) -> str:
-        """A sentence that names the rows or columns that hold most of the energy, if these are few."""
-        return "" if self._made_in is not None else self._inspection.caution(self.precision.value)
+    def caution(self, eps: float) -> str:
+        """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
+        return self.recorded_caution if self._made_in is not None else self._inspection.caution(eps)
+
+    def first(self, contexts: int) -> Source:
+        """Return the first rows, inspected without the others unless their precision is recorded."""
+        if self._made_in is not None or not 1 <= contexts <= self.shape[0]:
+            return FirstContexts(self, contexts)
+        noted = self.__dict__["_inspection"].dtypes if "_inspection" in self.__dict__ else ()
+        return MatrixSource(_FirstRows(self._matrix, contexts, noted), kind=self._kind, path=self._path)
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows, normalized or checked according to their kind; masked tokens are −∞."""
@@ -167,6 +177,22 @@ class MatrixSource(Source):
                 f"probabilities' sum is {sums[wrong[0]]:.3g}, and {allowed:.1e} is allowed at its precision; use "
                 "--kind logits to normalize the rows, or --kind matrix to take them as they are"
             )
+
+
+@final
+class _FirstRows:
+    """The first rows of a matrix, with the types that were noted of its blocks."""
+
+    def __init__(self, whole: Any, rows: int, noted: Iterable[str]) -> None:
+        self.whole, self.shape, self._noted = whole, (rows, int(whole.shape[1])), set(noted)
+
+    @property
+    def native_dtypes(self) -> set[str]:
+        return self._noted | set(getattr(self.whole, "native_dtypes", ()))
+
+    def __getitem__(self, rows: slice) -> Any:
+        start, stop, _ = rows.indices(self.shape[0])
+        return self.whole[start:stop]
 
 
 def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log-probs") -> MatrixSource:

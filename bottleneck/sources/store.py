@@ -52,6 +52,15 @@ class StoreSource(Source):
         """The precision recorded when the store was written."""
         return self._precision
 
+    def caution(self, eps: float) -> str:
+        """Return the caution recorded when the store was written."""
+        return str(self._attributes.get("caution", ""))
+
+    @property
+    def exponent(self) -> int:
+        """The exponent recorded when the store was written."""
+        return int(self._attributes.get("exponent", 0))
+
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows; every chunk that holds them is read and checked once."""
         number, chunk = -1, np.empty((0, self.shape[1]), self.dtype)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
 import zarr
@@ -58,6 +58,8 @@ class _Attributes(TypedDict):
     eps: dict[str, Any]
     bound: dict[str, Any]
     embedding_size: _Size | None
+    caution: NotRequired[str]
+    exponent: NotRequired[int]
 
 
 class _Line(TypedDict):
@@ -237,7 +239,9 @@ def known_targets(
 
 
 def _attributes(source: Source) -> dict[str, Any]:
+    rare = {"caution": source.caution(source.precision.value), "exponent": source.exponent}
     return {
+        **{key: value for key, value in rare.items() if value},
         "format": FORMAT,
         "source": dict(source.description),
         "identity": dict(source.identity),

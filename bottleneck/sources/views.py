@@ -41,10 +41,9 @@ class _View(Source):
         """That of the whole."""
         return self._source.exponent
 
-    @property
-    def caution(self) -> str:
-        """That of the whole."""
-        return self._source.caution
+    def caution(self, eps: float) -> str:
+        """Return that of the whole."""
+        return self._source.caution(eps)
 
 
 @final

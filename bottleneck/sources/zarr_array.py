@@ -168,12 +168,13 @@ def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> Matri
     _check_chunks(group[LOG_PROBS], name)
     if not is_as_written(group[LOG_PROBS], attributes):
         raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
-    kind = "matrix" if attributes["source"]["kind"] == "matrix" else "log-probs"
+    kind = "matrix" if attributes["source"]["kind"] in ("matrix", "extended") else "log-probs"
     source = MatrixSource(
         _WrittenRows(group[LOG_PROBS], name), kind=kind, path=name, made_in=Precision.read(attributes["eps"])
     )
     source.bound, source.embedding_size = RankBound(**attributes["bound"]), attributes["embedding_size"]
     source.description = {**attributes["source"], **{"path": name, "kind": kind}}
+    source.recorded_caution = attributes.get("caution", "")
     source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)
     return source
 

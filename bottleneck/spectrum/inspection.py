@@ -49,12 +49,14 @@ class Inspection:
     """
 
     def __init__(self, rows: int | None, *, dtypes: Iterable[str] = (), language: bool) -> None:
-        self._dtypes, self._language = set(dtypes), language
+        self.dtypes, self._language = set(dtypes), language
         self._share = 1.0 if rows is None else min(1.0, ROWS / rows)
         self._random = np.random.default_rng(0)
         self._sample: list[NDArray[np.float64]] = []
+        self._likeliest: list[NDArray[np.float64]] = []  # largest entry of each sampled row, (n, 1)
         self._row_energies: list[NDArray[np.float64]] = []
         self._column_energies: NDArray[np.float64] | float = 0.0
+        self._finite: NDArray[np.int64] | int = 0
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
         self._hidden: NDArray[np.int64] | int = 0
         self.largest = 0.0
@@ -62,7 +64,7 @@ class Inspection:
 
     def note(self, dtypes: Iterable[str]) -> None:
         """Record types of the entries."""
-        self._dtypes |= set(dtypes)
+        self.dtypes |= set(dtypes)
 
     def noting(self, blocks: Iterable[Any]) -> Iterator[Any]:
         """Yield arrays or tensors unchanged, and record their types."""
@@ -73,13 +75,15 @@ class Inspection:
     def watch(self, block: NDArray[Any]) -> None:
         """Inspect (n, M) rows, which are finite or −∞."""
         rows = block.astype(np.float64)
+        likeliest = rows.max(1, keepdims=True)
         if self._language:
-            likeliest = rows.max(1, keepdims=True)
             with np.errstate(invalid="ignore"):  # a row of −∞ alone
                 below = rows - likeliest
             self._below_likeliest = np.maximum(self._below_likeliest, below.max(0))
             self._hidden = self._hidden + ((below < MASK) & (rows > -np.inf)).sum(0)
-        rows[np.isneginf(rows)] = 0.0
+        infinite = np.isneginf(rows)
+        self._finite = self._finite + (len(rows) - infinite.sum(0))
+        rows[infinite] = 0.0
         self.largest = max(self.largest, float(np.abs(rows).max()))
         with np.errstate(over="ignore"):
             self._row_energies.append(np.einsum("ij,ij->i", rows, rows))
@@ -88,6 +92,7 @@ class Inspection:
             taken = self._random.random(len(rows)) < self._share
             columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
             self._sample.append(rows[np.ix_(taken, columns)])
+            self._likeliest.append(likeliest[taken])
 
     @property
     def exponent(self) -> int:
@@ -110,9 +115,10 @@ class Inspection:
             MatrixError: when the largest entry is subnormal in its type, so that digits were lost.
         """
         sample = np.concatenate(self._sample)
-        sample = sample[:, (sample > MASK).all(0)] if self._language else sample
-        stored = max({"float64", *self._dtypes} - {WHOLE}, key=EPS.__getitem__)
-        if self._dtypes == {WHOLE}:
+        if self._language:
+            sample = sample[:, (sample - np.concatenate(self._likeliest) > MASK).all(0)]
+        stored = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
+        if self.dtypes == {WHOLE}:
             return precision(stored, assumed=True)
         narrow = max({stored, *self._fitting(sample)}, key=EPS.__getitem__)
         if 0 < self.largest < TINY.get(stored, 0.0):
@@ -120,7 +126,7 @@ class Inspection:
                 f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
-        judged = precision(narrow, assumed=True)
+        judged = replace(precision(narrow, assumed=True), tested=bool(sample.size))
         if self._language and sample.size and not _counting(sample).all():
             rounding = find_rounding(sample, eps=judged.value)
             if narrow not in ("float64", "float32"):
@@ -130,10 +136,9 @@ class Inspection:
         return judged
 
     def root_mean_square(self) -> float:
-        """Return the root mean square of the entries, without those of masked tokens."""
-        rows = sum(map(len, self._row_energies))
-        energies = np.asarray(self._column_energies)[~self.masked]
-        return float(np.sqrt(energies.mean() / rows)) if energies.size else 0.0
+        """Return the root mean square of the finite entries, without those of masked tokens."""
+        energies, finite = (np.asarray(each)[~self.masked].sum() for each in (self._column_energies, self._finite))
+        return float(np.sqrt(energies / finite)) if finite else 0.0
 
     def caution(self, eps: float) -> str:
         """Return a sentence if a few rows or columns hold most of the energy, which makes any rank doubtful, or ''.

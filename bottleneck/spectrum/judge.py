@@ -128,9 +128,8 @@ def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float) 
 
 def _for_both(asked: RankEstimate, recorded: RankEstimate, why: str) -> RankEstimate:
     low, high = min(asked.low, recorded.low), max(asked.high, recorded.high)
-    if low == high:
-        return asked
-    return replace(asked, low=low, high=high, determinate=False, doubt=why)
+    proved = recorded if asked.at_least and recorded.value < asked.value else asked
+    return proved if low == high else replace(proved, low=low, high=high, determinate=False, doubt=why)
 
 
 def _norm(values: NDArray[np.float64], residual: float = 0.0) -> float:

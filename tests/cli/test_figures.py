@@ -49,7 +49,7 @@ def test_json_that_is_no_result_is_named(world: Path, bottleneck: Bottleneck) ->
     Path("demo/reports/notes.json").write_text("{}", encoding="utf-8")
     done = bottleneck("figures", "demo", "--results", "demo/reports", "--out", "new", "--format", "md")
     assert done.exit_code == 0
-    assert "skipped demo/reports/notes.json: it is not a result file of this package" in done.stderr
+    assert "skipped demo/reports/notes.json: no figure or table is made of it" in done.stderr
 
 
 def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck) -> None:

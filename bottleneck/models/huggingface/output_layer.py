@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ...errors import SourceError
 from ...full_precision import full_precision
 from ...heads import Softmax
-from ...spectrum.inspection import MASK
+from ..on_text import masked_bias
 from .loading import Sample
 
 SCALES = ("logit_scale", "lm_head_multiplier", "logits_scaling")
@@ -57,7 +57,8 @@ def full_precision_head(layer: nn.Linear, sample: Sample, config: Any, *, dtype:
         ours = after_product(sample.probe, scale=scale, soft_cap=soft_cap)
         difference = _difference(ours, sample.logits)
         if bool((difference <= AFTERWARDS * eps * ours.abs()).all()):
-            return Softmax.of(weight, _masked(bias, scale), scale=scale, soft_cap=soft_cap)
+            kept = None if bias is None else masked_bias(bias, scale=scale)
+            return Softmax.of(weight, kept, scale=scale, soft_cap=soft_cap)
         differences.append(float(difference.max()))
     raise SourceError(
         f"the logits of {what} are not those of its output layer as its configuration describes it: they differ by up "
@@ -69,13 +70,6 @@ def after_product(product: Tensor, *, scale: float, soft_cap: float | None) -> T
     """Return the logits for a product W h + b, in its type."""
     logits = product * scale
     return logits if soft_cap is None else torch.tanh(logits / soft_cap) * soft_cap
-
-
-def _masked(bias: Tensor | None, scale: float) -> Tensor | None:
-    """Return the bias with −∞ for the tokens that it masks by a large negative number."""
-    if bias is None:
-        return None
-    return bias.where(bias * scale >= MASK + bias.max() * scale, -torch.inf)
 
 
 def scales(config: Any) -> list[float]:

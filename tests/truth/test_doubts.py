@@ -1,0 +1,218 @@
+"""A doubt, a mask or a precision is not lost on the way from what a user hands in to a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from softmax_bottleneck import gradient, kld, rank
+from softmax_bottleneck.checkpoint import load
+from softmax_bottleneck.errors import MatrixError, StoreError
+from softmax_bottleneck.heads import MoS, Softmax
+from softmax_bottleneck.measure import dump
+from softmax_bottleneck.sources import extended_logits
+
+Matrix = NDArray[np.float64]
+
+
+def low_rank(rows: int, columns: int, rank: int, seed: int = 0) -> Matrix:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
+
+
+@pytest.fixture
+def masked_in_most() -> Matrix:
+    """Logits of rank 10 with a token that 270 of 300 rows mask."""
+    matrix = low_rank(300, 100, 10)
+    matrix[30:, 7] = -1e9
+    return matrix
+
+
+@pytest.fixture
+def loud() -> Matrix:
+    """A matrix of rank 10 with a row that hides all others in float32."""
+    matrix = low_rank(300, 100, 10)
+    matrix[0] *= 1e8
+    return matrix
+
+
+def test_a_store_keeps_it(masked_in_most: Matrix, tmp_path: Path) -> None:
+    store = tmp_path / "a.zarr"
+    dump(masked_in_most.astype(np.float32), store, kind="logits")
+    for source in (str(store), store.as_uri()):
+        report = rank(source)
+        assert (report.rank.low, report.rank.high, report.rank.determinate) == (1, 100, False)
+        assert "column 7" in report.rank.doubt
+
+
+def test_a_store_keeps_the_scale(tmp_path: Path) -> None:
+    dump(low_rank(300, 100, 10) * 1e200, tmp_path / "e.zarr", kind="matrix")
+    assert rank(tmp_path / "e.zarr").rank.value == 10
+
+
+@pytest.mark.parametrize("head", ["linear", "softmax", "mos"])
+def test_a_bias_may_mask_by_a_large_negative_number(head: str) -> None:
+    layer: Any = {
+        "linear": nn.Linear(10, 100),
+        "softmax": Softmax(hidden_size=10, vocab_size=100),
+        "mos": MoS(hidden_size=10, vocab_size=100, components=3),
+    }[head]
+    with torch.no_grad():
+        layer.bias[:90] = torch.linspace(-1, 1, 90)
+        layer.bias[90:] = torch.finfo(torch.float32).min
+    hidden = torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(MatrixError, match="drop-columns leaves such tokens out"):
+        rank(layer, hidden=hidden)
+    report = rank(layer, hidden=hidden, inf="drop-columns")
+    assert report.spectrum.shape == (300, 90)
+    if head != "mos":
+        assert (report.rank.value, report.rank_centered.value) == (12, 11)
+    assert layer.bias.isfinite().all()
+
+
+FUNCTIONS = {
+    "float32 in float64": lambda logits: logits.astype(np.float32).astype(np.float64),
+    "bfloat16 in float32": lambda logits: torch.from_numpy(logits).bfloat16().float(),
+    "whole numbers": lambda logits: np.rint(20 * logits).astype(np.int64),
+    "with an offset": lambda logits: (logits + 5000).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("made", FUNCTIONS)
+def test_extended_logits_of_a_function_are_inspected(made: str) -> None:
+    logits = FUNCTIONS[made](low_rank(200, 200, 6))
+    report = rank(extended_logits(lambda ids: logits[ids], [[k] for k in range(100)], [[]], vocab_size=200))
+    assert report.rank.low <= 6 <= report.rank.high
+    assert report.rank.value == 6 or not report.rank.determinate
+    assert report.eps.dtype != "float64" or made == "whole numbers"
+
+
+def test_masks_in_extended_logits() -> None:
+    logits = low_rank(200, 200, 6)
+    logits[30:, 5] = -1e9
+    histories = [[k] for k in range(60)]
+    doubted = rank(extended_logits(lambda ids: logits[ids], histories, [[]], vocab_size=200)).rank
+    assert "30 entries lie 10,000 nats or more below" in doubted.doubt
+    logits[:30, 5] = -1e9
+    with pytest.raises(MatrixError, match="token 5 is masked after every history and future"):
+        rank(extended_logits(lambda ids: logits[ids], histories, [[]], vocab_size=200))
+
+
+def test_the_first_contexts_are_inspected_alone(loud: Matrix) -> None:
+    both = loud.copy()
+    both[100:] *= 1e8
+    with_others, alone = (rank(part, kind="matrix", eps="float32", **more) for part, more in (
+        (both, {"contexts": 100}), (both[:100], {})))  # fmt: skip
+    assert with_others.rank == alone.rank
+    assert not alone.rank.determinate
+    logits = (3 * low_rank(300, 100, 10)).astype(np.float32)
+    logits[200:, 7] = -1e9
+    assert rank(logits, kind="logits", contexts=200).rank == rank(logits[:200], kind="logits").rank
+    blocks = [torch.from_numpy(logits[start : start + 100]).bfloat16() for start in (0, 100, 200)]
+    assert rank(iter(blocks), kind="logits", contexts=200).eps.dtype == "bfloat16"
+
+
+def test_it_is_judged_by_the_coarser_eps(loud: Matrix) -> None:
+    report = rank(loud, kind="matrix", eps="float32")
+    assert (report.rank.low, report.rank.high, report.rank.determinate) == (1, 100, False)
+    assert rank(loud, kind="matrix").rank.value == 10
+
+
+def test_the_other_rules_and_the_hidden_size_share_it(masked_in_most: Matrix) -> None:
+    report = rank(masked_in_most, kind="logits", estimate_hidden_size=True)
+    rows = dict(report.rows())
+    assert rows["by rule"] == "press between 1 and 100, numpy between 1 and 100, gap between 1 and 100"
+    assert rows["hidden size"].startswith("unknown: 270 entries lie")
+
+
+def test_an_offset_does_not_hide_the_precision() -> None:
+    """Distances −‖h − w‖² lie far below zero, and are no masks."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((rows, 100)))[0] for rows in (300, 100))
+    smooth = left * (300 * 10 ** (-0.08 * np.arange(100))) @ right.T
+    rounded = (smooth - 3e4).astype(np.float32)
+    report = rank(rounded.astype(np.float64), kind="logits")
+    assert report.eps.dtype == "float32"
+    as_float32 = rank(rounded, kind="logits").rank
+    assert (report.rank.low, report.rank.high) == (as_float32.low, as_float32.high)
+    assert not report.rank.determinate
+
+
+def test_a_sketch_proves_no_more_than_the_numbers_hold() -> None:
+    logits = low_rank(400, 300, 20).astype(np.float32)
+    report = rank(logits, kind="logits", eps="float64", method="sketch", width=100)
+    assert report.rank.value == report.rank.low == 21
+
+
+def test_columns_of_infinities_do_not_count_as_entries() -> None:
+    logits = (low_rank(300, 100, 10) + 1e4).astype(np.float32)
+    padded = np.concatenate([logits, np.full((300, 900), -np.inf, np.float32)], 1)
+    dropped, plain = rank(padded, kind="logits", inf="drop-columns"), rank(logits, kind="logits")
+    assert dropped.rank.tolerance == pytest.approx(plain.rank.tolerance)
+
+
+def test_another_model_is_not_taken_for_the_one_in_a_store(runs: dict[str, Path], tmp_path: Path) -> None:
+    rng = torch.Generator().manual_seed(0)
+    weight, hidden = torch.randn(100, 8, generator=rng), torch.randn(50, 8, generator=rng)
+    dump(Softmax.of(weight, scale=1.0), tmp_path / "head.zarr", hidden=hidden)
+    with pytest.raises(StoreError, match="another model"):
+        dump(Softmax.of(weight, scale=3.0), tmp_path / "head.zarr", hidden=hidden)
+    logits = low_rank(200, 200, 6)
+    for factor in (1, 2):
+        source = extended_logits(lambda ids, by=factor: by * logits[ids], [[1], [2]], [[]], vocab_size=200)
+        if factor == 1:
+            dump(source, tmp_path / "function.zarr")
+            continue
+        with pytest.raises(StoreError, match="another logits"):
+            dump(source, tmp_path / "function.zarr")
+    run = load(runs["softmax"])
+    dump(run, tmp_path / "run.zarr", contexts=20)
+    with torch.no_grad():
+        run.model.head.weight.mul_(3)
+    with pytest.raises(StoreError, match="another model"):
+        dump(run, tmp_path / "run.zarr", contexts=20)
+
+
+def test_the_gradient_leaves_masked_tokens_out() -> None:
+    rng = torch.Generator().manual_seed(0)
+    weight, hidden = torch.randn(100, 8, generator=rng), torch.randn(300, 8, generator=rng)
+    targets = torch.randint(0, 50, (300,), generator=rng)
+    plain = gradient(Softmax.of(weight[:50]), hidden=hidden, targets=targets).kept
+    weight[50:] = 30 * weight[50:] + 5
+    bias = torch.zeros(100)
+    bias[50:] = -torch.inf
+    assert gradient(Softmax.of(weight, bias), hidden=hidden, targets=targets).kept == pytest.approx(plain, rel=1e-5)
+    mixture = MoS(hidden_size=8, vocab_size=100, components=3, embedding_size=8)
+    with torch.no_grad():
+        mixture.bias[50:] = -torch.inf  # type: ignore[index]
+    assert 0 < gradient(mixture, hidden=hidden, targets=targets, sample=5).kept < 1
+
+
+@pytest.mark.parametrize("pairs", ["all", 100])
+def test_masks_of_single_contexts_are_no_divergence(masked_in_most: Matrix, pairs: Any, tmp_path: Path) -> None:
+    dump(masked_in_most, tmp_path / "s.zarr", kind="logits")
+    for source in (masked_in_most, tmp_path / "s.zarr"):
+        kind = "logits" if source is masked_in_most else "log-probs"
+        with pytest.raises(MatrixError, match="270 of 300 contexts mask token 7 by 10,000 nats or more"):
+            kld(source, kind=kind, pairs=pairs)
+    everywhere = low_rank(300, 100, 10)
+    expected = kld(np.delete(everywhere, 7, axis=1), kind="logits", pairs=pairs).kld
+    everywhere[:, 7] = -1e9
+    assert kld(everywhere, kind="logits", pairs=pairs).kld == pytest.approx(expected)
+
+
+def test_a_function_may_reuse_its_memory() -> None:
+    logits = np.random.default_rng(0).standard_normal((50, 50))
+    memory = np.empty((1, 25, 50))
+
+    def answer(ids: Any) -> Any:
+        memory[:] = logits[ids]
+        return memory
+
+    assert rank(answer, data=list(np.arange(50).reshape(2, 1, 25))).rank.value == 50
