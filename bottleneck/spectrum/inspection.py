@@ -29,6 +29,8 @@ ROW_SUM_TOLERANCE = 32
 """Allowed error of log Σ P of a row, in units of eps · log M: the rounding of each log P and of a careful softmax."""
 FEW = 100
 """One row in this many, and at least two rows, may fit a narrower type by chance."""
+SEEN_STEPS = 64
+"""Least step of cut decimals in units of float64's own: finer ones cannot be told from it."""
 LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
@@ -133,6 +135,8 @@ class Inspection:
                 step = judged.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
                 rounding = Rounding(step, 1.0, narrow)
             judged = replace(judged, rounding=rounding, tested=can_show(sample))
+        if narrow == "float64" and (places := _decimals(sample)) is not None:
+            judged = replace(judged, rounding=Rounding(10.0**-places, 1.0, f"{places} decimals"))
         return judged
 
     def root_mean_square(self) -> float:
@@ -185,6 +189,17 @@ class Inspection:
 
 def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return (values == np.rint(values)) & (np.abs(values) < COUNTING)
+
+
+def _decimals(values: NDArray[np.float64]) -> int | None:
+    """Return how many decimals all numbers have, if a format cut them: numbers of few digits may be exact."""
+    finest = SEEN_STEPS * EPS["float64"] * np.abs(values).max(initial=0.0)
+    places = 1
+    while values.size and 10.0**-places > finest:
+        if np.array_equal(values, values.round(places)):
+            return places if np.median(np.abs(values)) * 10**places >= COUNTING else None
+        places += 1
+    return None
 
 
 def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:

@@ -144,6 +144,23 @@ def test_an_offset_does_not_hide_the_precision() -> None:
     assert not report.rank.determinate
 
 
+@pytest.mark.parametrize("kind", ["logits", "matrix"])
+@pytest.mark.parametrize("decimals", [4, 6, 8])
+def test_printed_decimals_are_a_rounding(kind: str, decimals: int, tmp_path: Path) -> None:
+    """Singular values that fall by a quarter each, and a file of numbers cut to some decimals."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((rows, 60)))[0] for rows in (300, 100))
+    smooth = left * (300 * 10 ** (-0.12 * np.arange(60))) @ right.T
+    np.savetxt(tmp_path / "m.csv", smooth, fmt=f"%.{decimals}f", delimiter=",")
+    report = rank(tmp_path / "m.csv", kind=kind)
+    assert not report.rank.determinate
+    # Six decimals of numbers below ten are also the shortest ones of float32.
+    assert f"rounded to {decimals} decimals" in str(report) or report.eps.dtype == "float32"
+    assert rank(smooth, kind="matrix").rank.value == 60
+    exact = np.outer(np.arange(1, 40) / 2, np.arange(1, 30) / 4)
+    assert rank(exact, kind="matrix").rank.determinate
+
+
 def test_a_sketch_proves_no_more_than_the_numbers_hold() -> None:
     logits = low_rank(400, 300, 20).astype(np.float32)
     report = rank(logits, kind="logits", eps="float64", method="sketch", width=100)
