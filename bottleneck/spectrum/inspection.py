@@ -29,6 +29,8 @@ ROW_SUM_TOLERANCE = 32
 """Allowed error of log Σ P of a row, in units of eps · log M: the rounding of each log P and of a careful softmax."""
 FEW = 100
 """One row in this many, and at least two rows, may fit a narrower type by chance."""
+MOST_DECIMALS = 15
+"""Most decimals looked for; formats print six to twelve."""
 SEEN_STEPS = 64
 """Least step of cut decimals in units of float64's own: finer ones cannot be told from it."""
 LARGEST_EXPONENT = 300
@@ -194,11 +196,11 @@ def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _decimals(values: NDArray[np.float64]) -> int | None:
     """Return how many decimals all numbers have, if a format cut them: numbers of few digits may be exact."""
     finest = SEEN_STEPS * EPS["float64"] * np.abs(values).max(initial=0.0)
-    places = 1
-    while values.size and 10.0**-places > finest:
+    for places in range(1, MOST_DECIMALS + 1):
+        if 10.0**-places <= finest or not values.size:
+            return None
         if np.array_equal(values, values.round(places)):
             return places if np.median(np.abs(values)) * 10**places >= COUNTING else None
-        places += 1
     return None
 
 
