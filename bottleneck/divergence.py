@@ -202,6 +202,11 @@ class _Rows:
         self._check(min(LARGEST_LOG_SUM, ROW_SUM_TOLERANCE * eps.value * max(1.0, math.log(vocab))))
         return eps
 
+    def sizes(self, given: Matrix) -> Matrix:
+        """Return the sizes of the entries when they were rounded: normalized logits may have been larger."""
+        least = self._eps.size if self._eps is not None and self._kind == "log-probs" else None
+        return np.maximum(np.abs(given), least or 0.0)
+
     def largest_log_sum(self) -> float | None:
         """Return the largest |log Σ P| of the rows read, in nats; ``None`` for logits."""
         return self._largest if self._kind == "log-probs" else None
@@ -220,7 +225,7 @@ def _exact(rows: _Rows) -> PairwiseKLD:
     sums: Matrix | float = 0.0
     for given in rows.pieces():
         p, log_p = rows.normalized(given, contexts + np.arange(len(given)))
-        size = np.abs(given)
+        size = rows.sizes(given)
         terms = (p, log_p, size, p * log_p, p * log_p**2, p * size, p * size**2)
         sums = sums + np.stack([term.sum(0) for term in terms])
         contexts += len(given)
@@ -253,7 +258,7 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
         given = _collect(rows, needed, vocab)
         for index, pair in enumerate(places.reshape(some.shape), start):
             (p, q), (log_p, log_q) = rows.normalized(given[pair], needed[pair])
-            one, other = np.abs(given[pair])
+            one, other = rows.sizes(given[pair])
             values[index] = float(p @ (log_p - log_q))
             apart = p * np.abs(log_p - log_q - values[index])
             entries[index] = float(apart @ one + (p + q) @ other)

@@ -27,13 +27,16 @@ class GivenStates(ModelOnText):
             computed in float32, from the same weights.
         hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
         targets: (T,), the token that follows each context, if it is known.
+        contexts: number of contexts to use, from the first; by default all.
 
     Raises:
         ConfigurationError: without hidden states.
-        SourceError: for hidden states of another shape, or that are not finite real numbers.
+        SourceError: for hidden states of another shape, or that are not finite real numbers, or with fewer contexts.
     """
 
-    def __init__(self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None) -> None:
+    def __init__(
+        self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None, contexts: int | None = None
+    ) -> None:
         if hidden is None:
             raise ConfigurationError(
                 f"a {type(head).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
@@ -51,6 +54,11 @@ class GivenStates(ModelOnText):
                     f"each hidden state, not {tuple(ids.shape)} of them from {int(ids.min())} to {int(ids.max())}"
                 )
             self.targets = ids.cpu().numpy()
+        if contexts is not None:
+            if not 1 <= contexts <= self.contexts:
+                raise SourceError(f"--contexts must be between 1 and the {self.contexts:,} there are, not {contexts:,}")
+            self.contexts, self._states = contexts, self._states[:contexts]
+            self.targets = None if self.targets is None else self.targets[:contexts]
         names = {cls: name for name, cls in REGISTRY.items()}
         name = names.get(type(self._head), type(head).__name__)
         self.description = {

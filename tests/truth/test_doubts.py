@@ -201,6 +201,8 @@ def test_the_gradient_leaves_masked_tokens_out() -> None:
     weight, hidden = torch.randn(100, 8, generator=rng), torch.randn(300, 8, generator=rng)
     targets = torch.randint(0, 50, (300,), generator=rng)
     plain = gradient(Softmax.of(weight[:50]), hidden=hidden, targets=targets).kept
+    first = gradient(Softmax.of(weight[:50]), hidden=hidden, targets=targets, contexts=100)
+    assert first.kept == gradient(Softmax.of(weight[:50]), hidden=hidden[:100], targets=targets[:100]).kept
     weight[50:] = 30 * weight[50:] + 5
     bias = torch.zeros(100)
     bias[50:] = -torch.inf
@@ -222,6 +224,16 @@ def test_masks_of_single_contexts_are_no_divergence(masked_in_most: Matrix, pair
     expected = kld(np.delete(everywhere, 7, axis=1), kind="logits", pairs=pairs).kld
     everywhere[:, 7] = -1e9
     assert kld(everywhere, kind="logits", pairs=pairs).kld == pytest.approx(expected)
+
+
+def test_the_divergence_of_a_store_has_the_roundoff_of_its_logits(tmp_path: Path) -> None:
+    logits = 0.02 * np.random.default_rng(0).standard_normal((300, 5))
+    rounded = (logits + 2**16).astype(np.float32)
+    dump(rounded, tmp_path / "s.zarr", kind="logits")
+    exact = kld(logits, kind="logits").kld
+    for pairs in ("all", 1000):
+        found = kld(tmp_path / "s.zarr", pairs=pairs)
+        assert found.roundoff > abs(kld(tmp_path / "s.zarr").kld - exact)
 
 
 def test_a_function_may_reuse_its_memory() -> None:
