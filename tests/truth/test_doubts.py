@@ -104,6 +104,14 @@ def test_masks_in_extended_logits() -> None:
         rank(extended_logits(lambda ids: logits[ids], histories, [[]], vocab_size=200))
 
 
+def test_extended_logits_in_a_store_are_read_behind_a_url(tmp_path: Path) -> None:
+    logits = low_rank(200, 200, 6)
+    source = extended_logits(lambda ids: logits[ids], [[k] for k in range(60)], [[]], vocab_size=200)
+    dump(source, tmp_path / "x.zarr")
+    for name in (str(tmp_path / "x.zarr"), (tmp_path / "x.zarr").as_uri()):
+        assert rank(name).rank.value == rank(source).rank.value == 6
+
+
 def test_the_first_contexts_are_inspected_alone(loud: Matrix) -> None:
     both = loud.copy()
     both[100:] *= 1e8
