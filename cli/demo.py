@@ -29,8 +29,7 @@ from .tables import terminal_table
     show_default=True,
     metavar="PRESETS",
     help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos or ptb-fast, "
-    "which need ptb and hours; or wt2-fast, which needs wikitext-2 "
-    "and hours.",
+    "which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.",
 )
 @listed(
     "--models", "models", NAMES, metavar="NAME,…", help="Models of the family to train: softmax,mos.  [default: all]"

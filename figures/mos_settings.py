@@ -55,8 +55,8 @@ class MoSSettings(Table):
 @final
 class MoSTable8(MoSSettings):
     """Settings of MoS on Penn Treebank (PTB) and WikiText-2 (WT2; Yang et al. 2018, table 8), and those of the presets
-    ptb-mos and wt2-mos, which are the settings of the authors' published code. The table exchanges two columns: its
-    embedding dropout of WT2 is PTB's in the code, and its hidden dropout too.
+    ptb-mos and wt2-mos, which are those of the authors' published code. In the two rows of embedding and hidden-state
+    dropout the printed table has PTB's values under WT2, and WT2's under PTB.
     """
 
     number = "8"

@@ -38,7 +38,8 @@ def kld(
         options: how the source is opened, see `Opening`.
 
     Raises:
-        BottleneckError: for a source that cannot be read, or rows that are not finite or not log-probabilities.
+        BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
+            that only some contexts mask by a large negative number.
     """
     started = time.monotonic()
     opened, report = open_source(source, **options), reporting(progress)
@@ -48,10 +49,11 @@ def kld(
         masked: NDArray[np.int64] | int = 0
         with report.bar("computing pairwise KL", opened.entries_shape[0], "contexts") as bar:
             for rows in opened.entries():
-                masked = masked + (rows < rows.max(1, keepdims=True) + MASK).sum(0)
+                if rows.min() < rows.max() + MASK:
+                    masked = masked + (rows < rows.max(1, keepdims=True) + MASK).sum(0)
                 yield rows
                 bar.advance(len(rows))
-        _refuse_masks(np.asarray(masked), opened.entries_shape[0])
+        _refuse_masks(np.atleast_1d(masked), opened.entries_shape[0])
 
     divergences = divergence.pairwise_kld(
         blocks,

@@ -224,11 +224,12 @@ def _through_jacobian(source: ModelSource, targets: NDArray[np.int64], rows: _Ro
     return most
 
 
-def _possible(source: ModelSource) -> Tensor:
-    """Return the ids of the tokens whose bias is not −∞: no gradient reaches the hidden states through the others."""
+def _possible(source: ModelSource) -> Tensor | slice:
+    """Return the tokens whose bias is not −∞: no gradient reaches the hidden states through the others."""
     (hidden,) = source.hidden([range(1)])
     with full_precision():
-        return source.head.log_prob(hidden)[0].isfinite().nonzero()[:, 0]
+        finite = source.head.log_prob(hidden)[0].isfinite()
+    return slice(None) if bool(finite.all()) else finite
 
 
 def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:

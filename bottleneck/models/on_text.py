@@ -27,7 +27,7 @@ def weights_sha256(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, values in model.state_dict().items():
         digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        digest.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        digest.update(values.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

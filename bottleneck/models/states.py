@@ -31,7 +31,7 @@ class GivenStates(ModelOnText):
 
     Raises:
         ConfigurationError: without hidden states.
-        SourceError: for hidden states of another shape, or that are not finite real numbers, or with fewer contexts.
+        SourceError: for hidden states of another shape, that are not finite real numbers, or of too few contexts.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from softmax_bottleneck import gradient, kld, rank
+from softmax_bottleneck import gradient, heads, kld, rank
 from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import MatrixError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
@@ -42,7 +42,7 @@ def loud() -> Matrix:
     return matrix
 
 
-def test_a_store_keeps_it(masked_in_most: Matrix, tmp_path: Path) -> None:
+def test_a_store_keeps_a_doubt(masked_in_most: Matrix, tmp_path: Path) -> None:
     store = tmp_path / "a.zarr"
     dump(masked_in_most.astype(np.float32), store, kind="logits")
     for source in (str(store), store.as_uri()):
@@ -126,13 +126,13 @@ def test_the_first_contexts_are_inspected_alone(loud: Matrix) -> None:
     assert rank(iter(blocks), kind="logits", contexts=200).eps.dtype == "bfloat16"
 
 
-def test_it_is_judged_by_the_coarser_eps(loud: Matrix) -> None:
+def test_a_doubt_follows_from_the_coarser_eps(loud: Matrix) -> None:
     report = rank(loud, kind="matrix", eps="float32")
     assert (report.rank.low, report.rank.high, report.rank.determinate) == (1, 100, False)
     assert rank(loud, kind="matrix").rank.value == 10
 
 
-def test_the_other_rules_and_the_hidden_size_share_it(masked_in_most: Matrix) -> None:
+def test_the_other_rules_and_the_hidden_size_share_a_doubt(masked_in_most: Matrix) -> None:
     report = rank(masked_in_most, kind="logits", estimate_hidden_size=True)
     rows = dict(report.rows())
     assert rows["by rule"] == "press between 1 and 100, numpy between 1 and 100, gap between 1 and 100"
@@ -165,8 +165,9 @@ def test_printed_decimals_are_a_rounding(kind: str, decimals: int, tmp_path: Pat
     # Six decimals of numbers below ten are also the shortest ones of float32.
     assert f"rounded to {decimals} decimals" in str(report) or report.eps.dtype == "float32"
     assert rank(smooth, kind="matrix").rank.value == 60
-    exact = np.outer(np.arange(1, 40) / 2, np.arange(1, 30) / 4)
-    assert rank(exact, kind="matrix").rank.determinate
+    exact = np.outer(np.arange(1, 11), np.arange(1, 9)) / 10
+    report = rank(exact, kind="matrix")
+    assert (report.rank.value, report.eps.rounding) == (1, None)  # numbers of few digits may be exact
 
 
 def test_a_sketch_proves_no_more_than_the_numbers_hold() -> None:
@@ -189,13 +190,12 @@ def test_another_model_is_not_taken_for_the_one_in_a_store(runs: dict[str, Path]
     with pytest.raises(StoreError, match="another model"):
         dump(Softmax.of(weight, scale=3.0), tmp_path / "head.zarr", hidden=hidden)
     logits = low_rank(200, 200, 6)
-    for factor in (1, 2):
-        source = extended_logits(lambda ids, by=factor: by * logits[ids], [[1], [2]], [[]], vocab_size=200)
-        if factor == 1:
-            dump(source, tmp_path / "function.zarr")
-            continue
-        with pytest.raises(StoreError, match="another logits"):
-            dump(source, tmp_path / "function.zarr")
+    once, twice = (
+        extended_logits(lambda ids, by=factor: by * logits[ids], [[1], [2]], [[]], vocab_size=200) for factor in (1, 2)
+    )
+    dump(once, tmp_path / "function.zarr")
+    with pytest.raises(StoreError, match="another logits"):
+        dump(twice, tmp_path / "function.zarr")
     run = load(runs["softmax"])
     dump(run, tmp_path / "run.zarr", contexts=20)
     with torch.no_grad():
@@ -215,10 +215,12 @@ def test_the_gradient_leaves_masked_tokens_out() -> None:
     bias = torch.zeros(100)
     bias[50:] = -torch.inf
     assert gradient(Softmax.of(weight, bias), hidden=hidden, targets=targets).kept == pytest.approx(plain, rel=1e-5)
-    mixture = MoS(hidden_size=8, vocab_size=100, components=3, embedding_size=8)
+    mixture, smaller = (MoS(hidden_size=8, vocab_size=vocab, components=3, embedding_size=8) for vocab in (100, 50))
+    smaller.load_state_dict({n: v[:50] if n in ("weight", "bias") else v for n, v in mixture.state_dict().items()})
     with torch.no_grad():
         mixture.bias[50:] = -torch.inf  # type: ignore[index]
-    assert 0 < gradient(mixture, hidden=hidden, targets=targets, sample=5).kept < 1
+    with_masks, without = (gradient(head, hidden=hidden, targets=targets, sample=5).kept for head in (mixture, smaller))
+    assert with_masks == pytest.approx(without, rel=1e-4)
 
 
 @pytest.mark.parametrize("pairs", ["all", 100])
@@ -238,10 +240,9 @@ def test_the_divergence_of_a_store_has_the_roundoff_of_its_logits(tmp_path: Path
     logits = 0.02 * np.random.default_rng(0).standard_normal((300, 5))
     rounded = (logits + 2**16).astype(np.float32)
     dump(rounded, tmp_path / "s.zarr", kind="logits")
-    exact = kld(logits, kind="logits").kld
-    for pairs in ("all", 1000):
-        found = kld(tmp_path / "s.zarr", pairs=pairs)
-        assert found.roundoff > abs(kld(tmp_path / "s.zarr").kld - exact)
+    found, sampled = (kld(tmp_path / "s.zarr", pairs=pairs) for pairs in ("all", 1000))
+    error = abs(found.kld - kld(logits, kind="logits").kld)
+    assert min(found.roundoff, sampled.roundoff) > error > 0
 
 
 def test_a_function_may_reuse_its_memory() -> None:
@@ -253,3 +254,10 @@ def test_a_function_may_reuse_its_memory() -> None:
         return memory
 
     assert rank(answer, data=list(np.arange(50).reshape(2, 1, 25))).rank.value == 50
+
+
+@pytest.mark.parametrize("name", ["gss", "lms-plif", "mixtape"])
+def test_heads_with_parameters_of_every_shape_are_dumped(name: str, tmp_path: Path) -> None:
+    head = heads.build(name, hidden_size=4, vocab_size=9)
+    dump(head, tmp_path / "s.zarr", hidden=torch.randn(5, 4))
+    assert rank(tmp_path / "s.zarr").spectrum.shape == (5, 9)
