@@ -88,14 +88,19 @@ class PairwiseKLD(Result):
         """Return the divergence with its errors, as one line."""
         how, error = "all pairs", ""
         if self.standard_error is not None:
-            how, error = f"{self.pairs:,} drawn pairs", f" ± {self.standard_error:.4f} (standard error)"
-        coarse = self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
+            how, error = f"{self.pairs:,} drawn pairs", f" ± {_nats(self.standard_error)} (standard error)"
+        coarse = _step(self.eps) and self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
         entries = coarse or self.eps.dtype or f"eps {self.eps.value:g}"
-        line = f"expected pairwise KL divergence {self.kld:.4f}{error} ± {self.roundoff:.1g} (roundoff of {entries})"
+        line = f"expected pairwise KL divergence {_nats(self.kld)}{error} ± {self.roundoff:.1g} (roundoff of {entries})"
         line += f" nats ({how})"
         if self.largest_log_sum is not None and self.largest_log_sum > self.roundoff:
             line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
         return line
+
+
+def _nats(value: float) -> str:
+    """Return a value in nats with four decimals, or four digits if it is small."""
+    return f"{value:.4f}" if value >= 0.1 or value == 0 else f"{value:.4g}"
 
 
 def pairwise_kld(
@@ -154,9 +159,10 @@ def pairwise_kld(
     rows = _Rows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
     if pairs == "all":
         return _exact(rows)
-    if not isinstance(pairs, int) or pairs < 2:
+    drawn: int = getattr(pairs, "__index__", lambda: 0)()
+    if drawn < 2:
         raise ConfigurationError(f"pairs must be 'all' or a number of at least 2, not {pairs!r}")
-    return _sampled(rows, shape or _shape(blocks), pairs, seed)
+    return _sampled(rows, shape or _shape(blocks), drawn, seed)
 
 
 class _Rows:

@@ -20,17 +20,19 @@ ROWS = 1024
 
 
 def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluation:
-    """Score every target of a source by its row; raise `SourceError` for a source without targets."""
+    """Score every target of a source by its row; `SourceError` without targets, or for one of probability 0."""
     targets = source.targets
     if targets is None or (targets < 0).any():
         raise SourceError(
             f"{source.description['path']} does not say which token came after each context, so it has no perplexity: "
             "give a run, a Hugging Face model, an n-gram model, or a store of one of them"
         )
-    total = 0.0
+    total, start = 0.0, 0
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:
         for losses in _losses(source, targets):
+            source.check_losses(losses, start)
             total += losses.sum(dtype=np.float64)
+            start += len(losses)
             bar.advance(len(losses))
     return Evaluation.of(float(total), source.shape[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,24 +10,32 @@ from torch import Tensor
 
 FARTHEST = 2.0**20
 """Largest |x| that is searched."""
-RANGE = 0.98
-"""Share of a bounded function's range that is used: near its ends f is flat, and a gradient there is almost 0."""
+MARGIN = 0.01
+"""Part of a bounded function's range that is left out at either end: f is flat there, and a gradient almost 0."""
+FLAT = 1e-3
+"""A function ends where doubling x adds no more than this part of its value."""
 HALVINGS = 64
 
 
 @torch.no_grad()
 def logits_before(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
-    """Return logits x for which log softmax f(x) = ``log_probs``; values outside f's range are clamped to it.
+    """Return logits x for which log softmax f(x) = ``log_probs``; values that a bounded f cannot reach are clamped.
 
     The softmax does not depend on a constant added to f(x). It is chosen so that f(x) has the mean f(0), because the
-    functions of the heads are nonlinear around 0. ``function`` is elementwise and increasing, ``log_probs`` has the
-    shape (M,); the logits are float64, (M,).
+    functions of the heads are nonlinear around 0; if f is bounded on one side, so that all values are within its range.
+    ``function`` is elementwise and increasing, ``log_probs`` has the shape (M,); the logits are float64, (M,).
     """
     centered = log_probs.double() - log_probs.double().mean()
-    least, most = function(centered.new_tensor([-FARTHEST, FARTHEST]))
-    margin = (1 - RANGE) / 2 * (most - least)
-    wanted = centered + function(centered.new_zeros(1))
-    return inverse(function, wanted.clamp(least + margin, most - margin))
+    lowest, low, zero, high, highest = function(centered.new_tensor([-2.0, -1.0, 0.0, 1.0, 2.0]) * (FARTHEST / 2))
+    wanted = centered + zero
+    margin = MARGIN * torch.minimum(highest - lowest, wanted.max() - wanted.min())
+    least = float(lowest + margin) if bool(low - lowest <= FLAT * (zero - low)) else -math.inf
+    most = float(highest - margin) if bool(highest - high <= FLAT * (high - zero)) else math.inf
+    if math.isinf(most):
+        wanted += max(0.0, least - float(wanted.min()))
+    elif math.isinf(least):
+        wanted -= max(0.0, float(wanted.max()) - most)
+    return inverse(function, wanted.clamp(least, most))
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from ..heads import Head
 from ..measure import gradient, kld, rank
 from ..models.huggingface import HuggingFaceOptions
 from ..sources import Source, open_source
+from ..sources.model import ModelSource
 
 
 def training_statistics(head: Head | nn.Linear, hidden: Any, targets: Any = None) -> dict[str, float]:
@@ -56,7 +57,9 @@ def model_statistics(model: nn.Module, data: Any, *, tokenizer: Any = None) -> d
 
 
 def _statistics(source: Source) -> dict[str, float]:
-    report = rank(source)
+    bias = source.head.bias if isinstance(source, ModelSource) else None
+    masks = bias is not None and bool(bias.isneginf().any())
+    report = rank(source, inf="drop-columns" if masks else "refuse")
     effective = report.to_dict()["effective_rank"]["1e-3"]
     statistics = {
         "rank": report.rank.value,

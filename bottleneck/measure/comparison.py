@@ -99,7 +99,7 @@ def compare(
         options: how both are opened, see `Opening`.
 
     Raises:
-        SourceError: when targets are unknown or differ between the two.
+        SourceError: when targets are unknown or differ between the two, or one has probability 0.
         ConfigurationError: for less than one example.
     """
     if examples < 1:
@@ -114,6 +114,8 @@ def compare(
             blocks = (one.log_probs, other.log_probs)
             places = targets[one.start : one.start + len(one.log_probs)]
             nll = np.stack([-block[np.arange(len(block)), places].astype(np.float64) for block in blocks])
+            for source, losses in zip(sources, nll, strict=True):
+                source.check_losses(losses, one.start)
             totals += nll.sum(1)
             for better, margin in zip(kept, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
                 better += _largest(margin, one.start, nll, blocks, examples)

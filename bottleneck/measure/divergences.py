@@ -18,6 +18,9 @@ from ..sources import Opening, open_source
 from ..sources.opening import shows
 from ..spectrum.inspection import MASK
 
+NEARLY = 0.5
+"""Part of `MASK` that the least likely token of every other context must reach: its own likeliest token differs."""
+
 
 @shows(Opening)
 def kld(
@@ -46,14 +49,18 @@ def kld(
     opened.prepare(report)
 
     def blocks() -> Iterator[NDArray[Any]]:
-        masked: NDArray[np.int64] | int = 0
+        masked, nearly = np.zeros((2, opened.entries_shape[1]), dtype=np.int64)
         with report.bar("computing pairwise KL", opened.entries_shape[0], "contexts") as bar:
             for rows in opened.entries():
                 if rows.min() < rows.max() + MASK:
-                    masked = masked + (rows < rows.max(1, keepdims=True) + MASK).sum(0)
+                    below = rows - rows.max(1, keepdims=True)
+                    masked += (below < MASK).sum(0)
+                    nearly += (below < NEARLY * MASK).sum(0)
+                    # A token that all contexts mask has probability 0 and no part in any divergence.
+                    rows = np.where(rows == -np.inf, rows.max(1, keepdims=True) + 2 * MASK, rows)
                 yield rows
                 bar.advance(len(rows))
-        _refuse_masks(np.atleast_1d(masked), opened.entries_shape[0])
+        _refuse_masks(masked, nearly, opened.entries_shape[0])
 
     divergences = divergence.pairwise_kld(
         blocks,
@@ -66,9 +73,9 @@ def kld(
     return replace(divergences, source=opened.description, seconds=round(time.monotonic() - started, 3))
 
 
-def _refuse_masks(masked: NDArray[np.int64], contexts: int) -> None:
-    """Refuse tokens that some contexts mask by a large negative number and others do not, given the number of each."""
-    some = np.flatnonzero((masked > 0) & (masked < contexts))
+def _refuse_masks(masked: NDArray[np.int64], nearly: NDArray[np.int64], contexts: int) -> None:
+    """Refuse tokens that some contexts mask and others do not even nearly, given the number of contexts for each."""
+    some = np.flatnonzero((masked > 0) & (nearly < contexts))
     if some.size:
         raise MatrixError(
             f"{masked[some[0]]:,} of {contexts:,} contexts mask token {some[0]:,} by {-MASK:,.0f} nats or more: the "

@@ -13,6 +13,8 @@ from ..errors import ConfigurationError, MatrixError
 from ..spectrum import Precision, Spectrum, judge, precision
 from .report import Doubts, Finding
 
+CLEAR = 2.0
+"""Least ratio of the largest gap to the next one where the rank is indeterminate."""
 NEIGHBOURS = 5
 """Number of ratios reported on either side of the gap."""
 
@@ -26,7 +28,7 @@ class HiddenSizeEstimate:
     gap: float
     """The largest ratio, σ_d / σ_{d+1}."""
     next_gap: float
-    """The second largest ratio of neighbours."""
+    """The second largest ratio of neighbours among those that are candidates."""
     margin: float
     """gap / next_gap, well above 1 for a clear gap."""
     sigma_d: float
@@ -46,14 +48,15 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
 
     Row-centred log-probabilities, like row-centred logits, are :math:`H (W - 1\bar w^⊤)^⊤`, so d singular values exceed
     roundoff. An output bias adds one, and a LayerNorm without offset before the output layer removes one. Values below
-    roundoff are raised to it first, because their ratios are noise.
+    roundoff are raised to it first, because their ratios are noise. Values of more than ten times the roundoff are
+    directions that exist, so a gap among these, as after the direction of the words' frequencies, is no candidate.
 
     Args:
         spectrum: the spectrum of T contexts and M tokens, both more than d.
         eps: relative roundoff of the outputs.
 
     Raises:
-        MatrixError: when there are too few values, or no value is roundoff because T or M is at most d.
+        MatrixError: for too few values, for none below roundoff (T or M is at most d), or when no gap is clear.
 
     References:
         Carlini et al. 2024, *Stealing Part of a Production Language Model*, §4.1 (arXiv 2403.06634), who take the
@@ -61,7 +64,8 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
         Information* (arXiv 2403.09539).
     """
     size = min(spectrum.shape[0], spectrum.shape[1] - 1)
-    floor = judge(spectrum, eps if isinstance(eps, Precision) else precision(eps)).centered.tolerance
+    rank = judge(spectrum, eps if isinstance(eps, Precision) else precision(eps)).centered
+    floor, least = rank.tolerance, max(rank.low, 1)
     values = np.maximum(spectrum.centered[:size], floor)
     if values[0] <= floor:
         raise MatrixError("no row-centred singular value rises above roundoff: the rows are constant")
@@ -76,14 +80,19 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
             f"none of the {size:,} row-centred singular values is roundoff, so the hidden size is {size:,} or more, or "
             "the outputs are not log-linear: measure more contexts and tokens than the hidden size"
         )
-    order = np.argsort(ratios)[::-1]
-    best = int(order[0])
+    best = least - 1 + int(np.argmax(ratios[least - 1 :]))
+    second = float(np.delete(ratios, best)[least - 1 :].max(initial=1.0))
+    if not rank.determinate and ratios[best] < CLEAR * second:
+        raise MatrixError(
+            f"no gap is clear: the largest of the candidates, σ_{best + 1} / σ_{best + 2}, is at least "
+            f"{ratios[best]:.3g} and the next one {second:.3g}; the row-centred rank is {rank}"
+        )
     near = range(max(0, best - NEIGHBOURS), min(ratios.size, best + NEIGHBOURS + 1))
     return HiddenSizeEstimate(
         value=best + 1,
         gap=float(ratios[best]),
-        next_gap=float(ratios[order[1]]),
-        margin=float(ratios[best] / ratios[order[1]]),
+        next_gap=second,
+        margin=float(ratios[best]) / second,
         sigma_d=float(spectrum.centered[best]),
         sigma_next=float(spectrum.centered[best + 1]),
         roundoff=floor,

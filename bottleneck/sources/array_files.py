@@ -28,10 +28,14 @@ CONVERT = {
     ".feather": "np.save('matrix.npy', pd.read_feather('{path}').to_numpy())",
     ".xlsx": "np.save('matrix.npy', pd.read_excel('{path}', header=None).to_numpy())",
     ".json": "np.save('matrix.npy', np.asarray(json.load(open('{path}'))))",
+    ".txt": "np.save('matrix.npy', np.loadtxt('{path}'))",
+    ".gz": "np.save('matrix.npy', np.loadtxt('{path}', delimiter=','))",
     ".arrow": "np.save('matrix.npy', pa.ipc.open_file('{path}').read_pandas().to_numpy())",
 }
 """Suffixes of other files that hold matrices → the line of Python that converts one."""
 
+LONGEST = 120
+"""Characters of a reader's message that are shown: some quote the whole line."""
 SAMPLE = 1_000_000
 """Numbers of a text file whose decimals are looked at."""
 FEW = 5
@@ -62,8 +66,10 @@ def read_array(path: Path, name: str | None) -> Any:
         needed = (error.name or "a package").partition(".")[0]
         raise SourceError(f"reading {path} needs {needed}: pip install {needed}") from error
     except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0][:LONGEST] if str(error) else type(error).__name__
         raise SourceError(f"{path} cannot be read as a {path.suffix} file: {reason}") from error
+    if not arrays:
+        raise SourceError(f"{path} holds no array: save a matrix of contexts × tokens")
     known = ", ".join(list(map(str, arrays))[:8])
     asked = "name a matrix" if name is None else f"there is no {name!r}; name one of them"
     raise SourceError(f"{path} holds {len(arrays)} arrays; {asked} as {path}:NAME: {known}")
@@ -111,7 +117,16 @@ def _csv(path: Path) -> Mapping[str, Any]:
     header = None if all(map(_NUMBER.fullmatch, first)) and not counted else 0
     index = 0 if first[0] == "" else None
     table = pd.read_csv(path, sep=separator, header=header, index_col=index, dtype=np.float64)
-    return {"table": _as_written(table.to_numpy())}
+    return {"table": _without_index(_as_written(table.to_numpy()), first[0])}
+
+
+def _without_index(table: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return a table, unless its first column numbers the rows: it would be measured as a token."""
+    first, others = table[:, 0], table[:, 1:]
+    numbers = np.unique(first)
+    if len(numbers) == len(first) > 2 and (numbers == np.rint(numbers)).all() and (others != np.rint(others)).any():
+        raise ValueError(f"its first column, {name}, numbers the rows and is no token: leave it out")
+    return table
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
@@ -131,10 +146,13 @@ def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
 def _parquet(path: Path) -> Mapping[str, Any]:
     import pyarrow.parquet
 
-    table = np.column_stack([np.asarray(column) for column in pyarrow.parquet.read_table(path).columns])
+    columns = pyarrow.parquet.read_table(path)
+    index = [name for name in (columns.schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+    columns = columns.drop_columns(index)
+    table = np.column_stack([np.asarray(column) for column in columns.columns])
     if table.dtype.kind not in "fiu":
         raise ValueError("its columns are not all numbers")
-    return {"table": table}
+    return {"table": _without_index(table, columns.column_names[0])}
 
 
 def _mat(path: Path) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import SourceError
 from ..heads import RankBound
 from ..models.text import Text
 from ..progress import SILENT, Progress
@@ -123,6 +124,16 @@ class Source(ABC):
     def work(self) -> Work:
         """Return the cost of computing all rows once; no model is run."""
         return Work(0.0, 0, None)
+
+    def check_losses(self, losses: NDArray[Any], start: int) -> None:
+        """Refuse targets of probability 0, given the losses (n,) in nats of the rows from ``start``."""
+        impossible = np.flatnonzero(np.isposinf(losses))
+        if impossible.size and self.targets is not None:
+            row = start + int(impossible[0])
+            raise SourceError(
+                f"{self.description['path']} gives token {self.targets[row]:,}, which follows context {row:,}, "
+                "probability 0: the loss is infinite; take a text without this token, or a model that does not mask it"
+            )
 
     def variants(self) -> Mapping[str, Source]:
         """Return further matrices to report beside this one, by their key in the report."""

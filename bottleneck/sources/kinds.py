@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -104,6 +105,8 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
 def _unknown(source: Any) -> Exception:
     """Return the error for a source of no kind."""
     if not isinstance(source, str):
+        if hasattr(source, "logits") or (isinstance(source, Mapping) and "logits" in source):
+            return SourceError(f"a {type(source).__name__} cannot be measured: give its logits, with kind='logits'")
         return SourceError(
             f"a {type(source).__name__} cannot be measured; give a path, a Run, a model, a (T, M) array or tensor, "
             "blocks of rows, or a function from ids to logits"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import MatrixError, SourceError
 from ..progress import SILENT, Progress
 from ..spectrum import Inspection, Precision, precision
-from ..spectrum.blocks import as_array, check_shape, checked, native_dtype
+from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
 from ..spectrum.inspection import ROW_SUM_TOLERANCE
 from ..spectrum.precision import EPS
 from .array_files import CONVERT, READERS, check_suffix, read_array
@@ -65,6 +65,7 @@ class MatrixSource(Source):
     ) -> None:
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
+        check_dense(matrix, path)
         check_shape(tuple(matrix.shape), path)
         self._matrix, self._kind, self._path = matrix, kind, path
         self._made_in = made_in
@@ -148,6 +149,8 @@ class MatrixSource(Source):
         for rows, block in zip(asked, self._raw(asked), strict=True):
             block = block.astype(self.dtype, copy=False)
             if self._kind == "logits":
+                if _are_probabilities(block):
+                    raise MatrixError(f"{self._path} holds probabilities, not logits: give their logarithms")
                 block = _log_softmax(block)
             elif self._kind == "log-probs":
                 self._check_log_probs(rows.start, block)
@@ -169,7 +172,7 @@ class MatrixSource(Source):
             sums = np.log(np.exp(block.astype(np.float64)).sum(1))
         allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
-        if wrong.size and (block >= 0).all() and np.allclose(block.sum(1), 1, atol=1e-2):
+        if wrong.size and _are_probabilities(block):
             raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
         if wrong.size:
             raise MatrixError(
@@ -228,6 +231,13 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)
     return MatrixSource(spool.matrix(), kind=kind, path="blocks", inspection=inspection)
+
+
+def _are_probabilities(rows: NDArray[Any]) -> bool:
+    """Return whether the rows look like probabilities; those of zeros and ones may be logits."""
+    if not (rows[0] >= 0).all() or rows.shape[1] == 1:
+        return False
+    return bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-2) and (rows != np.rint(rows)).any())
 
 
 def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:

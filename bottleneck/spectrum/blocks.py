@@ -71,13 +71,27 @@ def _first_bad(rows: NDArray[Any], minus_inf: bool) -> tuple[int, int] | None:
 def check_shape(shape: tuple[int, ...], what: str) -> None:
     """Refuse anything but a two-dimensional matrix with at least one row and column."""
     if len(shape) != 2:
-        raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}")
+        remedy = REMEDIES.get(len(shape), "")
+        raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}{remedy}")
     if min(shape) < 1:
         raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
     if math.prod(shape) > LARGEST:
         raise MatrixError(f"{what} is too large to be measured: its shape is {tuple(shape)}; take fewer rows")
 
 
+def check_dense(tensor: Any, what: str) -> None:
+    """Refuse a tensor of torch that NumPy cannot read: a sparse, nested or quantized one, or one without entries."""
+    if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided" or any(
+        getattr(tensor, name, False) for name in ("is_meta", "is_nested", "is_quantized")
+    ):
+        raise MatrixError(f"{what} is a sparse, nested, quantized or empty tensor: give a dense one, tensor.to_dense()")
+
+
+REMEDIES = {
+    1: ": numpy.array(rows) makes a matrix of a list of rows",
+    3: ": cut off the padding and join the texts by reshape(-1, M)",
+}
+"""Number of dimensions → what to do about it."""
 LARGEST = 2**53
 """Entries of the largest matrix: any more could not be counted in float64."""
 WHOLE = "whole numbers"
@@ -104,7 +118,8 @@ def as_array(block: Any) -> NDArray[Any]:
     """
     narrow = native_dtype(block) not in ("float64", "float32", "float16", WHOLE)
     if hasattr(block, "detach"):
-        block = block.detach().cpu()
+        check_dense(block, "the matrix")
+        block = block.detach().cpu().resolve_neg()
         block = block.float() if narrow else block
     try:
         array = np.asarray(block)
@@ -114,7 +129,8 @@ def as_array(block: Any) -> NDArray[Any]:
     if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
         raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
     if array.dtype.kind not in "fiub":
-        raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}")
+        remedy = ": convert it by .astype('float64'), or .toarray() if it is sparse" if array.dtype == object else ""
+        raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}{remedy}")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         double = array.astype(np.float64)
         if array.dtype.kind == "f" and bool(((double == 0) & (array != 0)).any()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,8 +20,13 @@ from .rules import MARGIN, tolerance
 MASK = -1e4
 """A token this many nats below the likeliest one in every context has been masked: no model's roundoff allows less
 than e^-104 in float32, and float64 ends at -745."""
+FLOOR = -104.0
+"""A token this many nats below the likeliest one has probability 0 in float32; the same number there in many rows is a
+mask, or a floor for missing values."""
 FITTING = 0.9
 """Share of a row's entries that must fit a narrower type to show that the row was rounded to it."""
+HALF = 0.5
+"""Share of the rows with so low a number that must agree on it."""
 COUNTING = 128
 """Integers below this are exact in every type, and show nothing about the type."""
 LEAST_ENERGY = 1e-6
@@ -31,8 +37,10 @@ FEW = 100
 """One row in this many, and at least two rows, may fit a narrower type by chance."""
 MOST_DECIMALS = 15
 """Most decimals looked for; formats print six to twelve."""
-SEEN_STEPS = 64
-"""Least step of cut decimals in units of float64's own: finer ones cannot be told from it."""
+FEWEST_DIGITS = 4
+"""Fewest significant digits that count as cut off; numbers of fewer may be exact."""
+SEEN_STEPS = 8
+"""Least step of printed numbers in units of their type's own: finer ones cannot be told from it."""
 LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
@@ -63,6 +71,7 @@ class Inspection:
         self._finite: NDArray[np.int64] | int = 0
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
         self._hidden: NDArray[np.int64] | int = 0
+        self._floors: Counter[tuple[float, int]] = Counter()  # lowest number of a row, and its column
         self.largest = 0.0
         """The largest absolute value."""
 
@@ -86,6 +95,11 @@ class Inspection:
             self._below_likeliest = np.maximum(self._below_likeliest, below.max(0))
             self._hidden = self._hidden + ((below < MASK) & (rows > -np.inf)).sum(0)
         infinite = np.isneginf(rows)
+        if self._language and below.min() < FLOOR:
+            columns = np.where(infinite, np.inf, rows).argmin(1)
+            lowest = rows[np.arange(len(rows)), columns]
+            low = lowest - likeliest[:, 0] < FLOOR
+            self._floors.update(zip(lowest[low].tolist(), columns[low].tolist(), strict=True))
         self._finite = self._finite + (len(rows) - infinite.sum(0))
         rows[infinite] = 0.0
         self.largest = max(self.largest, float(np.abs(rows).max()))
@@ -122,24 +136,35 @@ class Inspection:
         if self._language:
             sample = sample[:, (sample - np.concatenate(self._likeliest) > MASK).all(0)]
         stored = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
-        if self.dtypes == {WHOLE}:
-            return precision(stored, assumed=True)
-        narrow = max({stored, *self._fitting(sample)}, key=EPS.__getitem__)
+        fitting = set() if self.dtypes == {WHOLE} else self._fitting(sample)
+        narrow = max({stored, *fitting}, key=EPS.__getitem__)
         if 0 < self.largest < TINY.get(stored, 0.0):
             raise MatrixError(
                 f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
         judged = replace(precision(narrow, assumed=True), tested=bool(sample.size))
-        if self._language and sample.size and not _counting(sample).all():
-            rounding = find_rounding(sample, eps=judged.value)
-            if narrow not in ("float64", "float32"):
-                step = judged.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
-                rounding = Rounding(step, 1.0, narrow)
-            judged = replace(judged, rounding=rounding, tested=can_show(sample))
-        if narrow == "float64" and (places := _decimals(sample)) is not None:
-            judged = replace(judged, rounding=Rounding(10.0**-places, 1.0, f"{places} decimals"))
-        return judged
+        if not sample.size:
+            return judged
+        tested = can_show(sample) if self._language and not _counting(sample).all() else True
+        return replace(judged, rounding=self._rounding(sample, judged), tested=tested)
+
+    def _rounding(self, sample: NDArray[np.float64], judged: Precision) -> Rounding | None:
+        """Return the coarsest rounding, before or after normalization, that the sample shows."""
+        whole, stored = bool((sample == np.rint(sample)).all()), judged.dtype or "float64"
+        if stored not in ("float64", "float32"):
+            step = judged.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
+            return Rounding(step, 1.0, stored) if self._language else None
+        if whole and not self._language:
+            return None
+        printed = Rounding(1.0, 1.0, "whole numbers") if whole else _printed(sample, stored)
+        size = float(np.quantile(np.abs(sample), 0.9))
+        eps = max(judged.value, printed.step / size) if printed and size else judged.value
+        before = find_rounding(sample, eps=eps, structured=not self._language)
+        if before is not None and not self._language and EPS.get(before.dtype or "", 1.0) <= judged.value:
+            before = None  # the type's own grid
+        seen = [rounding for rounding in (printed, before) if rounding is not None]
+        return max(seen, key=lambda rounding: rounding.noise(sample.shape), default=None)
 
     def root_mean_square(self) -> float:
         """Return the root mean square of the finite entries, without those of masked tokens."""
@@ -170,6 +195,16 @@ class Inspection:
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
                 "hide what the other entries show"
             )
+        floors: Counter[float] = Counter()
+        masked = self.masked
+        for (lowest, column), count in self._floors.items():
+            floors[lowest] += 0 if masked[column] else count
+        for floor, count in floors.most_common(1):
+            if count >= max(2, HALF * floors.total()):
+                return (
+                    f"the lowest number of {count:,} rows is {floor:g}, {-FLOOR:g} nats or more below their largest: a "
+                    "mask or a floor, which adds directions of its own; leave out such tokens, or set them to -inf"
+                )
         return ""
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
@@ -193,15 +228,28 @@ def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return (values == np.rint(values)) & (np.abs(values) < COUNTING)
 
 
-def _decimals(values: NDArray[np.float64]) -> int | None:
-    """Return how many decimals all numbers have, if a format cut them: numbers of few digits may be exact."""
-    finest = SEEN_STEPS * EPS["float64"] * np.abs(values).max(initial=0.0)
+def _printed(values: NDArray[np.float64], stored: str) -> Rounding | None:
+    """Return the rounding of numbers that a format cut to some decimals or digits: those of few may be exact."""
+    sizes = np.abs(values[values != 0])
+    seen = SEEN_STEPS * EPS[stored]
+    powers = 10.0 ** np.floor(np.log10(sizes))
+    found = []
     for places in range(1, MOST_DECIMALS + 1):
-        if 10.0**-places <= finest or not values.size:
-            return None
-        if np.array_equal(values, values.round(places)):
-            return places if np.median(np.abs(values)) * 10**places >= COUNTING else None
-    return None
+        if 10.0**-places <= seen * sizes.max():
+            break
+        if (np.abs(sizes.round(places) - sizes) <= EPS[stored] * sizes).all():
+            if np.median(sizes) * 10.0**places >= COUNTING:
+                found.append(Rounding(10.0**-places, 1.0, f"{places} decimals"))
+            break
+    for digits in range(1, MOST_DECIMALS + 1):
+        if 10.0**-digits <= seen:
+            break
+        if (np.abs((sizes / powers).round(digits - 1) * powers - sizes) <= 2 * EPS[stored] * sizes).all():
+            if digits >= FEWEST_DIGITS:
+                step = float(np.sqrt(np.mean((powers * 10.0 ** (1 - digits)) ** 2)))
+                found.append(Rounding(step, 1.0, f"{digits} significant digits"))
+            break
+    return max(found, key=lambda rounding: rounding.step, default=None)
 
 
 def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:

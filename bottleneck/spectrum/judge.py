@@ -79,9 +79,15 @@ def _rank(
     rounding, residual = eps.rounding, spectrum.residual
     noise = 0.0 if rounding is None else rounding.noise((T, M))
     rank = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=noise, residual=residual)
+    if rounding is not None and rounding.dtype is None:  # the sum of two models' logits repeats less than either
+        step = EPS["bfloat16"] * max([_norm(values), *sources]) / math.sqrt(T * M)
+        coarse = replace(rounding, step=step).noise((T, M))
+        coarsest = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=coarse)
+        rank = replace(rank, low=min(rank.low, coarsest.low))
     full = min(T, M if norm is None else M - 1)
     values = values[:full]  # centring leaves one zero, which is no drop
-    rank = replace(rank, high=min(rank.high, max(full, rank.low)))
+    high = min(rank.high, max(full, rank.low))
+    rank = replace(rank, high=high, determinate=rank.determinate or rank.low == high < rank.high)
     if rounding is not None and rounding.dtype == eps.dtype and full > rank.low:
         rank = replace(rank, high=full, determinate=False)  # so coarse a type hides more than its margin
     if noise and not rank.determinate:

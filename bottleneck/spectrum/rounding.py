@@ -28,6 +28,9 @@ PAIRS = 10**5
 """Rows times the square of columns at which logits rounded to float16 repeat some 20 times within rows."""
 REPEATS, TIMES = 5, 8
 """Equal entries within rows show a rounding when there are at least so many, and so many times those expected."""
+GAPS, OFF_GRID, ON_GRID = 24, 0.1, 0.95
+"""Distances between neighbours that show a grid of any step, the part of a step by which they may miss it, and the
+share that must not: by chance 24 of 24 are so once in 10¹⁶ times."""
 BITS = {"bfloat16": 9.5, "float16": 12.5, "float32": 25.5}
 """Most bits between a row's spread and the step of its largest numbers: a type's own bits, its sign, and one half."""
 
@@ -42,7 +45,8 @@ class Rounding:
     share: float
     """Share of the sampled rows that show it."""
     dtype: str | None
-    """The widest type that rounds as coarsely; ``None`` where only repeated entries show the rounding."""
+    """The widest type that rounds as coarsely, or what the numbers were rounded to; ``None`` where only repeated
+    entries show the rounding: they tell the step of a single rounding, and less than that of a sum of several."""
 
     def noise(self, shape: tuple[int, int]) -> float:
         r"""Return the expected spectral norm of the rounding errors of a T × M matrix.
@@ -60,14 +64,12 @@ class Rounding:
             return f"each row holds one number only: what was rounded away cannot be told {seen}"
         if self.dtype is None:
             steps = f"a rounding to steps of about {self.step:.2g}"
-            return (
-                f"entries repeat within rows as they do after {steps}, after clipping, or in a model of counts {seen}"
-            )
-        coarse = f"to {self.dtype}, or as coarsely, before normalization"
-        return f"the numbers were rounded {coarse}: in steps of about {self.step:.2g} {seen}"
+            return f"entries repeat within rows as after {steps}, after clipping, or in a model of counts {seen}"
+        coarse = f"{self.dtype}, or as coarsely, before normalization" if self.dtype in BITS else self.dtype
+        return f"the numbers were rounded to {coarse}: in steps of about {self.step:.2g} {seen}"
 
 
-def find_rounding(sample: Rows, *, eps: float) -> Rounding | None:
+def find_rounding(sample: Rows, *, eps: float, structured: bool = False) -> Rounding | None:
     """Return the rounding that a sample of rows shows, or ``None``.
 
     A number that is common to a row (log Z, its largest logit) moves the lattice of a narrower type and keeps it:
@@ -77,14 +79,18 @@ def find_rounding(sample: Rows, *, eps: float) -> Rounding | None:
     Args:
         sample: (n, m) finite entries, of the type that holds them widened to float64.
         eps: roundoff of that type.
+        structured: whether equal entries may be part of the matrix's structure: then only grids show a rounding, of
+            all entries or of each column, whatever their scale.
     """
     varied = sample[:, ~_copies(sample)]
     if varied.shape[1] < 2:
         varied = sample
     # What is common to a column, as a bias added in full precision, is gone from the differences of two rows.
     differences = [_lattice(varied[1:] - varied[:-1], 2 * eps)] if len(varied) > 1 else []
-    signs = [_lattice(varied, eps), *differences, _repeats(varied, eps)]
-    roundings = [rounding for rounding in signs if rounding is not None]
+    scaled = _scaled_grid(varied, eps) if structured else _repeats(varied, eps)
+    signs = [_lattice(varied, eps), *differences, scaled]
+    least = HALF if structured else 0.0
+    roundings = [rounding for rounding in signs if rounding is not None and rounding.share > least]
     # A lattice tells the type: its estimate counts unless repetitions tell of much larger steps.
     shape = len(sample), sample.shape[1]
     return max(roundings, key=lambda rounding: rounding.noise(shape) * (4 if rounding.dtype else 1), default=None)
@@ -150,6 +156,30 @@ def _commonest(rows: Rows, distinct: NDArray[np.bool_], step: float, width: floa
         counts = np.bincount(numbers[distinct], minlength=classes * len(rows)).reshape(len(rows), classes)
         best = np.maximum(best, counts.max(1))
     return best / distinct.sum(1)
+
+
+def _scaled_grid(sample: Rows, eps: float) -> Rounding | None:
+    """Return the rounding of entries that lie on a grid of any step, all on one or each column on its own."""
+    together = _grid_step(sample.ravel(), eps)
+    steps = np.array([together] if together else [_grid_step(column, eps) for column in sample.T])
+    on_grid = steps > 0
+    if 2 * on_grid.sum() <= len(steps):
+        return None
+    return Rounding(float(np.sqrt((steps[on_grid] ** 2).mean())), float(on_grid.mean()), "evenly spaced numbers")
+
+
+def _grid_step(numbers: NDArray[np.float64], eps: float) -> float:
+    """Return the step of a grid through the largest numbers, whose differences are its multiples, or 0."""
+    ordered = np.sort(numbers)
+    largest = float(ordered[int(0.99 * (len(ordered) - 1))])
+    gaps = np.diff(ordered[(ordered > largest / 2) & (ordered <= largest)])
+    gaps = gaps[gaps > TIMES * eps * largest]
+    if len(gaps) < GAPS:
+        return 0.0
+    step = gaps.min()
+    multiples = gaps / step
+    on_grid = np.abs(multiples - np.rint(multiples)) < OFF_GRID
+    return float(step) if step > CLASSES[0] * eps * largest and on_grid.mean() >= ON_GRID else 0.0
 
 
 def _repeats(sample: Rows, eps: float) -> Rounding | None:

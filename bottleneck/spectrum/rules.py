@@ -148,7 +148,7 @@ def numerical_rank(
     if NOISE_FACTOR * noise > limit / MARGIN:
         high = values.size
     if rule == "gap" and not at_least:
-        value = _before_largest_gap(values, low, high, least=limit / MARGIN)
+        value = _before_largest_gap(np.maximum(values, residual), low, high, least=limit / MARGIN)
     sigma_r = float(values[value - 1]) if value else None
     sigma_next = float(values[value]) if value < seen else None
     resolves = tolerance(1.0, shape, roundoff, rule) < 1 or not at_most[0]

@@ -88,16 +88,18 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
     Returns:
         The settings ``model``, ``alpha``, ``vocab``, ``dim``, ``contexts`` and ``seed``; the fields of `Fit` without
         its tensors, and of `Agreement`; the results of `matrices` and `reachable` under their names. All measures are
-        ``None`` if the fit diverged, or if its KL divergence from P* is more than twice that of the uniform
-        distribution.
+        ``None`` if the fit diverged, or if its KL divergence from P* is more than that after the first epoch and twice
+        that of the uniform distribution.
     """
     head = build(cell.model, vocab=cell.vocab, dim=cell.dim, seed=cell.seed, device=device)
     blocks = cell.blocks(device)
     fitted = fit(head, Targets(blocks, max_memory=max_memory), config=cell.fit, seed=cell.seed)
     means = None if fitted.diverged else agreement(head, fitted.contexts, blocks)
     has_norm = fitted.gradient_norm is not None and math.isfinite(fitted.gradient_norm)
-    if means and not (has_norm and means.kl <= 2 * (math.log(cell.vocab) - means.entropy) + cell.fit.negligible):
-        means = None
+    if means:
+        uniform, first = math.log(cell.vocab) - means.entropy, fitted.curve[0][1] if fitted.curve else 0.0
+        if not (has_norm and means.kl <= max(2 * uniform + cell.fit.negligible, first)):
+            means = None
     return {
         **{name: getattr(cell, name) for name in ("model", "alpha", "vocab", "dim", "contexts", "seed")},
         **(asdict(means) if means else dict.fromkeys(one.name for one in fields(Agreement))),

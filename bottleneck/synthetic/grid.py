@@ -176,4 +176,4 @@ def _describe(result: Result) -> str:
     if result["diverged"]:
         return f"{cell}: diverged after {result['steps']} steps"
     mark = "" if result["converged"] else ", not converged"
-    return f"{cell}: mode {100 * result['mode_match']:.1f} %, KL {result['kl']:.4f}, {result['seconds']:.0f} s{mark}"
+    return f"{cell}: mode {100 * result['mode_match']:.1f} %, KL {result['kl']:.4g}, {result['seconds']:.0f} s{mark}"

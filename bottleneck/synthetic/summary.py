@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -94,9 +94,9 @@ def table(results: Sequence[Result]) -> str:
             "M": summary["vocab"].map("{:,}".format),
             "D": summary["dim"],
             "model": summary["model"],
-            "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], 1),
-            "KL": _with_spread(summary["kl"], summary["kl_std"], 3),
-            "attainable KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else f"{value:.3f}"),
+            "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], "{:.1f}".format),
+            "KL": _with_spread(summary["kl"], summary["kl_std"], _nats),
+            "attainable KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else _nats(value)),
             "duality gap": summary["largest_gap"].map(lambda value: "" if pd.isna(value) else f"{value:.0e}"),
             "converged": [
                 f"{c}/{s}" + (f", {d} diverged" if d else "")
@@ -108,8 +108,12 @@ def table(results: Sequence[Result]) -> str:
     return shown.to_string(index=False)
 
 
-def _with_spread(mean: pd.Series[float], spread: pd.Series[float], digits: int) -> list[str]:
+def _nats(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.1 or value == 0 else f"{value:.3g}"
+
+
+def _with_spread(mean: pd.Series[float], spread: pd.Series[float], text: Callable[[float], str]) -> list[str]:
     return [
-        "diverged" if pd.isna(m) else f"{m:.{digits}f}" + ("" if pd.isna(s) else f" ± {s:.{digits}f}")
+        "diverged" if pd.isna(m) else text(m) + ("" if pd.isna(s) else f" ± {text(s)}")
         for m, s in zip(mean, spread, strict=True)
     ]

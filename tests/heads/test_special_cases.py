@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Head
+from softmax_bottleneck.heads.inverse import logits_before
 from softmax_bottleneck.heads.plif import UNIT_SLOPE
 
 Make = Callable[..., Head]
@@ -175,3 +177,26 @@ def test_mixtape_with_gates_half_open_is_a_softmax_over_the_mean_context(make: M
     hidden = torch.randn(20, 5, dtype=torch.float64)
     mean = mixtape.get_submodule("contexts")(hidden).mean(-2)
     torch.testing.assert_close(mixtape.log_prob(hidden), softmax.log_prob(mean), rtol=20 * EPS, atol=20 * EPS)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.sinh,
+        lambda x: x + x**3,
+        lambda x: torch.where(x > 0, torch.expm1(x), x),
+        functional.leaky_relu,
+        functional.softplus,
+        functional.elu,
+        functional.logsigmoid,
+        lambda x: 30 * torch.tanh(x / 30),
+    ],
+    ids=["sinh", "cubic", "expm1", "leaky", "softplus", "elu", "log-sigmoid", "soft cap"],
+)
+def test_any_increasing_function_can_start_at_a_distribution(function: Callable[[Tensor], Tensor]) -> None:
+    """Also one that overflows, or is bounded on one side."""
+    log_probs = torch.arange(1, 2001).double() ** -1.2
+    log_probs = torch.log(log_probs / log_probs.sum())
+    logits = logits_before(function, log_probs)
+    torch.testing.assert_close(function(logits).log_softmax(0), log_probs, rtol=0, atol=1e-6)
+    assert logits.abs().max() < 1000

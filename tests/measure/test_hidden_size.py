@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
@@ -104,3 +105,22 @@ def test_interfaces_that_do_not_answer() -> None:
         logits_from_top_k(Interface(logits, k=5), range(5), tokens=range(30), k=5, bias=0.01)
     with pytest.raises(ConfigurationError, match="k must be at least 2 and tokens not empty"):
         logits_from_top_k(Interface(logits, k=1), range(5), tokens=range(30), k=1)
+
+
+@pytest.mark.parametrize("before", ["bfloat16", "float32"])
+def test_the_direction_of_the_words_frequencies_is_no_gap(before: str) -> None:
+    """Logits of d = 32 with a bias far larger than they are, as that of a language model's words."""
+    rng = np.random.default_rng(0)
+    logits = 0.1 * rng.standard_normal((500, 32)) @ rng.standard_normal((32, 300)) - 3 * np.log(np.arange(1, 301))
+    rounded = torch.from_numpy(logits).to(getattr(torch, before)).float()
+    found = rank(rounded.log_softmax(-1), estimate_hidden_size=True).to_dict()["hidden_size_estimate"]
+    assert found["value"] == 33  # the bias adds one
+
+
+def test_no_clear_gap_is_unknown() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((rows, 64)))[0] for rows in (500, 300))
+    smooth = torch.from_numpy(left * (1000 * np.logspace(0, -4, 64)) @ right.T).bfloat16().float()
+    report = rank(smooth.log_softmax(-1), estimate_hidden_size=True)
+    assert report.to_dict()["hidden_size_estimate"]["value"] is None
+    assert "unknown: no gap is clear" in str(report)

@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from softmax_bottleneck import gradient, heads, kld, rank
+from softmax_bottleneck import compare, gradient, heads, kld, perplexity, rank
 from softmax_bottleneck.checkpoint import load
-from softmax_bottleneck.errors import MatrixError, StoreError
+from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
+from softmax_bottleneck.integrations import training_statistics
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import extended_logits
+from softmax_bottleneck.spectrum.blocks import as_array
 
 Matrix = NDArray[np.float64]
 
@@ -261,3 +264,91 @@ def test_heads_with_parameters_of_every_shape_are_dumped(name: str, tmp_path: Pa
     head = heads.build(name, hidden_size=4, vocab_size=9)
     dump(head, tmp_path / "s.zarr", hidden=torch.randn(5, 4))
     assert rank(tmp_path / "s.zarr").spectrum.shape == (5, 9)
+
+
+def test_a_layer_that_is_no_product_is_refused() -> None:
+    class Capped(nn.Linear):
+        def forward(self, states: Tensor) -> Tensor:
+            return 2 * torch.tanh(super().forward(states) / 2)
+
+    hooked = nn.Linear(10, 300)
+    hooked.register_forward_hook(lambda module, args, output: output**2)
+    hidden = torch.randn(400, 10)
+    for layer in (Capped(10, 300), hooked):
+        with pytest.raises(SourceError, match=r"no product with its weight: .* measure it through a function"):
+            rank(layer, hidden=hidden)
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(10, 300))
+    assert rank(normed, hidden=hidden).rank.value == 12
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_an_index_is_no_token(suffix: str, tmp_path: Path) -> None:
+    table = pd.DataFrame(low_rank(300, 100, 10)).rename(columns=str)
+    kept = table[table["0"] > 0]
+    path = tmp_path / f"m.{suffix}"
+    if suffix == "parquet":
+        kept.to_parquet(path)  # with the index, as a column that its metadata names
+        assert rank(path, kind="matrix").rank.value == 10
+        kept.reset_index().to_parquet(path)
+    else:
+        kept.rename_axis("document").to_csv(path)
+    with pytest.raises(SourceError, match=r"its first column, (index|document), numbers the rows and is no token"):
+        rank(path, kind="matrix")
+
+
+def test_probabilities_are_no_logits() -> None:
+    probabilities = torch.from_numpy(low_rank(50, 30, 5)).softmax(-1)
+    with pytest.raises(MatrixError, match="holds probabilities, not logits: give their logarithms"):
+        rank(probabilities, kind="logits")
+    with pytest.raises(MatrixError, match="holds probabilities, not logits: give their logarithms"):
+        rank(lambda ids: probabilities[ids], data=[np.arange(50)[None]])
+
+
+@pytest.mark.parametrize("floor", [-5000.0, -500.0])
+def test_a_floor_for_missing_values_is_a_doubt(floor: float) -> None:
+    matrix = low_rank(300, 100, 10)
+    assert rank(matrix.astype(np.float32), kind="logits").rank.determinate
+    matrix[::2, 7] = matrix[::3, 9] = floor
+    report = rank(matrix.astype(np.float32), kind="logits")
+    assert (report.rank.low, report.rank.high) == (1, 100)
+    assert f"the lowest number of 200 rows is {floor:g}" in report.rank.doubt
+
+
+def test_tokens_that_all_contexts_mask_take_no_part_in_the_divergence() -> None:
+    matrix = low_rank(200, 12, 5)
+    expected = kld(np.delete(matrix, 3, axis=1), kind="logits").kld
+    # By −10,000 some rows mask a little less: their likeliest token would have been this one.
+    for mask in (-1e4, -1e5, -np.inf):
+        masked = matrix.copy()
+        masked[:, 3] += mask
+        assert kld(masked, kind="logits").kld == pytest.approx(expected)
+    bias = torch.zeros(30)
+    bias[3] = -torch.inf
+    weight, hidden = torch.randn(30, 8), torch.randn(50, 8)
+    found = training_statistics(Softmax.of(weight, bias), hidden)
+    plain = kld(Softmax.of(weight[torch.arange(30) != 3]), hidden=hidden)
+    assert found["pairwise_kl"] == pytest.approx(plain.kld, rel=1e-5)
+
+
+def test_a_target_of_probability_zero_is_named() -> None:
+    layer, hidden = nn.Linear(8, 30), torch.randn(50, 8)
+    with torch.no_grad():
+        layer.bias[3] = -torch.inf  # type: ignore[index]
+    targets = torch.full((50,), 4)
+    targets[7] = 3
+    sentence = "gives token 3, which follows context 7, probability 0: the loss is infinite"
+    with pytest.raises(SourceError, match=sentence):
+        perplexity(layer, hidden=hidden, targets=targets)
+    with pytest.raises(SourceError, match=sentence):
+        compare(layer, nn.Linear(8, 30), hidden=hidden, targets=targets)
+
+
+def test_tensors_that_numpy_cannot_read() -> None:
+    matrix = torch.randn(30, 20)
+    for tensor in (matrix.to_sparse(), matrix.to("meta")):
+        with pytest.raises(MatrixError, match=r"give a dense one, tensor\.to_dense\(\)"):
+            rank(tensor, kind="logits")
+    negative = torch.view_as_complex(torch.stack([matrix, -matrix], -1)).conj().imag
+    assert np.array_equal(as_array(negative), matrix.numpy())
+    with pytest.raises(SourceError, match="a dict cannot be measured: give its logits, with kind='logits'"):
+        rank({"logits": matrix})

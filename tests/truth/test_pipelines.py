@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -305,3 +306,76 @@ def test_masks_of_single_contexts_are_told() -> None:
 def test_bfloat16_tensors_have_no_giants() -> None:
     report = rank(logits(500, 300, 10).bfloat16(), kind="logits")
     assert "energy sits in" not in str(report)
+
+
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+@pytest.mark.parametrize("printed", ["%.4f", "%.6f", "%.10f", "%.4g", "%.6g", "%.7e"])
+def test_a_format_does_not_hide_an_earlier_rounding(printed: str, decay: str, tmp_path: Path) -> None:
+    """Log-probabilities of bfloat16 logits, printed with few digits."""
+    log_probs = decaying(400, 300, 64, decay).bfloat16().float().log_softmax(-1)
+    np.savetxt(tmp_path / "m.csv", log_probs.numpy(), fmt=printed, delimiter=",")
+    report = rank(tmp_path / "m.csv", kind="logits")
+    assert_ranks(report, 64)
+    assert report.eps.rounding is not None
+    assert report.eps.rounding.step > 1e-3
+
+
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+@pytest.mark.parametrize("change", ["row-centred", "normalized", "scaled", "standardized"])
+@pytest.mark.parametrize("before", ["bfloat16", "float16"])
+def test_rounded_logits_as_a_matrix(before: str, change: str, decay: str) -> None:
+    rounded = decaying(400, 300, 64, decay).to(TYPES[before]).float()
+    changed = {
+        "row-centred": rounded - rounded.mean(1, keepdim=True),
+        "normalized": rounded.log_softmax(-1),
+        "scaled": rounded / 0.7,
+        "standardized": (rounded - rounded.mean(0)) / rounded.std(0),
+    }[change]
+    report = rank(changed, kind="matrix")
+    true = 65 if change in ("normalized", "standardized") else 64
+    assert_true(report.rank, true)
+    assert not report.rank.determinate
+    assert report.eps.rounding is not None
+
+
+def test_a_matrix_may_repeat_its_entries() -> None:
+    """Structure is no rounding: equal entries of a symmetric Toeplitz matrix, of a diagonal one, and zeros."""
+    rng = np.random.default_rng(0)
+    distances = np.abs(np.subtract.outer(np.arange(200), np.arange(200)))
+    for matrix in (
+        rng.standard_normal(200)[distances],
+        np.diag(np.arange(1, 201) / 7),
+        (rng.random((200, 200)) < 0.1) * rng.standard_normal((200, 1)),
+        np.exp(-distances / 200),
+    ):
+        report = rank(matrix, kind="matrix")
+        assert report.eps.rounding is None
+        assert report.rank.value == np.linalg.matrix_rank(matrix)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "float32"])
+def test_logits_rounded_to_whole_numbers(dtype: str) -> None:
+    smooth = decaying(400, 300, 64, "exponential").numpy()
+    whole = np.round(np.clip(smooth * 10, -100, 100)) + (100 if dtype == "uint8" else 0)
+    report = rank(whole.astype(dtype), kind="logits")
+    assert not report.rank.determinate
+    assert "whole numbers" in str(report.eps.rounding)
+    assert rank(whole.astype(dtype), kind="matrix").rank.determinate
+
+
+def test_significant_digits_are_a_rounding() -> None:
+    smooth = decaying(300, 200, 40, "exponential").numpy()
+    digits = np.array([[float(f"{x:.5g}") for x in row] for row in smooth])
+    report = rank(digits, kind="matrix")
+    assert_true(report.rank, 40)
+    assert "5 significant digits" in str(report.eps.rounding)
+    stored = rank(smooth.round(3).astype(np.float32), kind="matrix")
+    assert "3 decimals" in str(stored.eps.rounding)
+
+
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+def test_sums_of_rounded_logits(decay: str) -> None:
+    """Contrastive decoding and a log-linear ensemble: such sums repeat less often than either summand."""
+    one, other = (decaying(400, 300, 40, decay, seed=seed).bfloat16().float().log_softmax(-1) for seed in (0, 7))
+    assert_ranks(rank(one - 0.3 * other, kind="logits"), 80)
+    assert_ranks(rank((0.3 * one + 0.7 * other).log_softmax(-1)), 80)

@@ -14,6 +14,7 @@ from ...errors import ConfigurationError, SourceError
 from ...files import sha256_bytes
 from ...heads import Head, RankBound, Softmax
 from ...spectrum import EPS
+from ..checked_product import ROUNDINGS, SAMPLE
 from ..on_text import Cost, ModelOnText
 from . import loading
 from .checked_head import CheckedHead, checked_head, unloaded_head
@@ -21,7 +22,6 @@ from .final_norm import FinalNorm, bound_of, final_norm
 from .hidden_states import HiddenStates
 from .model import HuggingFaceModel
 from .options import DEFAULT_CONTEXT_LENGTH, TOKENS_AT_ONCE, HuggingFaceOptions
-from .output_layer import ROUNDINGS, SAMPLE
 from .tokenizer import TokenizedText, Tokenizer
 from .windows import Windows
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from ...errors import SourceError
 from ...full_precision import full_precision
 from ...heads import Softmax
+from ..checked_product import THROUGH_A_FUNCTION, check_product, distance
 from ..on_text import masked_bias
 from .loading import Sample
 
@@ -20,14 +21,9 @@ SCALES = ("logit_scale", "lm_head_multiplier", "logits_scaling")
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 """Configuration keys of the largest logit c in c tanh(z / c): those of Gemma, RecurrentGemma and xLSTM."""
 
-SAMPLE = 64
-"""Number of contexts on which the recomputed logits must equal the model's."""
-ROUNDINGS = 4
-"""Largest number of times that a product is rounded to the body's type: itself, the bias, and a margin for sums."""
 AFTERWARDS = 8
 """Largest number of times that a logit is rounded after the output layer, by a scale, a cap and its tanh, in both
 computations."""
-_THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
 
 
 def full_precision_head(layer: nn.Linear, sample: Sample, config: Any, *, dtype: torch.dtype, what: str) -> Softmax:
@@ -35,7 +31,7 @@ def full_precision_head(layer: nn.Linear, sample: Sample, config: Any, *, dtype:
 
     Args:
         layer: the model's output layer.
-        found: the model's outputs for the first tokens of a text.
+        sample: the model's outputs for the first tokens of a text.
         config: the model's configuration.
         dtype: type of the measurement.
         what: name of the model.
@@ -45,24 +41,24 @@ def full_precision_head(layer: nn.Linear, sample: Sample, config: Any, *, dtype:
     """
     weight = layer.weight.detach().to(dtype)
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
-    _check_product(weight, bias, sample, what)
+    check_product(weight, bias, sample.hidden, sample.product, what)
     if sample.logits.shape != sample.product.shape:
         raise SourceError(
             f"{what} keeps {sample.logits.shape[-1]:,} of the {sample.product.shape[-1]:,} logits of its output layer: "
-            f"it cannot be taken apart; {_THROUGH_A_FUNCTION}"
+            f"it cannot be taken apart; {THROUGH_A_FUNCTION}"
         )
     soft_cap, differences = soft_cap_of(config), []
     eps = max(torch.finfo(of.dtype).eps for of in (sample.probe, sample.logits))
     for scale in scales(config):
         ours = after_product(sample.probe, scale=scale, soft_cap=soft_cap)
-        difference = _difference(ours, sample.logits)
+        difference = distance(ours, sample.logits)
         if bool((difference <= AFTERWARDS * eps * ours.abs()).all()):
             kept = None if bias is None else masked_bias(bias, scale=scale)
             return Softmax.of(weight, kept, scale=scale, soft_cap=soft_cap)
         differences.append(float(difference.max()))
     raise SourceError(
         f"the logits of {what} are not those of its output layer as its configuration describes it: they differ by up "
-        f"to {min(differences):.3g}, more than roundoff explains; {_THROUGH_A_FUNCTION}"
+        f"to {min(differences):.3g}, more than roundoff explains; {THROUGH_A_FUNCTION}"
     )
 
 
@@ -90,29 +86,6 @@ def _values(config: Any, names: tuple[str, ...]) -> list[float]:
     return [float(value) for value in values if isinstance(value, int | float) and value]
 
 
-def _check_product(weight: Tensor, bias: Tensor | None, sample: Sample, what: str) -> None:
-    """Refuse an output layer that is not a product with its weight, plus its bias.
-
-    A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
-    """
-    hidden = sample.hidden.to(weight)
-    with full_precision():
-        exact = F.linear(hidden, weight, bias)
-        size = F.linear(hidden.abs(), weight.abs(), None if bias is None else bias.abs())
-    if not bool((exact < torch.inf).all()):
-        raise SourceError(
-            f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
-            "narrow as float16; download the model again, or use --dtype float32"
-        )
-    eps = max(torch.finfo(of.dtype).eps for of in (sample.hidden, sample.product, exact))
-    difference = _difference(exact, sample.product)
-    if not bool((difference <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
-        raise SourceError(
-            f"the output layer of {what} is no product with its weight: its output differs from the product by up to "
-            f"{float(difference.max()):.3g}, more than rounding with eps = {eps:.2g} explains; {_THROUGH_A_FUNCTION}"
-        )
-
-
 def logit_difference(head: Softmax, sample: Sample) -> float:
     """Return the largest difference between the head's logits of a sample and those of the model's own product."""
     weight = head.weight
@@ -122,10 +95,4 @@ def logit_difference(head: Softmax, sample: Sample) -> float:
     ours, theirs = (after_product(each, scale=head.scale, soft_cap=head.soft_cap) for each in products)
     if head.bias is not None:  # both mask the same tokens
         theirs = theirs.where(head.bias > -torch.inf, -torch.inf)
-    return float(_difference(ours, theirs).max())
-
-
-def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Return |ours − theirs|, zero if both are −∞ because the bias masks the token."""
-    theirs = theirs.to(ours)
-    return torch.where(theirs == ours, 0.0, (theirs - ours).abs())
+    return float(distance(ours, theirs).max())

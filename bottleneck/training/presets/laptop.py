@@ -197,10 +197,35 @@ def _ptb_small_mos(components: int) -> Preset:
     )
 
 
+LONG_MINUTES = {"softmax": 1.4, "moc": 1.5, "mos": 4.4, "sigsoftmax": 2.3, "gss": 2.3, "lms-plif": 2.7, "mos-plif": 5}
+"""Minutes of an epoch of ``ptb-small-long-*``, estimated from other runs of these sizes."""
+
+
+def _ptb_small_long(head: str, settings: dict[str, Any]) -> Preset:
+    """``ptb-small-long-*``: the sizes of ``ptb-small-awd-*``, trained until more epochs no longer help.
+
+    PLIF starts at the identity with slow slopes, as docs/plif.md recommends.
+    """
+    if "knots" in settings:
+        settings = {**settings, "noise": 0.0, "slope_learning_rate": 0.01}
+    return Preset(
+        family="ptb-small-long",
+        head=head,
+        summary=f"AWD-LSTM 2 × 200 with a {head} head, d = 100, on Penn Treebank",
+        cost=f"about {LONG_MINUTES[head]} minutes an epoch on one CPU core (x86-64 with AVX-512 and bfloat16)",
+        expected="not measured yet",
+        corpus="ptb",
+        backbone=PTB_SMALL_BACKBONE,
+        settings=settings,
+        training=one_cycle(epochs=20, learning_rate=0.016),
+    )
+
+
 PRESETS = (
     *(_demo(head, LAPTOP_HEADS[head] | DEMO_SETTINGS.get(head, {})) for head in DEMO_HEADS),
     *(_ptb_small(head, settings) for head, settings in LAPTOP_HEADS.items()),
     *(_ptb_small_awd(head, settings) for head, settings in AWD_HEADS.items()),
     *(_ptb_small_nt_asgd(head, settings) for head, settings in AWD_HEADS.items()),
     *(_ptb_small_mos(components) for components in MOS_K),
+    *(_ptb_small_long(head, settings) for head, settings in AWD_HEADS.items()),
 )
