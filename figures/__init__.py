@@ -1,7 +1,7 @@
-"""All figures and tables, those of the papers and others, one file each. They read saved results; none of them trains.
+"""All figures and tables, those of the papers and others. They read saved results; none of them trains.
 
-To add one: write a final subclass of `Figure`, `Table` or `PublishedTable` in a file of its own and enter it in
-``REGISTRY``.
+To add one: write a final subclass of `Figure` or `Table` in a file of its own, or of `PublishedTable` in
+published_tables.py, and enter it in ``REGISTRY``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if sys.argv[:1] == ["-m"] and any(word.startswith(__name__) for word in sys.orig
     # Python imports this package to run it, or a file of it, as a program.
     raise SystemExit(
         "Error: a figure is no program: draw it with 'bottleneck figures NAME --results DIR --out DIR', where NAME is "
-        "the file's name with hyphens, such as lms-figure-3"
+        "a name such as lms-figure-3"
     )
 
 from softmax_bottleneck.errors import ConfigurationError, unknown
@@ -24,34 +24,32 @@ from .bench_training import BenchTraining
 from .effective_ranks import EffectiveRanks
 from .family import DemoFamily, PTBFast, PTBSmall, PTBSmallMoS, PTBSmallNTASGD
 from .lms_figure_1 import LMSFigure1
-from .lms_figure_2 import LMSFigure2
-from .lms_figure_3 import LMSFigure3
 from .lms_figure_4 import LMSFigure4
 from .lms_figure_5 import LMSFigure5
-from .lms_figure_6 import LMSFigure6
-from .lms_figure_7 import LMSFigure7
-from .lms_figure_8 import LMSFigure8
-from .lms_table_1 import LMSTable1
+from .lms_synthetic import LMSFigure2, LMSFigure3, LMSFigure6, LMSFigure7, LMSFigure8
 from .lms_table_2 import LMSTable2
 from .mos_figure_1 import MoSFigure1
 from .mos_settings import MoSTable8, MoSTable9, MoSTable10
-from .mos_table_1 import MoSTable1
-from .mos_table_2 import MoSTable2
-from .mos_table_3 import MoSTable3
-from .mos_table_4 import MoSTable4
-from .mos_table_5 import MoSTable5
-from .mos_table_6 import MoSTable6
-from .mos_table_7 import MoSTable7
 from .mos_table_7_plot import MoSTable7Plot
-from .mos_table_11 import MoSTable11
-from .mos_table_12 import MoSTable12
 from .mos_table_13 import MoSTable13
 from .mos_table_14 import MoSTable14
-from .parthiban_et_asgd import ParthibanETASGD
 from .parthiban_figure import ParthibanFigure
-from .parthiban_nt_asgd import ParthibanNTASGD
 from .presets import Presets
 from .published_table import PublishedTable
+from .published_tables import (
+    LMSTable1,
+    MoSTable1,
+    MoSTable2,
+    MoSTable3,
+    MoSTable4,
+    MoSTable5,
+    MoSTable6,
+    MoSTable7,
+    MoSTable11,
+    MoSTable12,
+    ParthibanETASGD,
+    ParthibanNTASGD,
+)
 from .rank_by_tolerance import RankByTolerance
 from .results import Results, read
 from .row_centring import RowCentring

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import pandas as pd
 from matplotlib import rcParams
@@ -158,3 +158,38 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
                 several = len(data.drop_duplicates(["vocab", "dim", "model"])) > 1
                 paths += _Fresh(metric).save(data, stem, formats=(*(FORMATS if several else ()), "csv"), style=SCREEN)
     return paths
+
+
+@final
+class LMSFigure2(DirichletFigure):
+    """Contexts whose modes match, Dirichlet concentration α = 0.1 (Ganea et al. 2019, figure 2)."""
+
+    alpha, metric = 0.1, "mode_match"
+
+
+@final
+class LMSFigure3(DirichletFigure):
+    """Mean KL divergence of the fit from the truth, Dirichlet concentration α = 0.1 (Ganea et al. 2019, figure 3)."""
+
+    alpha, metric = 0.1, "kl"
+
+
+@final
+class LMSFigure6(DirichletFigure):
+    """Contexts whose modes match, Dirichlet concentration α = 0.01 (Ganea et al. 2019, figure 6)."""
+
+    alpha, metric = 0.01, "mode_match"
+
+
+@final
+class LMSFigure7(DirichletFigure):
+    """Mean KL divergence of the fit from the truth, Dirichlet concentration α = 0.01 (Ganea et al. 2019, figure 7)."""
+
+    alpha, metric = 0.01, "kl"
+
+
+@final
+class LMSFigure8(DirichletFigure):
+    """Contexts whose modes match, Dirichlet concentration α = 1 (Ganea et al. 2019, figure 8)."""
+
+    alpha, metric = 1.0, "mode_match"

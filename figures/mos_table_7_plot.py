@@ -12,7 +12,7 @@ from softmax_bottleneck.plotting import HEADS
 from softmax_bottleneck.plotting.looks import DASHES
 
 from .base import Figure
-from .mos_table_7 import MoSTable7
+from .published_tables import MoSTable7
 from .results import Results
 
 LABELS = {"rank": "rank", "perplexity": "test perplexity"}

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.plotting import HEADS
 
 from .base import Figure
-from .parthiban_et_asgd import ParthibanETASGD
-from .parthiban_nt_asgd import ParthibanNTASGD
+from .published_tables import ParthibanETASGD, ParthibanNTASGD
 from .results import Results
 
 TRIGGERS = {"NT-ASGD": ParthibanNTASGD, "ET-ASGD": ParthibanETASGD}

@@ -138,7 +138,7 @@ def test_the_gallery_is_current(tmp_path: Path) -> None:
         assert path.stat().st_size < 200_000
 
 
-@pytest.mark.parametrize("module", ["lms_figure_3", "mos_table_7", "output"])
+@pytest.mark.parametrize("module", ["lms_synthetic", "published_tables", "output"])
 def test_a_file_run_as_a_program_says_which_command_draws(module: str) -> None:
     command = [sys.executable, "-W", "error", "-m", f"softmax_bottleneck.figures.{module}"]
     done = subprocess.run(command, capture_output=True, text=True)
