@@ -27,17 +27,16 @@ from ..files import make_folder, write_json
 from ..machine import machine
 from ..plotting.spectra import save_spectra
 from ..progress import SILENT, Progress
-from ..spectrum import load_limits, load_spectrum, save_spectrum
-from ..training import PRESETS, Preset, RunConfig, fit, override
+from ..spectrum import load_limits, load_spectrum
+from ..training import PRESETS, Preset, RunConfig, fit, override, training_cost
 from .device import check_device
 from .heads import bench_heads
 from .spectrum import bench_spectrum
-from .training import bench_training, shrunk, training_step
+from .training import bench_training, shrunk
 
 STAGES = ("device", "heads", "spectrum", "training", "models")
 FOR_RANKS = 0.15
 """Share of the hours after the benchmarks that is reserved for ranks, divergences and test perplexities."""
-TIMED_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +64,8 @@ class Lent:
 def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
     """Run the stages that are not finished, and return the models' table.
 
-    Writes ``bench/STAGE.json``, ``plan.json``, ``runs/NAME``, ``reports/NAME.json`` (as the demo's, which `demo_table`
-    reads), ``spectra/NAME.npz``, ``cdf.png``, ``cdf.csv`` and ``seconds.json`` under ``out``.
+    Writes ``bench/STAGE.json``, ``plan.json``, ``runs/NAME``, ``reports/NAME.json`` and ``.npz`` (as the demo's, which
+    `demo_table` reads), ``cdf.png``, ``cdf.csv`` and ``seconds.json`` under ``out``.
 
     Args:
         out: a folder, created if it does not exist.
@@ -107,7 +106,8 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
     epochs = _plan(out, lent, configs, progress)
     curves = []
     for name, config in configs.items():
-        report, spectrum = out / "reports" / f"{name}.json", out / "spectra" / f"{name}.npz"
+        report = out / "reports" / f"{name}.json"
+        spectrum = report.with_suffix(".npz")
         if not (report.exists() and spectrum.exists()):
             with _counted(out, name):
                 done = fit(
@@ -118,10 +118,8 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
                 )
                 study = demo.Study(family=lent.family, contexts=lent.contexts)
                 row = demo.measure(name, config.seed, done, study, device=lent.device, progress=progress)
-                make_folder(spectrum.parent)
-                save_spectrum(spectrum, row.report.spectrum, row.report.source, row.report.limits)
                 make_folder(report.parent)
-                write_json(report, row.values)
+                row.save(report.with_suffix(""))
         curves.append(load_spectrum(spectrum)[0].curves(name, load_limits(spectrum)))
     save_spectra(pd.concat(curves), out / "cdf.png", part="raw")
     return table(read(out / "reports"))
@@ -140,27 +138,14 @@ def _plan(out: Path, lent: Lent, configs: dict[str, RunConfig], progress: Progre
     with _counted(out, "plan"):
         seconds = {}
         for name, config in configs.items():
-            seconds[name] = _epoch_seconds(config, lent.device)
+            seconds[name] = training_cost(config, device=lent.device).seconds_per_epoch
+            if lent.device.startswith("cuda"):
+                torch.cuda.empty_cache()
             progress.line(f"{name}: {seconds[name]:.1f} s an epoch")
     left = (3600 * lent.hours - sum(_seconds(out).values())) * (1 - FOR_RANKS)
     epochs = max(1, int(left / sum(seconds.values())))
     write_json(file, {"epochs": epochs, "hours": lent.hours, "epoch_seconds": seconds, "machine": machine(lent.device)})
     return epochs
-
-
-def _epoch_seconds(config: RunConfig, device: str) -> float:
-    """Return the seconds of an epoch, from the median of a few steps after one that loads and compiles."""
-    corpus, settings = corpora.load(config.corpus), config.training
-    columns, length = settings.batch_size, settings.bptt
-    step = training_step(config, types=len(corpus.vocabulary), length=length, columns=columns, device=device)
-    times = []
-    for _ in range(1 + TIMED_STEPS):
-        started = time.perf_counter()
-        float(step())  # waits for the device
-        times.append(time.perf_counter() - started)
-    if device.startswith("cuda"):
-        torch.cuda.empty_cache()
-    return sorted(times[1:])[TIMED_STEPS // 2] * len(corpus.split("train")) / (columns * length)
 
 
 def _shape(shrink: int) -> tuple[int, int]:

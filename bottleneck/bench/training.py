@@ -111,45 +111,29 @@ def _work(case: Case) -> Callable[[], dict[str, float]]:
 
 
 def _step(case: Case) -> Callable[[], Tensor]:
-    from ..training.presets import find
-
-    config, types = shrunk(find(case.preset).config, case.shrink), max(2, TYPES // case.shrink)
-    return training_step(config, types=types, length=LENGTH, columns=case.columns, device=case.device, plain=case.plain)
-
-
-def training_step(
-    config: RunConfig, *, types: int, length: int, columns: int, device: str = "cpu", plain: bool = False
-) -> Callable[[], Tensor]:
-    """Return one step of a run on random text: loss, backward, clipping and update; it returns the loss.
-
-    Args:
-        config: configuration of the run, without its batch size and stretch length.
-        types: M.
-        length: L, number of tokens of a stretch.
-        columns: B, number of columns of the batch.
-        device: device of the step.
-        plain: whether the loss is `plain_loss`, in float32.
-    """
+    """Return one step of a preset on random text: loss, backward, clipping and update; it returns the loss."""
     import torch
 
     from ..language_model import LanguageModel
     from ..reading import Batch
     from ..training import optimizer as optimizers
     from ..training.objective import Objective, accumulate
+    from ..training.presets import find
 
+    config, types = shrunk(find(case.preset).config, case.shrink), max(2, TYPES // case.shrink)
     torch.manual_seed(0)
     settings = config.training.optimizer
-    with torch.device(device):
+    with torch.device(case.device):
         model = LanguageModel(config.model, vocab_size=types)
-        ids = torch.randint(types, (length + 1, columns))
+        ids = torch.randint(types, (LENGTH + 1, case.columns))
     inputs, targets = ids[:-1], ids[1:]
     objective = Objective(model, mixed=config.training.precision == "bfloat16")
-    state = model.backbone.initial_state(columns)
+    state = model.backbone.initial_state(case.columns)
     optimizer = optimizers.build(settings, model.parameters(), model.head.parameter_settings())
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        if plain:
+        if case.plain:
             loss = plain_loss(model, inputs, targets)
             loss.backward()
         else:

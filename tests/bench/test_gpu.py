@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,19 +71,10 @@ def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch:
 def test_the_hours_left_decide_the_epochs(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 700 s, 600 s are left; 85 % of them are for training, and an epoch of both models takes 30 s."""
     seconds = iter([10.0, 20.0])
-    monkeypatch.setattr(gpu, "_epoch_seconds", lambda *_: next(seconds))
+    monkeypatch.setattr(gpu, "training_cost", lambda *_, **__: SimpleNamespace(seconds_per_epoch=next(seconds)))
     (tmp_path / "seconds.json").write_text('{"heads": 100.0}', encoding="utf-8")
     configs = {name: PRESETS[f"ptb-fast-{name}"].config for name in ("softmax", "mos")}
     assert gpu._plan(tmp_path, replace(LENT, hours=700 / 3600), configs, gpu.SILENT) == 16  # plan.json takes no second
-
-
-def test_an_epochs_seconds_are_those_of_its_steps(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "training_step", lambda *_, **sizes: lambda: torch.zeros(()))
-    ticks = iter(range(100))
-    monkeypatch.setattr(gpu.time, "perf_counter", lambda: float(next(ticks)))
-    config = PRESETS["ptb-fast-softmax"].config
-    tokens = config.training.batch_size * config.training.bptt
-    assert gpu._epoch_seconds(config, "cpu") == pytest.approx(300 * 9 / tokens)
 
 
 def test_the_check_passes_on_the_cpu() -> None:
