@@ -119,3 +119,15 @@ def peak_memory_bytes() -> int:
     except (OSError, IndexError):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> duration(0.25), duration(90), duration(5400), duration(400_000)
+    ('0.25 s', '1.5 minutes', '1.5 hours', '4.6 days')
+    """
+    for limit, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= limit:
+            return f"{seconds / limit:.1f} {unit}"
+    return f"{seconds:.2g} s"

@@ -36,7 +36,7 @@ class Presets(Table):
         cells: list[dict[str, object]] = []
         for name, preset in PRESETS.items():
             if preset.family in FAMILIES:
-                count = preset.parameters(sizes.get(preset.config.corpus) or SIZES.get(preset.config.corpus))
+                count = preset.parameters(sizes.get(preset.config.corpus))
                 cells += _row(results, name, f"{preset.family}/{preset.model}", count)
         for key, source in NGRAMS.items():
             cells += _row(results, source, key, None)
@@ -46,10 +46,6 @@ class Presets(Table):
         """Return the presets without a measurement."""
         absent = data[(data["column"] == "measured") & (data["text"] == "")]["row"]
         return [f"nothing measured of {', '.join(absent)}"] if len(absent) else []
-
-
-SIZES = {"one-billion": 100_000, "text8": 27}
-"""Vocabulary sizes of corpora that need not be downloaded to know them."""
 
 
 def _row(results: Results, name: str, key: str, parameters: int | None) -> Iterator[dict[str, object]]:

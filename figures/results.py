@@ -88,10 +88,6 @@ class Results:
         """Return the demo's reports of one family of presets."""
         return [each.content for each in self.of("report") if each.key.rpartition("/")[0] == family]
 
-    def families(self) -> list[str]:
-        """Return the families of presets with reports."""
-        return list(dict.fromkeys(each.key.rpartition("/")[0] for each in self.of("report")))
-
     @cached_property
     def spectra(self) -> Mapping[str, Spectrum]:
         """Return the saved spectra of seed 0, by key."""

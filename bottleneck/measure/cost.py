@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import torch
 
-from ..machine import parse_size, resolve_device
+from ..machine import duration, parse_size, resolve_device
 from ..result import Result
 from ..sources import Source
 from ..sources.base import BLOCK_BYTES
@@ -52,7 +52,7 @@ class CostEstimate(Result):
         return [
             ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
             ("method", f"{self.method} ({self.why})"),
-            ("time", f"about {_time(total)} ({_time(self.model_seconds)} of it for the model)"),
+            ("time", f"about {duration(total)} ({duration(self.model_seconds)} of it for the model)"),
             ("memory", f"about {size(self.memory_bytes)}"),
         ]
 
@@ -112,10 +112,3 @@ def _rate(dtype: torch.dtype, device: str) -> float:
         float((one @ one)[0, 0])
         done += 1
     return 2.0 * SIDE**3 * done / max(elapsed, 1e-9)
-
-
-def _time(seconds: float) -> str:
-    for unit, length in (("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} seconds"

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ConfigurationError, MatrixError
+from ..errors import ConfigurationError
+from ..spectrum.measures import checked_values
 from .inputs import check_dimension, real_matrix
 
 
@@ -54,7 +55,7 @@ def frobenius_lower_bound(sigma: ArrayLike, d: int, *, centered: bool = False) -
         5.0
     """
     check_dimension(d)
-    values = _descending(sigma)
+    values = np.sort(checked_values(sigma))[::-1]
     return float(np.linalg.norm(values[d + (0 if centered else 1) :]))
 
 
@@ -106,13 +107,6 @@ def recommended_embedding_size(sigma: ArrayLike, error: float, *, centered: bool
     """
     if not 0 <= error < np.inf:
         raise ConfigurationError(f"the error must be a finite number of nats of at least 0, not {error}")
-    values = _descending(sigma)
+    values = np.sort(checked_values(sigma))[::-1]
     offset = 0 if centered else 1
     return next(d for d in range(1, len(values) + 2) if np.linalg.norm(values[d + offset :]) <= error)
-
-
-def _descending(sigma: ArrayLike) -> NDArray[np.float64]:
-    values = np.asarray(sigma, dtype=np.float64)
-    if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
-        raise MatrixError("singular values must be one row of finite numbers that are not negative")
-    return np.sort(values)[::-1]

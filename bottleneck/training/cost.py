@@ -12,7 +12,7 @@ import torch
 
 from .. import corpora
 from ..language_model import LanguageModel
-from ..machine import peak_memory_bytes, resolve_device
+from ..machine import duration, peak_memory_bytes, resolve_device
 from ..parallel import ALONE
 from ..progress import SILENT, Progress, reporting
 from ..result import Result
@@ -62,8 +62,8 @@ class TrainingCost(Result):
             ("parameters", f"{self.parameters:,}"),
             ("memory", f"{self.memory_bytes / 2**30:.2f} GiB at most, measured on {self.device}"),
             ("step", f"{self.seconds_per_step:.3g} s, {measured}"),
-            ("epoch", f"{_duration(self.seconds_per_epoch)}, {self.steps_per_epoch:,} steps and the validations"),
-            ("training", f"{_duration(self.seconds)}, {self.epochs} epochs"),
+            ("epoch", f"{duration(self.seconds_per_epoch)}, {self.steps_per_epoch:,} steps and the validations"),
+            ("training", f"{duration(self.seconds)}, {self.epochs} epochs"),
         ]
 
 
@@ -108,15 +108,3 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
         seconds=settings.epochs * an_epoch,
         memory_bytes=torch.cuda.max_memory_allocated(device) if cuda else peak_memory_bytes(),
     )
-
-
-def _duration(seconds: float) -> str:
-    """Return a time in the unit that suits it.
-
-    >>> _duration(0.25), _duration(90), _duration(5400), _duration(400_000)
-    ('0.25 s', '1.5 minutes', '1.5 hours', '4.6 days')
-    """
-    for limit, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if seconds >= limit:
-            return f"{seconds / limit:.1f} {unit}"
-    return f"{seconds:.2g} s"

@@ -15,7 +15,6 @@ from .conftest import cell, report, write
 
 
 def test_files_are_known_by_content_and_place(results: Results) -> None:
-    assert results.families() == ["demo", "ptb-small-mos", "ptb", "text8"]
     assert [one["name"] for one in results.reports("demo")] == ["softmax", "moc", "mos", "lms-plif"]
     assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
     assert {saved.kind for saved in results.saved} == {

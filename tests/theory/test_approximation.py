@@ -68,7 +68,7 @@ def test_bad_input() -> None:
         frobenius_lower_bound([1.0], 0)
     with pytest.raises(ConfigurationError, match="at least 0, not -1"):
         recommended_embedding_size([1.0], -1)
-    with pytest.raises(MatrixError, match="finite numbers"):
+    with pytest.raises(MatrixError, match="finite and not negative"):
         frobenius_lower_bound([1.0, np.nan], 1)
     with pytest.raises(MatrixError, match="not negative"):
         recommended_embedding_size([-1.0], 1)
