@@ -14,8 +14,10 @@ from .. import divergence
 from ..divergence import PairwiseKLD
 from ..errors import MatrixError
 from ..progress import Progress, reporting
-from ..sources import Opening, open_source
+from ..sources import Opening, Source, open_source
+from ..sources.model import ModelSource
 from ..sources.opening import shows
+from ..spectrum import Precision
 from ..spectrum.inspection import MASK
 
 NEARLY = 0.5
@@ -68,9 +70,18 @@ def kld(
         seed=seed,
         shape=opened.entries_shape,
         kind="logits" if opened.description["kind"] in ("logits", "extended") else "log-probs",
-        eps=opened.precision,
+        eps=_precision(opened),
     )
     return replace(divergences, source=opened.description, seconds=round(time.monotonic() - started, 3))
+
+
+def _precision(source: Source) -> Precision:
+    """Return the precision of a source's entries; logits with a large common bias were rounded more than they show."""
+    bias = source.head.bias if isinstance(source, ModelSource) else None
+    if bias is None:
+        return source.precision
+    finite = bias.detach()[bias.isfinite()].double()
+    return replace(source.precision, size=float(finite.square().mean().sqrt()))
 
 
 def _refuse_masks(masked: NDArray[np.int64], nearly: NDArray[np.int64], contexts: int) -> None:

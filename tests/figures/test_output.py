@@ -97,7 +97,7 @@ def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path)
 
 TABLES = {
     "README.md": {"ptb-small"},
-    "docs/results.md": {"demo", "ptb-small", "ptb-small-nt-asgd"},
+    "docs/results.md": {"demo", "ptb-small", "ptb-small-mos", "ptb-small-nt-asgd"},
     "docs/full-size.md": {"ptb-fast", "training-course-table"},
     "docs/benchmarks.md": {"bench-heads", "bench-training"},
     "docs/presets.md": {"presets"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +353,13 @@ def test_tensors_that_numpy_cannot_read() -> None:
     assert np.array_equal(as_array(negative), matrix.numpy())
     with pytest.raises(SourceError, match="a dict cannot be measured: give its logits, with kind='logits'"):
         rank({"logits": matrix})
+
+
+def test_the_divergence_of_a_head_has_the_roundoff_of_its_bias() -> None:
+    torch.manual_seed(0)
+    layer, hidden = nn.Linear(64, 50), torch.randn(100, 64)
+    with torch.no_grad():
+        layer.bias.fill_(1e4)
+    exact = kld(copy.deepcopy(layer).double(), hidden=hidden.double())
+    found = kld(layer, hidden=hidden)
+    assert 0 < abs(found.kld - exact.kld) < found.roundoff
