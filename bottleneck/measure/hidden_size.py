@@ -14,7 +14,7 @@ from ..spectrum import Precision, Spectrum, judge, precision
 from .report import Doubts, Finding
 
 CLEAR = 2.0
-"""Least ratio of the largest gap to the next one where the rank is indeterminate."""
+"""Least ratio of the largest gap to the next one."""
 NEIGHBOURS = 5
 """Number of ratios reported on either side of the gap."""
 
@@ -28,7 +28,7 @@ class HiddenSizeEstimate:
     gap: float
     """The largest ratio, σ_d / σ_{d+1}."""
     next_gap: float
-    """The second largest ratio of neighbours among those that are candidates."""
+    """The second largest ratio of neighbours among the candidates and the five ratios before them."""
     margin: float
     """gap / next_gap, well above 1 for a clear gap."""
     sigma_d: float
@@ -81,11 +81,12 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
             "the outputs are not log-linear: measure more contexts and tokens than the hidden size"
         )
     best = least - 1 + int(np.argmax(ratios[least - 1 :]))
-    second = float(np.delete(ratios, best)[least - 1 :].max(initial=1.0))
-    if not rank.determinate and ratios[best] < CLEAR * second:
+    others = np.delete(ratios, best)[max(1, least - 1 - NEIGHBOURS) :]  # the first may be that of the frequencies
+    second = float(others.max(initial=1.0))
+    if ratios[best] < CLEAR * second:
         raise MatrixError(
-            f"no gap is clear: the largest of the candidates, σ_{best + 1} / σ_{best + 2}, is at least "
-            f"{ratios[best]:.3g} and the next one {second:.3g}; the row-centred rank is {rank}"
+            f"no gap is clear: σ_{best + 1} / σ_{best + 2} is at least {ratios[best]:.3g} and the next largest ratio "
+            f"{second:.3g}; the row-centred rank is {rank}"
         )
     near = range(max(0, best - NEIGHBOURS), min(ratios.size, best + NEIGHBOURS + 1))
     return HiddenSizeEstimate(

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import copy
+from typing import cast
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SourceError
-from ..full_precision import full_precision
+from ..full_precision import evaluating, full_precision
 
 SAMPLE = 64
 """Number of contexts on which the recomputed logits must equal the layer's or the model's."""
 ROUNDINGS = 4
 """Largest number of times that a product is rounded to the body's type: itself, the bias, and a margin for sums."""
 THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
+
+
+def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
+    """Refuse a layer whose output is no product with its weight, as a subclass or a hook can make it.
+
+    A copy in float32 or wider is applied, whose roundoff hides no soft cap, to `SAMPLE` of the states (n, d) and to the
+    largest ones.
+    """
+    if type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)):
+        return
+    spread = torch.linspace(0, len(states) - 1, min(SAMPLE, len(states))).long().to(states.device)
+    largest = states.norm(dim=1).topk(len(spread)).indices
+    some = states[torch.cat([spread, largest])]
+    try:
+        applied = copy.deepcopy(layer).to(torch.promote_types(layer.weight.dtype, torch.float32))
+        product = _applied(applied, some)
+    except (RuntimeError, TypeError):  # weights that a hook computes cannot be copied
+        applied, product = layer, _applied(layer, some)
+    weight, bias = applied.weight.detach(), applied.bias
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    check_product(weight.to(wide), None if bias is None else bias.detach().to(wide), some, product, what)
+
+
+def _applied(layer: nn.Linear, states: Tensor) -> Tensor:
+    with evaluating(layer), full_precision():
+        return cast(Tensor, layer(states.to(layer.weight)))
 
 
 def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: Tensor, what: str) -> None:

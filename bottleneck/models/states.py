@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from ..errors import ConfigurationError, SourceError
 from ..files import sha256_bytes
-from ..full_precision import evaluating
 from ..heads import REGISTRY, Head, Softmax
-from .checked_product import SAMPLE, check_product
+from .checked_product import check_layer
 from .on_text import Cost, ModelOnText, masked_bias, weights_sha256
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -43,11 +42,13 @@ class GivenStates(ModelOnText):
             raise ConfigurationError(
                 f"a {type(head).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
             )
+        if isinstance(head, nn.Linear):
+            self._states = _tensor(hidden, head.in_features)
+            check_layer(head, self._states, f"this {type(head).__name__}")
+        else:
+            self._states = _tensor(hidden, head.hidden_size)
         self._head = _in_full_precision(head)
         weight = next(self._head.parameters())
-        self._states = _tensor(hidden, self._head.hidden_size)
-        if isinstance(head, nn.Linear):
-            _check(head, self._states[:SAMPLE], f"this {type(head).__name__}")
         self.contexts, self.dtype = len(self._states), str(weight.dtype).removeprefix("torch.")
         self._device = weight.device
         if targets is not None:
@@ -106,19 +107,6 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
     if copied.bias is not None:
         copied.bias.copy_(masked_bias(copied.bias, scale=getattr(copied, "scale", 1.0)))
     return copied.float() if next(copied.parameters()).dtype in HALVES else copied
-
-
-def _check(layer: nn.Linear, states: Tensor, what: str) -> None:
-    """Refuse a layer whose output is no product with its weight: a subclass or a hook may have changed it."""
-    weight, bias = layer.weight.detach(), layer.bias
-    states = states.to(weight)
-    try:
-        with evaluating(layer):
-            product = layer(states)
-    except (RuntimeError, TypeError) as error:  # types that torch cannot multiply
-        raise SourceError(f"{what} cannot be applied to its hidden states: {error}") from error
-    wide = torch.promote_types(weight.dtype, torch.float32)
-    check_product(weight.to(wide), None if bias is None else bias.detach().to(wide), states, product, what)
 
 
 def _tensor(hidden: Any, size: int) -> Tensor:

@@ -34,6 +34,8 @@ CONVERT = {
 }
 """Suffixes of other files that hold matrices → the line of Python that converts one."""
 
+FEWEST_ROWS = 10
+"""Rows of a table whose first column can look like an index."""
 LONGEST = 120
 """Characters of a reader's message that are shown: some quote the whole line."""
 SAMPLE = 1_000_000
@@ -117,15 +119,19 @@ def _csv(path: Path) -> Mapping[str, Any]:
     header = None if all(map(_NUMBER.fullmatch, first)) and not counted else 0
     index = 0 if first[0] == "" else None
     table = pd.read_csv(path, sep=separator, header=header, index_col=index, dtype=np.float64)
-    return {"table": _without_index(_as_written(table.to_numpy()), first[0])}
+    return {"table": _without_index(path, _as_written(table.to_numpy()), first[0])}
 
 
-def _without_index(table: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return a table, unless its first column numbers the rows: it would be measured as a token."""
+def _without_index(path: Path, table: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return a table, unless its first column looks like an index: it would be measured as a token."""
     first, others = table[:, 0], table[:, 1:]
     numbers = np.unique(first)
-    if len(numbers) == len(first) > 2 and (numbers == np.rint(numbers)).all() and (others != np.rint(others)).any():
-        raise ValueError(f"its first column, {name}, numbers the rows and is no token: leave it out")
+    counts = len(numbers) == len(first) >= FEWEST_ROWS and bool((numbers == np.rint(numbers)).all())
+    if counts and (others != np.rint(others)).any():
+        raise SourceError(
+            f"{path}: the first column, {name}, holds another whole number in every row, as an index does, and would "
+            "be measured as a token: leave it out, or save the matrix by np.save to keep it"
+        )
     return table
 
 
@@ -152,7 +158,7 @@ def _parquet(path: Path) -> Mapping[str, Any]:
     table = np.column_stack([np.asarray(column) for column in columns.columns])
     if table.dtype.kind not in "fiu":
         raise ValueError("its columns are not all numbers")
-    return {"table": _without_index(table, columns.column_names[0])}
+    return {"table": _without_index(path, table, columns.column_names[0])}
 
 
 def _mat(path: Path) -> Mapping[str, Any]:

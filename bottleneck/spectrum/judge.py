@@ -103,20 +103,24 @@ def _rank(
     stored = eps.value / math.sqrt(12) * max([_norm(values), *sources]) * (1 / math.sqrt(T) + 1 / math.sqrt(M))
     least = max(error, EPS["float64"] * float(values[0]))
     known = values[values > least]
-    return _with_drops(rank, known if known.size == values.size else np.append(known, least), stored)
+    followed = known if known.size == values.size else np.append(known, least)
+    return _with_drops(rank, followed, stored, to_zero=values.size - known.size == 1)
 
 
-def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float) -> RankEstimate:
+def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float, *, to_zero: bool) -> RankEstimate:
     """Return a rank of assumed precision, made doubtful if there is a far larger drop outside its margin.
 
     Args:
         rank: rank by the tolerance.
         values: singular values above the method's error, followed by that error if there are more.
         stored: expected norm of the error of rounding the entries to their type; drops below it are noise.
+        to_zero: whether the last value alone is zero: that of a centred matrix, whose drop shows nothing.
     """
     if values.size < 2:
         return rank
     drops = values[:-1] / values[1:]
+    if to_zero:
+        drops[0] = drops[-1] = 1.0  # nor does that after the direction of the mean
     inside = drops[max(rank.low - 1, 0) : rank.high]  # those that cross the margin, or lie within it
     outside = drops.copy()
     outside[max(rank.low - 1, 0) : rank.high] = 0.0

@@ -31,6 +31,8 @@ REPEATS, TIMES = 5, 8
 GAPS, OFF_GRID, ON_GRID = 24, 0.1, 0.95
 """Distances between neighbours that show a grid of any step, the part of a step by which they may miss it, and the
 share that must not: by chance 24 of 24 are so once in 10¹⁶ times."""
+GROUPS = 16
+"""Groups of columns that are searched for one grid each: a few columns of other numbers hide it in a few groups."""
 BITS = {"bfloat16": 9.5, "float16": 12.5, "float32": 25.5}
 """Most bits between a row's spread and the step of its largest numbers: a type's own bits, its sign, and one half."""
 
@@ -145,8 +147,10 @@ def _commonest(rows: Rows, distinct: NDArray[np.bool_], step: float, width: floa
     """Return the share of each row's distinct numbers in its commonest residue class modulo ``step``, (n,).
 
     Classes are at least ``width`` wide; each is counted in two positions, so that roundoff at an edge splits none.
+    Numbers below ``step`` show nothing: all that are much smaller than it fall into one class.
     """
     classes = int(min(MOST_CLASSES, step / width))
+    distinct = distinct & (np.abs(rows) >= step)
     residues = rows / step
     residues -= np.floor(residues)
     first = classes * np.arange(len(rows))[:, None]
@@ -155,17 +159,18 @@ def _commonest(rows: Rows, distinct: NDArray[np.bool_], step: float, width: floa
         numbers = np.floor(residues * classes + shift).astype(np.int64) % classes + first
         counts = np.bincount(numbers[distinct], minlength=classes * len(rows)).reshape(len(rows), classes)
         best = np.maximum(best, counts.max(1))
-    return best / distinct.sum(1)
+    return best / np.maximum(distinct.sum(1), FEWEST)
 
 
 def _scaled_grid(sample: Rows, eps: float) -> Rounding | None:
     """Return the rounding of entries that lie on a grid of any step, all on one or each column on its own."""
-    together = _grid_step(sample.ravel(), eps)
-    steps = np.array([together] if together else [_grid_step(column, eps) for column in sample.T])
-    on_grid = steps > 0
-    if 2 * on_grid.sum() <= len(steps):
-        return None
-    return Rounding(float(np.sqrt((steps[on_grid] ** 2).mean())), float(on_grid.mean()), "evenly spaced numbers")
+    for parts in (np.array_split(sample, min(GROUPS, sample.shape[1]), axis=1), sample.T):
+        steps = np.array([_grid_step(part.ravel(), eps) for part in parts])
+        on_grid = steps > 0
+        if 2 * on_grid.sum() > len(steps):
+            step = float(np.sqrt((steps[on_grid] ** 2).mean()))
+            return Rounding(step, float(on_grid.mean()), "evenly spaced numbers")
+    return None
 
 
 def _grid_step(numbers: NDArray[np.float64], eps: float) -> float:

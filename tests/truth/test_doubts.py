@@ -275,9 +275,15 @@ def test_a_layer_that_is_no_product_is_refused() -> None:
     hooked = nn.Linear(10, 300)
     hooked.register_forward_hook(lambda module, args, output: output**2)
     hidden = torch.randn(400, 10)
-    for layer in (Capped(10, 300), hooked):
+    for layer in (Capped(10, 300), Capped(10, 300).bfloat16(), hooked):
         with pytest.raises(SourceError, match=r"no product with its weight: .* measure it through a function"):
             rank(layer, hidden=hidden)
+    clamped = nn.Linear(10, 300)
+    clamped.register_forward_hook(lambda module, args, output: output.clamp(-3, 3))
+    with pytest.raises(SourceError, match="no product with its weight"):
+        rank(clamped, hidden=torch.cat([hidden / 10, 10 * hidden[:1]]))
+    for scale in (1e-5, 1e5):  # beyond float16
+        assert rank(nn.Linear(10, 300, bias=False).half(), hidden=scale * hidden).rank.high >= 11
     normed = nn.utils.parametrizations.weight_norm(nn.Linear(10, 300))
     assert rank(normed, hidden=hidden).rank.value == 12
 
@@ -293,7 +299,9 @@ def test_an_index_is_no_token(suffix: str, tmp_path: Path) -> None:
         kept.reset_index().to_parquet(path)
     else:
         kept.rename_axis("document").to_csv(path)
-    with pytest.raises(SourceError, match=r"its first column, (index|document), numbers the rows and is no token"):
+    with pytest.raises(
+        SourceError, match=r"the first column, (index|document), holds another whole number in every row"
+    ):
         rank(path, kind="matrix")
 
 

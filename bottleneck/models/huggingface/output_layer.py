@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ...errors import SourceError
 from ...full_precision import full_precision
 from ...heads import Softmax
-from ..checked_product import THROUGH_A_FUNCTION, check_product, distance
+from ..checked_product import THROUGH_A_FUNCTION, check_layer, check_product, distance
 from ..on_text import masked_bias
 from .loading import Sample
 
@@ -42,6 +42,7 @@ def full_precision_head(layer: nn.Linear, sample: Sample, config: Any, *, dtype:
     weight = layer.weight.detach().to(dtype)
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
     check_product(weight, bias, sample.hidden, sample.product, what)
+    check_layer(layer, sample.hidden, what)
     if sample.logits.shape != sample.product.shape:
         raise SourceError(
             f"{what} keeps {sample.logits.shape[-1]:,} of the {sample.product.shape[-1]:,} logits of its output layer: "

@@ -53,6 +53,7 @@ MEASURED = {
     "ptb-softmax": "test perplexity 86.35, rank 402",
     "ptb-moc": "test perplexity 84.15, rank 282",
     "ptb-mos": "test perplexity 86.94, rank 9,996 (1,688 to 10,000), after four epochs",
+    "ptb-sigsoftmax": "test perplexity 86.94, rank 8,968 (1,029 to 10,000)",
     "ptb-lms-plif": "test perplexity 87.13, rank 529 (402 to 4,915)",
 }
 """Results of 23 November 2026, seed 0; see docs/full-size.md."""
