@@ -21,7 +21,10 @@ from ..spectrum import Precision
 from ..spectrum.inspection import MASK
 
 NEARLY = 0.5
-"""Part of `MASK` that the least likely token of every other context must reach: its own likeliest token differs."""
+"""A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the
+distance depends on each context's likeliest token."""
+OFFSET = 100.0
+"""Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
 
 
 @shows(Opening)
@@ -76,12 +79,10 @@ def kld(
 
 
 def _precision(source: Source) -> Precision:
-    """Return the precision of a source's entries; logits with a large common bias were rounded more than they show."""
+    """Return the precision of a source's entries; normalization hides how large logits with a common bias were."""
     bias = source.head.bias if isinstance(source, ModelSource) else None
-    if bias is None:
-        return source.precision
-    finite = bias.detach()[bias.isfinite()].double()
-    return replace(source.precision, size=float(finite.square().mean().sqrt()))
+    offset = 0.0 if bias is None else abs(float(bias.detach()[bias.isfinite()].double().mean()))
+    return replace(source.precision, size=offset) if offset > OFFSET else source.precision
 
 
 def _refuse_masks(masked: NDArray[np.int64], nearly: NDArray[np.int64], contexts: int) -> None:

@@ -28,7 +28,6 @@ CONVERT = {
     ".feather": "np.save('matrix.npy', pd.read_feather('{path}').to_numpy())",
     ".xlsx": "np.save('matrix.npy', pd.read_excel('{path}', header=None).to_numpy())",
     ".json": "np.save('matrix.npy', np.asarray(json.load(open('{path}'))))",
-    ".txt": "np.save('matrix.npy', np.loadtxt('{path}'))",
     ".gz": "np.save('matrix.npy', np.loadtxt('{path}', delimiter=','))",
     ".arrow": "np.save('matrix.npy', pa.ipc.open_file('{path}').read_pandas().to_numpy())",
 }

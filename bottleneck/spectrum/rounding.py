@@ -32,7 +32,7 @@ GAPS, OFF_GRID, ON_GRID = 24, 0.1, 0.95
 """Distances between neighbours that show a grid of any step, the part of a step by which they may miss it, and the
 share that must not: by chance 24 of 24 are so once in 10¹⁶ times."""
 GROUPS = 16
-"""Groups of columns that are searched for one grid each: a few columns of other numbers hide it in a few groups."""
+"""Groups of columns that are searched for one grid each, so that a few columns of other numbers do not hide it."""
 BITS = {"bfloat16": 9.5, "float16": 12.5, "float32": 25.5}
 """Most bits between a row's spread and the step of its largest numbers: a type's own bits, its sign, and one half."""
 

@@ -249,11 +249,11 @@ def test_tensors_must_be_named_where_there_are_several(tmp_path: Path) -> None:
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
-    for name in ("notes.txt", "notes.md"):
-        (tmp_path / name).write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "m.csv.gz").write_bytes(b"")
     for name, sentence in {
-        "notes.txt": r"\.txt files are not read; convert it in Python by",
-        "notes.md": "cannot be measured: give a run folder, a .zarr store, a matrix file such as .npy",
+        "m.csv.gz": r"\.gz files are not read; convert it in Python by: .*delimiter=','",
+        "notes.txt": "cannot be measured: give a run folder, a .zarr store, a matrix file such as .npy",
         "absent": "there is no .*absent; SOURCE is a run folder",
         "absent.npy": r"there is no file .*absent\.npy",
         "absent.safetensors": r"there is no file .*absent\.safetensors",
