@@ -21,6 +21,8 @@ from softmax_bottleneck.integrations import training_statistics
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import extended_logits
 from softmax_bottleneck.spectrum.blocks import as_array
+from softmax_bottleneck.synthetic.cells import Cell, run
+from softmax_bottleneck.synthetic.fit import FitConfig
 
 Matrix = NDArray[np.float64]
 
@@ -371,3 +373,23 @@ def test_the_divergence_of_a_head_has_the_roundoff_of_its_bias() -> None:
     exact = kld(copy.deepcopy(layer).double(), hidden=hidden.double())
     found = kld(layer, hidden=hidden)
     assert 0 < abs(found.kld - exact.kld) < found.roundoff
+
+
+def test_small_divergences_keep_their_digits() -> None:
+    rows = np.log(np.full((3, 4), 0.25))
+    rows[0] = np.log([0.2501, 0.2499, 0.25, 0.25])
+    assert "divergence 1.778e-08 ±" in str(kld(rows))
+    assert kld(rows, pairs=np.int64(10)).pairs == 10  # type: ignore[arg-type]
+
+
+def test_a_sketch_finds_no_gap_beyond_its_directions() -> None:
+    report = rank(low_rank(400, 300, 64), kind="logits", method="sketch", width=80, rule="gap")
+    assert report.rank.value == 65
+
+
+def test_a_fit_that_still_descends_has_not_diverged() -> None:
+    """Near the uniform distribution almost any start is worse than twice its divergence."""
+    cell = Cell(model="softmax", alpha=1000.0, vocab=20, dim=2, contexts=50, seed=0, fit=FitConfig(cycles=1))
+    result = run(cell)
+    assert not result["diverged"]
+    assert result["kl"] <= result["curve"][0][1]
