@@ -65,7 +65,9 @@ def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None) -> I
 
 def _unbounded(value: int, shape: tuple[int, int]) -> Iterator[str]:
     T, M = shape
-    if value < min(shape):
+    if value == M - 1 < T:
+        yield "full rank but for one direction, as with centred rows"
+    elif value < min(shape):
         yield "a low rank, though no bound is known"
     elif T < M:
         yield f"full rank for so few contexts; measure more than {M:,}"

@@ -57,7 +57,7 @@ def read_array(path: Path, name: str | None) -> Any:
             or needed.
     """
     try:
-        arrays = READERS[path.suffix](path)
+        arrays = READERS[path.suffix.lower()](path)
         if name is None:
             matrices = [key for key in arrays if getattr(arrays[key], "ndim", 0) == 2]
             name = matrices[0] if len(matrices) == 1 else None
@@ -78,8 +78,8 @@ def read_array(path: Path, name: str | None) -> Any:
 
 def check_suffix(path: Path) -> None:
     """Refuse a kind of file that holds matrices but is not read, with the line of Python that converts it."""
-    if path.suffix in CONVERT:
-        line = CONVERT[path.suffix].format(path=path)
+    if path.suffix.lower() in CONVERT:
+        line = CONVERT[path.suffix.lower()].format(path=path)
         raise SourceError(f"{path}: {path.suffix} files are not read; convert it in Python by: {line}")
 
 
@@ -111,7 +111,7 @@ def _csv(path: Path) -> Mapping[str, Any]:
     """
     import pandas as pd
 
-    separator = "\t" if path.suffix == ".tsv" else ","
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8") as file:
         first = file.readline().rstrip("\r\n").split(separator)
     counted = first == list(map(str, range(len(first))))

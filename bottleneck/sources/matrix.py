@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("log-probs", "logits", "matrix")
 SUFFIXES = (".npy", ".safetensors", *READERS)
-_TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, SUFFIXES))})):(?P<tensor>[^:]+)$")
+_TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, SUFFIXES))})):(?P<tensor>[^:]+)$", re.IGNORECASE)
 
 
 @final
@@ -213,10 +213,10 @@ def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log
     if not path.is_file():
         raise SourceError(f"there is no file {path}; check its name")
     check_suffix(path)
-    if path.suffix in READERS:
+    if path.suffix.lower() in READERS:
         matrix = read_array(path, tensor)
     else:
-        matrix = safetensors_rows(path, tensor) if path.suffix == ".safetensors" else npy_rows(path)
+        matrix = safetensors_rows(path, tensor) if path.suffix.lower() == ".safetensors" else npy_rows(path)
     return MatrixSource(matrix, kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
 
 

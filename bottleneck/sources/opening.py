@@ -103,8 +103,8 @@ def shows(options: type) -> Callable[[Function], Function]:
 
 
 def named(suffixes: tuple[str, ...]) -> Callable[[Any], bool]:
-    """Return a function that tests whether a source is a name with one of these suffixes."""
-    return lambda source: isinstance(source, str) and source.endswith(suffixes)
+    """Return a function that tests whether a source is a name with one of these suffixes, in lower or upper case."""
+    return lambda source: isinstance(source, str) and source.lower().endswith(suffixes)
 
 
 def check_names(options: Mapping[str, Any], what: str) -> None:

@@ -74,6 +74,11 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
         FREE,
         "no bound; rank 10,000 of 10,000: full rank, so this output layer is no bottleneck",
     ),
+    "no bound, centred rows": (
+        replace(SURE, value=9_999, low=9_999, high=9_999),
+        FREE,
+        "no bound; rank 9,999 of 10,000: full rank but for one direction, as with centred rows",
+    ),
     "no bound, few contexts": (
         replace(SURE, value=30, low=30, high=30),
         FREE | {"shape": (30, 10_000)},

@@ -51,6 +51,14 @@ def test_every_format_gives_the_numbers_that_were_written(suffix: str, tmp_path:
     assert np.concatenate([block.log_probs for block in source.blocks()]) == pytest.approx(LOG_PROBS, rel=1e-15)
 
 
+@pytest.mark.parametrize("suffix", READERS)
+def test_a_suffix_may_have_upper_case(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"matrix{suffix}"
+    WRITERS[suffix](path)
+    shouted = path.rename(path.with_suffix(suffix.upper()))
+    assert np.concatenate([block.log_probs for block in open_source(str(shouted)).blocks()]) == pytest.approx(LOG_PROBS)
+
+
 @pytest.mark.parametrize("layout", [{}, {"index": False}, {"index": False, "header": False}, {"index_label": ""}])
 def test_a_table_of_pandas_is_its_numbers(layout: dict[str, Any], tmp_path: Path) -> None:
     pd.DataFrame(LOG_PROBS).to_csv(tmp_path / "m.csv", **layout)

@@ -35,7 +35,8 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
     Words of a corpus are joined by spaces, characters by nothing, and lines by newlines.
 
     Raises:
-        ConfigurationError: for both ``data`` and ``dataset``, or a dataset without the package ``datasets``.
+        ConfigurationError: for both ``data`` and ``dataset``, a dataset without the package ``datasets``, or a
+            text file with a split.
         CorpusError: for a text that is missing, empty or not UTF-8.
     """
     if dataset is not None:
@@ -44,6 +45,8 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
         return _dataset(dataset, split)
     name = data or DEFAULT_CORPUS
     if name.endswith(".txt") or Path(name).is_file():
+        if split != "test":  # the default
+            raise ConfigurationError(f"split {split} does not apply to the text file {name}, which is read whole")
         return RunningText(name, None, _file(Path(name)))
     corpus = corpora.load(name)
     between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "

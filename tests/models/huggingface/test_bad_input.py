@@ -394,6 +394,8 @@ def test_texts(folder: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=sentence):
             open_source(folder, data=str(file))
+    with pytest.raises(ConfigurationError, match=r"split valid does not apply to the text file .*short\.txt"):
+        open_source(folder, data=str(short), split="valid")
 
 
 def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
