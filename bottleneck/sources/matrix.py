@@ -174,6 +174,12 @@ class MatrixSource(Source):
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if wrong.size and _are_probabilities(block):
             raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
+        if wrong.size and (left_out := int(np.isneginf(block[wrong[0]]).sum())):
+            raise MatrixError(
+                f"row {start + wrong[0]} of {self._path} holds -inf for {left_out:,} of its tokens, and the "
+                f"probabilities of the others sum to {math.exp(sums[wrong[0]]):.6g}: give the log-probabilities of all "
+                "tokens, as they are before the most likely ones are chosen (top-k, top-p)"
+            )
         if wrong.size:
             raise MatrixError(
                 f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "

@@ -115,7 +115,10 @@ class FiniteColumns(_View):
         self._source, self._factors = source, source.factors()
         finite = _finite(source, progress) if self._factors is None else ~np.isneginf(self._factors.right).any(1)
         if not finite.any():
-            raise MatrixError("every column of the matrix holds -inf: nothing is left when they are dropped")
+            raise MatrixError(
+                "every column of the matrix holds -inf, so nothing is left when they are dropped: give the numbers of "
+                "all tokens, as they are before each context's most likely ones are chosen (top-k, top-p)"
+            )
         self._kept: NDArray[np.int64] = np.flatnonzero(finite)
         self.shape = (source.shape[0], len(self._kept))
         dropped = source.shape[1] - len(self._kept)

@@ -105,8 +105,17 @@ def test_other_numbers_are_refused_still(logits: Matrix, bad: float) -> None:
 def test_nothing_left() -> None:
     masked = np.zeros((2, 2))
     masked[[0, 1], [0, 1]] = -np.inf
-    with pytest.raises(MatrixError, match="every column of the matrix holds -inf: nothing is left"):
+    with pytest.raises(MatrixError, match="every column of the matrix holds -inf, so nothing is left"):
         rank(masked, kind="logits", inf="drop-columns")
+
+
+def test_log_probabilities_of_some_tokens_alone_are_refused() -> None:
+    log_probs = np.log(np.random.default_rng(0).dirichlet(np.ones(8), 5))
+    log_probs[np.arange(5), log_probs.argmax(1)] = -np.inf
+    with pytest.raises(
+        MatrixError, match=r"row 0 of array holds -inf for 1 of its tokens, .* others sum to 0\.[3-9]\d*: give"
+    ):
+        rank(log_probs)
 
 
 def test_what_makes_nan_is_found_too(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
