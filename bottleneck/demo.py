@@ -57,7 +57,9 @@ class Study:
         """
         presets = self._presets()
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
-            raise ConfigurationError("a demo sets the seeds, from 0: give their number, at least 1, with --seeds")
+            raise ConfigurationError(
+                "seeds run from 0: give their number, at least 1, with --seeds, and leave out --set seed"
+            )
         runs = [
             (preset, override(preset.config, [*self.settings, f"seed={seed}", *self._start(preset, seed)]))
             for seed in range(self.seeds)

@@ -72,13 +72,13 @@ def check(path: Path) -> str:
     if is_run(path):
         check_tensors(path)
         run = load(path)
-        return f"a whole run: {run.model.config.head.name} head on {run.corpus}, every file as it was sealed"
+        return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
     if is_store(path):
         source = StoreSource(path)
         chunks = sum(1 for _ in source.blocks())
-        return f"a whole store: {source.shape[0]:,} × {source.shape[1]:,}, {chunks} chunks as they were written"
+        return f"a complete store: {source.shape[0]:,} × {source.shape[1]:,}; {chunks} chunks match their checksums"
     if is_ids(path):
         corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
-        return f"a whole corpus: {tokens} tokens, every file as it was written"
+        return f"a complete corpus: {tokens} tokens; every file matches its checksum"
     raise SourceError(f"{path} is neither a run folder, a log-probability store nor a prepared corpus")

@@ -259,7 +259,7 @@ class Bench(TypedDict):
 
 
 class Transformer(TypedDict):
-    """One run of the study of heads under small transformers."""
+    """One run of the study of small transformers with several output layers."""
 
     vocab: Size
     size: Size

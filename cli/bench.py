@@ -62,7 +62,7 @@ def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path 
     check_outputs(json_to)
     values = bench_heads(only=only or (), device=resolve_device(device), shrink=shrink, progress=progress())
     lines = [
-        f"{'':>26}  seconds      MiB  GFLOP/s  of the products' rate",
+        f"{'':>26}  seconds      MiB  GFLOP/s  of the products' speed",
         *(f"{name:>26} {case['seconds']:8.3f} {case['memory_bytes'] / 2**20:8,.0f} {case['gflops']:8.1f} "
           f"{100 * case['share']:6.1f} %" for name, case in values["cases"].items()),
         *(f"slowdown over Softmax, {which}: " + ", ".join(f"{ratio:.1f} (K = {K})" for K, ratio in by_K.items())
@@ -174,7 +174,7 @@ def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
 @device_option
 @json_option
 def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> None:
-    """Time a training step of GPT-2 under Softmax, a mixture of softmaxes (MoS) and LMS-PLIF beside its own loss.
+    """Time a training step of GPT-2 with Softmax, a mixture of softmaxes (MoS) and LMS-PLIF beside its own loss.
 
     Full size takes minutes and 6 GB of memory.
     """
@@ -200,7 +200,7 @@ def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> N
 @click.option("--steps", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
               help="Training steps of a run.")  # fmt: skip
 def transformer_study(out: Path, data: str, minutes: float, steps: int) -> None:
-    """Train a small transformer under seven heads, and measure what each head can express.
+    """Train a small transformer with seven output layers, and measure what each head can express.
 
     Every run is a file of its own: the same command trains the runs that are missing.
     """

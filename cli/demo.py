@@ -32,7 +32,11 @@ from .tables import terminal_table
     "which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.",
 )
 @listed(
-    "--models", "models", NAMES, metavar="NAME,…", help="Models of the family to train: softmax,mos.  [default: all]"
+    "--models",
+    "models",
+    NAMES,
+    metavar="NAME,…",
+    help="Models of the family to train, such as softmax,mos.  [default: all]",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
@@ -51,7 +55,7 @@ from .tables import terminal_table
 )
 @device_option
 def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, device: str, **options: Any) -> None:
-    """Train each output layer on real text and measure its rank, on a laptop and without a download.
+    """Train output layers on real text and measure their ranks, on a laptop and without a download.
 
     Runs, reports and a figure of the singular values go to DIR. The same command continues an interrupted demo;
     finished runs are only measured again.

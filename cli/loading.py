@@ -1,4 +1,4 @@
-"""Say that PyTorch loads: for its first seconds, a command would show nothing."""
+"""The message that PyTorch is being loaded, which takes seconds."""
 
 from __future__ import annotations
 

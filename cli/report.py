@@ -46,8 +46,8 @@ def is_saved(name: str) -> bool:
 def command(sources: dict[str, Source | Path], out: Path, pairs: int, examples: int, max_memory: int | None) -> None:
     """Write one self-contained, interactive HTML page about several models.
 
-    SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the first one. Or it is what was
-    saved before, and nothing is computed again: a JSON file of 'bottleneck rank', of one source or several, with the
+    SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the first one. Saved results
+    are not computed again: SOURCE may be a JSON file of 'bottleneck rank', of one source or several, with the
     singular values of '--save-spectrum' in the NAME.npz beside NAME.json; a folder of such files; or the reports of
     'bottleneck demo'. JSON files of 'bottleneck kld' and 'bottleneck compare' add their histogram and their contexts.
 

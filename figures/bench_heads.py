@@ -41,7 +41,7 @@ class BenchHeads(Table):
                 cells += [
                     *pair(label, "ours", ours),
                     *pair(label, "plain", plain),
-                    cell(label, "of the products' rate", "", f"{share:.0f} %", value=share, source=str(saved.key)),
+                    cell(label, "of the products' speed", "", f"{share:.0f} %", value=share, source=str(saved.key)),
                 ]
         return pd.DataFrame(cells, columns=COLUMNS)
 

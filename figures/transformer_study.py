@@ -1,4 +1,4 @@
-"""One small transformer under several heads, as a table."""
+"""One small transformer with several output layers, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small transformer under several heads, as a figure: what each head gains over the tied Softmax."""
+"""What each output layer of one small transformer gains over the tied Softmax, as a figure."""
 
 from __future__ import annotations
 

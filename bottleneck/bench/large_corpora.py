@@ -89,7 +89,9 @@ def _prepare_text8(case: Case) -> None:
     sizes = {"train": case.tokens, "valid": held_out, "test": held_out}
     data = text8_cut(Path(case.text).read_bytes())[: sum(sizes.values())]
     if len(data) < sum(sizes.values()):
-        raise ConfigurationError(f"{case.text} has {len(data):,} letters and spaces; give {sum(sizes.values()):,}")
+        raise ConfigurationError(
+            f"{case.text} has {len(data):,} letters and spaces; give a text with {sum(sizes.values()):,}"
+        )
     text8.write(cache_folder() / "corpora" / text8.NAME, data, tokens=sizes, sha256=sha256_bytes(data))
 
 

@@ -1,4 +1,4 @@
-"""``bottleneck bench transformer-study``: one small transformer under several heads, each run a file of its own.
+"""``bottleneck bench transformer-study``: one small transformer with several output layers, one file a run.
 
 All models of a vocabulary and a width have as many parameters as the one with tied embeddings and a softmax: the
 feed-forward layers of the others are narrower by what their head adds. They are trained for as many steps
@@ -232,7 +232,7 @@ def _nats(model: Any, ids: Tensor) -> float:
 
 
 def _expressed(model: Any, ids: Tensor) -> dict[str, Any]:
-    """Return rank, ε-effective rank and the gradient that gets through, of the first contexts of the test text."""
+    """Return rank, ε-effective rank and kept share of the gradient, of the first contexts of the test text."""
     import torch
 
     from ..measure import gradient, rank

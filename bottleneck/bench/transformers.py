@@ -1,4 +1,4 @@
-"""``bottleneck bench transformers``: heads under GPT-2 beside its own cross entropy."""
+"""``bottleneck bench transformers``: GPT-2 with several output layers beside its own cross entropy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Case:
 def bench_transformers(
     *, device: str = "cpu", runs: int = 3, shrink: int = 1, progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Time the training step of GPT-2 under several heads beside the step with its own cross entropy.
+    """Time the training step of GPT-2 with several output layers beside the step with its own cross entropy.
 
     Each case runs in a process of its own, all in turn.
 

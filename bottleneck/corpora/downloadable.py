@@ -1,4 +1,4 @@
-"""What every corpus that is brought into the cache offers, before and after it is there."""
+"""The base class of corpora that are downloaded into the cache."""
 
 from __future__ import annotations
 

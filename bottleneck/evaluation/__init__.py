@@ -1,4 +1,4 @@
-"""Scores of a text beside a run's perplexity: dynamic evaluation, a cache, the rows of any source, and BLEU."""
+"""Perplexity of any source, of a run also by dynamic evaluation or with a cache, and BLEU of its responses."""
 
 from .answers import Answered, answered
 from .beam import Beam, Response, beam_search

@@ -31,8 +31,8 @@ class Beam:
         """Refuse settings out of range."""
         if not (1 <= self.kept <= self.size and self.longest >= 1):
             raise ConfigurationError(
-                "beam search needs at least one token and keeps between one response and as many as its size, not "
-                f"{self.longest} tokens and {self.kept} of {self.size} responses"
+                f"a response needs at least 1 token (longest is {self.longest}), and a beam of {self.size} keeps 1 to "
+                f"{self.size} responses (kept is {self.kept})"
             )
 
 

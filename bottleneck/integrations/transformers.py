@@ -1,4 +1,4 @@
-"""Any head under a transformer: models of the package transformers, and plain modules."""
+"""Replace the output layer of a model of the package transformers, or of a plain module."""
 
 from __future__ import annotations
 

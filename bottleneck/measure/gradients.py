@@ -84,14 +84,14 @@ class GradientReport(Result):
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
-        shares = f"({100 * self.lost:.2f} % is lost; of its square {100 * self.kept_energy:.2f} % gets through)"
+        shares = f"{100 * self.kept:.2f} % of its norm, {100 * self.kept_energy:.2f} % of its squared norm"
         return [
-            ("gradient", f"{100 * self.kept:.2f} % of the gradient's norm gets through {shares}"),
+            ("gradient kept", f"{shares} ({100 * self.lost:.2f} % of the norm is lost)"),
             ("matrix", f"{used} × {self.vocab:,} tokens"),
             ("projection", f"onto {onto}, less their means: {self.directions:,} directions"),
             *(
                 (
-                    f"targets that come {band.least:,} to {band.most:,} times",
+                    f"targets that occur {band.least:,} to {band.most:,} times",
                     f"{100 * band.lost:.2f} % lost ({band.contexts:,} contexts)",
                 )
                 for band in self.bands

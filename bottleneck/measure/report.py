@@ -149,7 +149,7 @@ class RankReport(Result):
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
         by_rule = ", ".join(f"{rule} {estimate}" for rule, estimate in self._by_rule().items())
         effective = ", ".join(
-            f"{'an unknown number' if value is None else format(value, ',')} for {epsilon}"
+            f"{'an unknown number' if value is None else format(value, ',')} for ε = {epsilon}"
             for epsilon, value in d["effective_rank"].items()
         )
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
@@ -167,7 +167,7 @@ class RankReport(Result):
             ("rank", _evidence(self.rank)),
             ("row-centred rank", _evidence(self.rank_centered)),
             ("by rule", by_rule),
-            ("effective rank", f"singular values that hold Σσ² to within a share: {effective}"),
+            ("effective rank", f"singular values that hold all of Σσ² but a share ε: {effective}"),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
             *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),

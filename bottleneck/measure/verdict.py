@@ -32,7 +32,7 @@ def verdict(rank: RankEstimate, *, shape: tuple[int, int], bound: int | None, em
     if not (rank.high or rank.determinate):
         return f"{said.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
     interval = "" if rank.low == rank.high or rank.at_least else f", between {rank.low:,} and {rank.high:,}"
-    interval += " by the tolerance" if interval else ""
+    interval += ", depending on the tolerance" if interval else ""
     return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound))}"
 
 
@@ -68,7 +68,7 @@ def _unbounded(value: int, shape: tuple[int, int]) -> Iterator[str]:
     if value == M - 1 < T:
         yield "full rank but for one direction, as with centred rows"
     elif value < min(shape):
-        yield "a low rank, though no bound is known"
+        yield "below full rank, although no bound is known"
     elif T < M:
         yield f"full rank for so few contexts; measure more than {M:,}"
     else:

@@ -75,7 +75,7 @@ class Source(ABC):
         """The relative roundoff of the least precise step that computed the entries."""
 
     def prepare(self, progress: Progress = SILENT) -> None:  # noqa: B027 (most sources have nothing to find out)
-        """Find out what takes a pass over the matrix, such as its precision, and report that pass."""
+        """Compute what needs a pass over the matrix, such as its precision, and show the progress of that pass."""
 
     @property
     def expected_precision(self) -> Precision:
@@ -88,7 +88,7 @@ class Source(ABC):
         return 0
 
     def caution(self, eps: float) -> str:
-        """Return a sentence that says why any rank by a roundoff ``eps`` is doubtful, or an empty string."""
+        """Return why a rank computed with the roundoff ``eps`` is unreliable, or an empty string."""
         return ""
 
     def __repr__(self) -> str:

@@ -183,7 +183,7 @@ class MatrixSource(Source):
         if wrong.size:
             raise MatrixError(
                 f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "
-                f"probabilities' sum is {sums[wrong[0]]:.3g}, and {allowed:.1e} is allowed at its precision; use "
+                f"probabilities' sum is {sums[wrong[0]]:.3g}, and at its precision at most {allowed:.1e} from 0; use "
                 "--kind logits to normalize the rows, or --kind matrix to take them as they are"
             )
 

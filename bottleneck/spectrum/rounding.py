@@ -1,4 +1,4 @@
-"""Forensics of precision: was a row rounded to a narrower type before something common to it was subtracted?"""
+"""Detection of entries that were rounded to a narrower type before their rows were normalized."""
 
 from __future__ import annotations
 

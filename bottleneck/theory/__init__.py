@@ -1,4 +1,4 @@
-"""Theorems on what an output layer can express, as functions that decide and do not estimate."""
+"""Theorems on what an output layer can express, as functions whose answers are proved and not estimated."""
 
 from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
 from .argmax_program import Certificate

@@ -63,8 +63,9 @@ class ArgmaxReport(Result):
         """Return the result as rows of label and text."""
         argmaxable = self.vocab - len(self.unargmaxable) - len(self.unknown)
         rows = [
-            ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens, for no context vector"),
-            ("the argmax of one", f"{argmaxable:,}; unknown {len(self.unknown):,}"),
+            ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens"),
+            ("argmaxable", f"{argmaxable:,}; each is the argmax for some context vector"),
+            ("undecided", f"{len(self.unknown):,}"),
             ("computed", f"d = {self.dimension:,}; linear programs solved for {self.programs:,} tokens"),
         ]
         if len(self.unargmaxable):

@@ -69,7 +69,7 @@ class Verdict:
             MatrixError: if P is expressible, or for other shapes.
         """
         if self.expressible:
-            raise MatrixError(f"no context must be wrong: an embedding size of {self.least_dimension} is enough")
+            raise MatrixError(f"an embedding size of {self.least_dimension} expresses P, so every context can be right")
         H, W = real_matrix(H, "H"), real_matrix(W, "W")
         if H.shape[1] != len(self.contexts) - 1 or (len(H), len(W)) != self._centered.shape or W.shape[1] != H.shape[1]:
             raise MatrixError(

@@ -1,4 +1,4 @@
-"""The benchmark of heads under GPT-2, and the study of small transformers, at sizes of seconds."""
+"""The benchmark of output layers of GPT-2, and the study of small transformers, at sizes of seconds."""
 
 from __future__ import annotations
 

@@ -281,9 +281,9 @@ def test_an_interrupted_rank_says_what_is_kept(
 
 
 def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:
-    assert "a whole run: mos head" in bottleneck("doctor", "demo/runs/mos").stdout
+    assert "a complete run: mos head" in bottleneck("doctor", "demo/runs/mos").stdout
     bottleneck("dump", "demo/runs/mos", "--out", "mos.zarr")
-    assert "a whole store" in bottleneck("doctor", "mos.zarr").stdout
+    assert "a complete store" in bottleneck("doctor", "mos.zarr").stdout
     chunk = Path("mos.zarr/log_probs/c/0/0")
     data = bytearray(chunk.read_bytes())
     data[100] ^= 1

@@ -114,5 +114,5 @@ def test_a_stream_model_can_be_searched_too() -> None:
 
 @pytest.mark.parametrize("settings", [{"size": 0, "kept": 0}, {"size": 3, "kept": 4}, {"longest": 0}])
 def test_settings_out_of_range(settings: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="beam search needs at least one token and keeps between one response"):
+    with pytest.raises(ConfigurationError, match="a response needs at least 1 token"):
         Beam(**settings)

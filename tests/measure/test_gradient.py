@@ -1,4 +1,4 @@
-"""The share of the gradient that gets through, against one made whole."""
+"""The share of the gradient that reaches the hidden states, against one computed from whole matrices."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_paths_are_opened(runs: dict[str, Path]) -> None:
 
 def test_the_report_reads(runs: dict[str, Path]) -> None:
     found = gradient(open_source(runs["mos"]), sample=5)
-    assert "% of the gradient's norm gets through" in str(found)
+    assert "% of its norm, " in str(found)
     assert "5 of " in str(found)
     assert "onto the columns of ∂ log P / ∂h at each context's hidden state h, less their means: 7 dir" in str(found)
     by_weight = str(gradient(open_source(runs["softmax"])))

@@ -49,7 +49,10 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
     "bounded, not determinate": (
         replace(SURE, value=270, low=260, determinate=False),
         BOUNDED,
-        "d = 280 bounds the rank at 282 and the matrix has 270, between 260 and 282 by the tolerance: not determinate",
+        (
+            "d = 280 bounds the rank at 282 and the matrix has 270, between 260 and 282, depending on the tolerance: "
+            "not determinate"
+        ),
     ),
     "too few contexts": (
         replace(SURE, value=100, low=100, high=100),
@@ -67,7 +70,7 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
     "no bound, not determinate": (
         OPEN,
         FREE,
-        "no bound; rank 9,981 of 10,000, between 9,713 and 9,999 by the tolerance: not determinate",
+        "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: not determinate",
     ),
     "no bound, full": (
         replace(SURE, value=10_000, low=10_000, high=10_000),
@@ -84,13 +87,13 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
         FREE | {"shape": (30, 10_000)},
         "no bound; rank 30 of 30: full rank for so few contexts; measure more than 10,000",
     ),
-    "no bound, low": (SURE, FREE, "no bound; rank 282 of 10,000: a low rank, though no bound is known"),
+    "no bound, low": (SURE, FREE, "no bound; rank 282 of 10,000: below full rank, although no bound is known"),
     "doubted in an interval": (
         replace(OPEN, **DOUBTED),
         FREE,
         (
-            "no bound; rank 9,981 of 10,000, between 9,713 and 9,999 by the tolerance: not determinate, the numbers "
-            "were rounded"
+            "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: not determinate, "
+            "the numbers were rounded"
         ),
     ),
     "doubted, one number": (

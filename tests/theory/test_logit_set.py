@@ -71,7 +71,7 @@ def test_enough_dimensions_reproduce_the_probabilities(d: int) -> None:
     assert verdict.H.shape == (15, d)
     assert verdict.W.shape == (9, d)
     np.testing.assert_allclose(softmax(verdict.H @ verdict.W.T, axis=1), np.exp(A), rtol=1e-12)
-    with pytest.raises(MatrixError, match="no context must be wrong"):
+    with pytest.raises(MatrixError, match="expresses P, so every context can be right"):
         verdict.wrong_context(verdict.H, verdict.W)
 
 
