@@ -11,10 +11,11 @@ The groups are ``softmax_bottleneck.heads``, ``.spectrum``, ``.sources``, ``.bac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, unknown
 
 GROUP = "softmax_bottleneck."
 """Prefix of the name of every group."""
@@ -39,25 +40,29 @@ def find(group: str, name: str) -> Any:
     return next(map(_load, points.values()), None)
 
 
-def find_class(group: str, name: str, base: type, public: str) -> Any:
-    """Return the subclass of ``base`` that an installed package registers under a name, or ``None``.
+def find_class(group: str, name: str, base: type, registry: Mapping[str, type], what: str, *more: str) -> Any:
+    """Return the subclass of ``base`` that a registry or an installed package has under a name.
 
     Args:
         group: ``"heads"``, ``"spectrum"``, ….
-        name: name of the entry point.
-        base: class that it must be a subclass of.
-        public: public name of ``base``, for the error.
+        name: key of the registry, or name of the entry point.
+        base: class that a package's must be a subclass of.
+        registry: classes of this package by name.
+        what: what the classes are, for errors; ``more`` are other names that are known.
 
     Raises:
-        ConfigurationError: when it does not load, is no subclass of ``base``, or several packages register the name.
+        ConfigurationError: for an unknown name; the text lists the known ones. Also for a package's class that does
+            not load, is no subclass of ``base``, or is one of several of that name.
     """
-    plugin = find(group, name)
-    if plugin is None or (isinstance(plugin, type) and issubclass(plugin, base)):
+    plugin = registry.get(name) or find(group, name)
+    if plugin is None:
+        raise ConfigurationError(unknown(what, name, [*more, *registry, *names(group)]))
+    if isinstance(plugin, type) and issubclass(plugin, base):
         return plugin
     [point] = entry_points(group=GROUP + group, name=name)
     raise ConfigurationError(
-        f"{name!r} of {_package(point)} is {point.value}, which is no subclass of {public}; repair or uninstall that "
-        "package"
+        f"{name!r} of {_package(point)} is {point.value}, which is no subclass of {__package__}.{group}."
+        f"{base.__name__}; repair or uninstall that package"
     )
 
 

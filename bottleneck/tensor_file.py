@@ -32,7 +32,7 @@ def pack(tensors: Mapping[str, Tensor], *, key: str, about: Mapping[str, Any] | 
         about: other values, ready for JSON.
     """
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(stored, metadata={key: json.dumps({**(about or {}), _SHA256: _digest(stored, about or {})})})
+    return save(stored, metadata={key: json.dumps({**(about or {}), _SHA256: digest(stored, about)})})
 
 
 def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
@@ -47,14 +47,15 @@ def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any] | N
     if text is None:
         return tensors, None
     about: dict[str, Any] = parse_json(text, dict[str, Any])
-    if about.pop(_SHA256, None) not in (None, _digest(tensors, about)):
+    if about.pop(_SHA256, None) not in (None, digest(tensors, about)):
         raise ValueError("its checksum does not hold")
     return tensors, about
 
 
-def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+def digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any] | None = None) -> str:
+    """Return a hash of the names, types, shapes and values of tensors, and of values ready for JSON."""
+    total = hashlib.sha256(json.dumps(about or {}, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        total.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

@@ -200,6 +200,12 @@ json_option = click.option(
     help="Write the result as JSON to FILE; - means standard output.",
     panel="Output",
 )
+memory_option = click.option(
+    "--max-memory",
+    type=Memory(),
+    help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
+    panel="How to compute",
+)
 style_option = click.option(
     "--style",
     type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from .options import Counts, Memory, Method, SpectrumFile, example, json_option, progress
+from .options import Counts, Method, SpectrumFile, example, json_option, memory_option, progress
 from .sources import with_source
 from .tables import format_option, measure_all, show_all
 
@@ -55,12 +55,7 @@ INDETERMINATE = 3
     help="What to do when tokens have probability 0: refuse the matrix, or leave out their columns.",
     panel="How to compute",
 )
-@click.option(
-    "--max-memory",
-    type=Memory(),
-    help="Memory limit of the decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
-    panel="How to compute",
-)
+@memory_option
 @click.option(
     "--width",
     type=click.IntRange(min=1),

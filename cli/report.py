@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Memory, Page, example, progress
+from .options import Page, example, memory_option, progress
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ def is_saved(name: str) -> bool:
     show_default=True,
     help="Number of contexts to show for each model of a comparison.",
 )
-@click.option(
-    "--max-memory",
-    type=Memory(),
-    help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
-)
+@memory_option
 def command(sources: dict[str, Source | Path], out: Path, pairs: int, examples: int, max_memory: int | None) -> None:
     """Write one self-contained, interactive HTML page about several models.
 

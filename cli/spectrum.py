@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Figure, Memory, example, progress, style_option
+from .options import Figure, example, memory_option, progress, style_option
 from .sources import is_spectrum, with_source
 
 if TYPE_CHECKING:
@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--log", is_flag=True, help="Draw only the singular values against their index, on logarithmic axes.")
 @style_option
-@click.option(
-    "--max-memory",
-    type=Memory(),
-    help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
-)
+@memory_option
 def command(
     sources: dict[str, Source | Path], out: Path, part: str, log: bool, style: str, max_memory: int | None
 ) -> None:

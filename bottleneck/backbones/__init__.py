@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .. import plugins
-from ..errors import ConfigurationError, unknown
 from .awd_lstm import AWDLSTM, AWDLSTMConfig
 from .base import Backbone, Encoding, State
 from .encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -20,13 +19,7 @@ def find(name: str) -> type[Backbone]:
     Raises:
         ConfigurationError: for an unknown name; the text lists the known ones.
     """
-    if name in REGISTRY:
-        return REGISTRY[name]
-    backbone: type[Backbone] | None = plugins.find_class(
-        "backbones", name, Backbone, "softmax_bottleneck.backbones.Backbone"
-    )
-    if backbone is None:
-        raise ConfigurationError(unknown("backbone", name, [*REGISTRY, *plugins.names("backbones")]))
+    backbone: type[Backbone] = plugins.find_class("backbones", name, Backbone, REGISTRY, "backbone")
     return backbone
 
 

@@ -5,9 +5,7 @@ from .beam import Beam, Response, beam_search
 from .bleu import Bleu, bleu
 from .cache import Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
-from .of_run import cached_scores, dynamic_scores
-from .of_source import Perplexity, perplexity
-from .source import evaluate_source
+from .of_source import Perplexity, cached_scores, dynamic_scores, evaluate_source, perplexity
 from .statistics import GradientStatistics, gradient_statistics
 
 __all__ = [

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Unpack, final, get_args
 
-from ..errors import ConfigurationError
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..checkpoint import MODEL, Run, corpus_of
+from ..corpora import Corpus
+from ..errors import ConfigurationError, SourceError
+from ..files import sha256_file
+from ..full_precision import full_precision
 from ..models import RunOnText
-from ..progress import Progress, reporting
+from ..progress import SILENT, Progress, reporting
 from ..result import Result
 from ..sources import Opening, Source, open_source
 from ..sources.model import ModelSource
 from ..sources.opening import shows
 from ..training.evaluate import Evaluation
-from .dynamic import Dynamic, published_dynamic
-from .of_run import cached_scores, dynamic_scores
-from .source import evaluate_source
+from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
+from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
+from .statistics import FILE, gradient_statistics
 
 How = Literal["static", "dynamic", "cache"]
 NAMES: dict[str, str] = {"static": "", "dynamic": " by dynamic evaluation", "cache": " with a cache"}
 SETTINGS = {"static": (), "dynamic": tuple(field.name for field in fields(Dynamic)), "cache": ("window",)}
 """Names of the settings of each way to evaluate."""
+ROWS = 1024
+"""Contexts of a model that are scored at once."""
 
 
 @final
@@ -131,3 +141,96 @@ def _adaptive(
         return scores, {**asdict(tuned), "chosen_on": "valid"}
     chosen = replace(published_dynamic(run.model.config.head.name, corpus.name), **given)
     return dynamic_scores(run, corpus, split=split, settings=chosen, progress=progress), asdict(chosen)
+
+
+def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluation:
+    """Score every target of a source by its row; `SourceError` without targets, or for one of probability 0."""
+    targets = source.targets
+    if targets is None or (targets < 0).any():
+        raise SourceError(
+            f"{source.description['path']} does not say which token came after each context, so it has no perplexity: "
+            "give a run, a Hugging Face model, an n-gram model, or a store of one of them"
+        )
+    total, start = 0.0, 0
+    with progress.bar("evaluating", source.shape[0], "tokens") as bar:
+        for losses in _losses(source, targets):
+            source.check_losses(losses, start)
+            total += losses.sum(dtype=np.float64)
+            start += len(losses)
+            bar.advance(len(losses))
+    return Evaluation.of(float(total), source.shape[0])
+
+
+@torch.no_grad()
+def _losses(source: Source, targets: NDArray[np.int64]) -> Iterator[NDArray[np.floating]]:
+    """Yield the negative log-likelihoods of consecutive targets; those of a model need no whole rows."""
+    if not isinstance(source, ModelSource):
+        for start, log_probs in source.blocks():
+            yield -log_probs[np.arange(len(log_probs)), targets[start : start + len(log_probs)]]
+        return
+    ranges = source.ranges(ROWS)
+    for rows, hidden in zip(ranges, source.hidden(ranges), strict=True):
+        wanted = torch.from_numpy(targets[rows.start : rows.stop]).to(hidden.device)
+        with full_precision():
+            losses = source.head.nll(hidden, wanted, reduction="none")
+        yield losses.cpu().numpy()
+
+
+def dynamic_scores(
+    run: Run, corpus: Corpus, *, split: str = "test", settings: Dynamic | None = None, progress: Progress = SILENT
+) -> Evaluation:
+    """Score a split by dynamic evaluation; the training text's gradient statistics stay in the run's folder.
+
+    Args:
+        run: run whose model is on the device of the evaluation.
+        corpus: corpus of the split; the statistics are always those of the run's own training text.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        settings: settings of the update; by default `published_dynamic` for the head and the corpus.
+        progress: progress display.
+
+    Raises:
+        TrainingError: for a text that is too short, or a loss too large for a perplexity.
+        SourceError: for a run that answers contexts, see `Backbone.context_lines`.
+        CorpusError, RunError: if the run's own corpus is missing or has changed.
+        OutputError: for a run's folder that cannot be written.
+    """
+    _check_stream(run, "dynamic evaluation")
+    trained_on = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
+    statistics = gradient_statistics(
+        run.model,
+        trained_on.split("train"),
+        file=run.path / FILE,
+        identity=f"{sha256_file(run.path / MODEL)} {trained_on.sha256}",
+        progress=progress,
+    )
+    settings = settings or published_dynamic(run.model.config.head.name, corpus.name)
+    return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress)
+
+
+def cached_scores(
+    run: Run, corpus: Corpus, *, split: str = "test", window: int | None = None, progress: Progress = SILENT
+) -> tuple[Evaluation, Cache]:
+    """Score a split with a continuous cache; return the scores and the settings, chosen on the validation split.
+
+    Args:
+        run: run whose model is on the device of the evaluation.
+        corpus: corpus of both splits.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        window: number of contexts in the cache; by default that of AWD-LSTM's code for the corpus.
+        progress: progress display.
+
+    Raises:
+        SourceError: for a run that answers contexts, see `Backbone.context_lines`.
+        TrainingError: for a split that is too short.
+    """
+    _check_stream(run, "a cache")
+    window = window or WINDOWS.get(corpus.name, Cache.window)
+    settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
+    return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings
+
+
+def _check_stream(run: Run, what: str) -> None:
+    if run.model.backbone.context_lines is not None:
+        raise SourceError(
+            f"{run.path} answers the lines before a line, and {what} scores one stream of tokens: evaluate it without"
+        )

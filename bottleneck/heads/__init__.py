@@ -11,7 +11,7 @@ import inspect
 from typing import Any
 
 from .. import plugins
-from ..errors import ConfigurationError, unknown
+from ..errors import ConfigurationError
 from .base import Head, ParameterSettings, RankBound
 from .doc import DOC
 from .gss import GeneralizedSigsoftmax
@@ -49,11 +49,7 @@ def find(name: str) -> type[Head]:
         ConfigurationError: for an unknown name; the text lists the known ones. Also for a package's head that
             does not load.
     """
-    if name in REGISTRY:
-        return REGISTRY[name]
-    head: type[Head] | None = plugins.find_class("heads", name, Head, "softmax_bottleneck.heads.Head")
-    if head is None:
-        raise ConfigurationError(unknown("head", name, [*REGISTRY, *plugins.names("heads")]))
+    head: type[Head] = plugins.find_class("heads", name, Head, REGISTRY, "head")
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(head).parameters.values()):
         raise ConfigurationError(
             f"the constructor of the head {name!r} ({head.__name__}) takes arbitrary keyword arguments; name each "

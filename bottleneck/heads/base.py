@@ -16,6 +16,7 @@ from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
 from .blocked import blocked_loss
 from .checks import check_positive
+from .inverse import logits_before
 from .scores import Reduction, Scores, log_prob
 
 
@@ -82,6 +83,7 @@ class Head(nn.Module, ABC):
         self.weight = nn.Parameter(torch.empty(vocab_size, self.embedding_size))
         init_embeddings_(self.weight)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.function: nn.Module | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -169,11 +171,11 @@ class Head(nn.Module, ABC):
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:
         """Return logits for which this head's log-probabilities are ``log_probs``."""
-        return log_probs
+        return log_probs if self.function is None else logits_before(self.function, log_probs)
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Return settings of parameters that need their own, by default those of ``function``; each parameter once."""
-        function: Any = getattr(self, "function", None)
+        function: Any = self.function
         return function.parameter_settings() if hasattr(function, "parameter_settings") else []
 
     def _check_hidden(self, hidden: Tensor) -> None:

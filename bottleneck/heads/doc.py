@@ -91,7 +91,6 @@ class DOC(Mixture):
             raise ConfigurationError(f"prior_penalty must be at least 0, not {prior_penalty}")
         self.contexts = _LayerContexts(sizes, self.embedding_size, counts=counts, dropout=context_dropout)
         self.mixture = _LastLayerWeights(sizes[-1], components=sum(counts))
-        self.function = None
 
     def penalty(self, hidden: Tensor) -> Tensor:
         r"""Return :math:`λ (K - 1) \mathrm{var}_{b,j}(S_{b,j}) / \mathrm{mean}_{b,j}(S_{b,j})^2`, a scalar.

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..errors import ConfigurationError
 from .base import Head, RankBound
-from .inverse import logits_before
 from .scores import Factors, Scores
 
 
@@ -77,8 +76,7 @@ class LogLinear(Head):
         return Scores((Factors(contexts.unsqueeze(-2), self.weight, bias),), function=self.function)
 
     def _logits_of(self, log_probs: Tensor) -> Tensor:
-        logits = log_probs if self.function is None else logits_before(self.function, log_probs)
-        return logits / self.scale
+        return super()._logits_of(log_probs) / self.scale
 
     @property
     def rank_bound(self) -> RankBound:

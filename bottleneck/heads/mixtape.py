@@ -84,6 +84,9 @@ class Mixtape(Head):
         bias = Factors(torch.ones_like(vectors[..., :1, :1]), self.bias.unsqueeze(1), None)
         return Scores((logits, gates, bias), function=self.function)
 
+    def _logits_of(self, log_probs: Tensor) -> Tensor:
+        return log_probs  # the bias is added after the tree
+
     @property
     def rank_bound(self) -> RankBound:
         """None: the weights are nonlinear in the context and differ from token to token."""

@@ -18,7 +18,6 @@ class Mixture(Head):
 
     contexts: nn.Module
     mixture: MixtureWeights
-    function: nn.Module | None
 
     def scores(self, hidden: Tensor) -> Scores:
         """Return the components' factors, their weights, and the function on the logits; see `Head.scores`."""

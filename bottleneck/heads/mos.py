@@ -65,4 +65,3 @@ class MoS(Mixture):
             rank=context_rank,
         )
         self.mixture = MixtureWeights(hidden_size, components=components)
-        self.function = None

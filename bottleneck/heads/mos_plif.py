@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from torch import Tensor
-
 from .context import ContextVectors, MixtureWeights
-from .inverse import logits_before
 from .mixture import Mixture
 from .plif import PLIF
 
@@ -75,6 +72,3 @@ class MoSPLIF(Mixture):
     def plif(self) -> PLIF:
         """The function applied to the logits."""
         return self.function
-
-    def _logits_of(self, log_probs: Tensor) -> Tensor:
-        return logits_before(self.function, log_probs)

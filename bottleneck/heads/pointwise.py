@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from .base import Head, RankBound
 from .context import single_context
-from .inverse import logits_before
 from .scores import Factors, Scores
 
 
@@ -32,9 +31,6 @@ class Pointwise(Head):
         """Return the factors of the logits and the function on them; see `Head.scores`."""
         factors = Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias)
         return Scores((factors,), function=self.function)
-
-    def _logits_of(self, log_probs: Tensor) -> Tensor:
-        return logits_before(self.function, log_probs)
 
     @property
     def rank_bound(self) -> RankBound:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..heads import Head, RankBound
 from ..spectrum.inspection import MASK
@@ -20,15 +19,6 @@ from .text import Text
 def masked_bias(bias: Tensor, *, scale: float = 1.0) -> Tensor:
     """Return an output bias with −∞ for the tokens that it masks by a large negative number."""
     return bias.where(bias * scale >= MASK + bias.max() * scale, -torch.inf)
-
-
-def weights_sha256(model: nn.Module) -> str:
-    """Return a hash of the names, types, shapes and values of a module's weights."""
-    digest = hashlib.sha256()
-    for name, values in model.state_dict().items():
-        digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        digest.update(values.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 class Cost(NamedTuple):

@@ -19,7 +19,8 @@ from ..files import sha256_file
 from ..full_precision import full_precision
 from ..heads import Head
 from ..reading import PADDING, read
-from .on_text import Cost, ModelOnText, weights_sha256
+from ..tensor_file import digest
+from .on_text import Cost, ModelOnText
 from .text import Words
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -79,7 +80,7 @@ class RunOnText(ModelOnText):
         self.targets = self._reading.targets[: self.contexts]
         places = self._reading.places[: self.contexts]
         ids = np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64)
-        self.text = Words(ids, loaded.vocabulary, places=None if lines is None else places)
+        self.text = Words(ids, places, loaded.vocabulary)
         self.description = {
             "path": str(loaded.path),
             "kind": "run",
@@ -106,7 +107,7 @@ class RunOnText(ModelOnText):
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """Hashes of the weights and the corpus; the weights of a `Run` are those in memory, which may have changed."""
-        weights = weights_sha256(self._model) if self._is_loaded else sha256_file(self.run.path / MODEL)
+        weights = digest(self._model.state_dict()) if self._is_loaded else sha256_file(self.run.path / MODEL)
         return {"model": weights, "corpus": self.corpus.sha256}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:

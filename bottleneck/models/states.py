@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ..errors import ConfigurationError, SourceError
 from ..files import sha256_bytes
 from ..heads import REGISTRY, Head, Softmax
+from ..tensor_file import digest
 from .checked_product import check_layer
-from .on_text import Cost, ModelOnText, masked_bias, weights_sha256
+from .on_text import Cost, ModelOnText, masked_bias
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -82,7 +83,7 @@ class GivenStates(ModelOnText):
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """Hashes of the weights and the hidden states."""
-        head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {weights_sha256(self._head)}"
+        head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {digest(self._head.state_dict())}"
         return {"model": sha256_bytes(head.encode() + self._states.cpu().double().numpy().tobytes())}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:

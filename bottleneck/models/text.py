@@ -12,19 +12,15 @@ from ..corpora import EOS, Vocabulary
 
 
 class Text(ABC):
-    """A sequence of tokens; row r of a matrix predicts the token at index ``first + r``, or at ``places[r]``.
+    """A sequence of tokens; row r of a matrix predicts the token at index ``places[r]``.
 
     Args:
         ids: (N,), all tokens, including those before the first prediction.
-        first: index of the first token that is predicted.
-        places: (T,), index of the token that each row predicts, where that is not ``first + r``.
+        places: (T,), index of the token that each row predicts.
     """
 
-    def __init__(self, ids: NDArray[np.int64], *, first: int, places: NDArray[np.integer[Any]] | None = None) -> None:
-        self._ids, self._first, self._places = ids, first, places
-
-    def _place(self, row: int) -> int:
-        return self._first + row if self._places is None else int(self._places[row])
+    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]]) -> None:
+        self._ids, self._places = ids, places
 
     @property
     def ids(self) -> NDArray[np.int64]:
@@ -45,12 +41,12 @@ class Text(ABC):
 
     def before(self, row: int, length: int) -> str:
         """Return the text of the ``length`` tokens before the token that a row predicts."""
-        end = self._place(row)
+        end = int(self._places[row])
         return self.join(self._ids[max(0, end - length) : end].tolist())
 
     def sentence(self, row: int, length: int) -> str:
         """Return the line of the token that a row predicts, at most ``length`` tokens to either side of it."""
-        place = self._place(row)
+        place = int(self._places[row])
         first, last = max(0, place - length), min(len(self._ids) - 1, place + length)
         ends = [number for number in range(first, last + 1) if self.ends_line(int(self._ids[number]))]
         start = max((number + 1 for number in ends if number < place), default=first)
@@ -62,15 +58,8 @@ class Text(ABC):
 class Words(Text):
     """A split of a corpus: words of a vocabulary, separated by spaces."""
 
-    def __init__(
-        self,
-        ids: NDArray[np.int64],
-        vocabulary: Vocabulary,
-        *,
-        first: int = 1,
-        places: NDArray[np.integer[Any]] | None = None,
-    ) -> None:
-        super().__init__(ids, first=first, places=places)
+    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]], vocabulary: Vocabulary) -> None:
+        super().__init__(ids, places)
         self._vocabulary = vocabulary
 
     def tokens(self, ids: list[int]) -> list[str]:

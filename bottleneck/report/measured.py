@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import BottleneckError
-from ..evaluation.source import evaluate_source
+from ..evaluation import evaluate_source
 from ..measure import compare, kld, rank
 from ..progress import SILENT, Progress
 from ..sources import Source

@@ -31,6 +31,13 @@ class Block(NamedTuple):
 UNKNOWN = RankBound(None, None, "nothing is known of what made the matrix")
 
 
+def spanning(rows: range, size: int, part: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+    """Return a range of rows of a matrix in parts of ``size`` rows, which ``part`` returns by number."""
+    parts = range(rows.start // size, (rows.stop - 1) // size + 1)
+    pieces = [part(n)[max(0, rows.start - n * size) : rows.stop - n * size] for n in parts]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
 class FactorRows(NamedTuple):
     """A = X Yᵀ, with the rows of X in blocks."""
 

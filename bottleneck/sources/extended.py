@@ -21,7 +21,7 @@ from ..models import RunOnText
 from ..models.huggingface.on_text import HuggingFaceOnText
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, native_dtype
-from .base import Block, Source
+from .base import Block, Source, spanning
 from .model import ModelSource
 from .opening import Opening
 
@@ -200,11 +200,7 @@ class ExtendedSource(Source):
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield rows of ascending ranges; memory holds the rows of one future."""
         for rows in self.ranges() if ranges is None else ranges:
-            pieces = []
-            for future in range(rows.start // self.vocab, (rows.stop - 1) // self.vocab + 1):
-                begin = future * self.vocab
-                pieces.append(self._future(future)[max(0, rows.start - begin) : rows.stop - begin])
-            yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+            yield Block(rows.start, spanning(rows, self.vocab, self._future))
 
     @property
     def entries_shape(self) -> tuple[int, int]:

@@ -33,28 +33,20 @@ class NGramSource(Source):
         name: ``kn5:CORPUS``, where 5 is the order and the training split of CORPUS is counted.
         data: another corpus to evaluate on; its tokens must be in the vocabulary of CORPUS.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        contexts: number of contexts to use, from the first; by default all.
 
     Raises:
         CorpusError: when a corpus is missing or has a token outside the vocabulary.
-        SourceError: when the split has no context, or fewer than ``contexts``.
+        SourceError: for another name.
     """
 
-    def __init__(self, name: str, *, data: str | None = None, split: str = "test", contexts: int | None = None) -> None:
+    def __init__(self, name: str, *, data: str | None = None, split: str = "test") -> None:
         match = _NAME.fullmatch(name)
         if match is None:
             raise SourceError(f"{name!r} is no n-gram model; write it as kn5:ptb, which names the order and the corpus")
         corpus = corpora.load(match["corpus"])
         text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
-        ids = text.split(split).astype(np.int64)
-        available = len(ids) - 1
-        if not 1 <= (contexts or available) <= available:
-            raise SourceError(
-                f"--contexts must be between 1 and the {available:,} of the {split} split of {text.name}, not "
-                f"{contexts or available:,}"
-            )
-        self._ids = ids[: (contexts or available) + 1]
-        self.text = Words(self._ids, corpus.vocabulary)
+        self._ids = text.split(split).astype(np.int64)
+        self.text = Words(self._ids, np.arange(1, len(self._ids)), corpus.vocabulary)
         order = int(match["order"])
         self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
         self.targets = self._ids[1:]

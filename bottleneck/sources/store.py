@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import StoreError
@@ -14,7 +14,7 @@ from ..heads import RankBound
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 from . import store_files as store
-from .base import Block, Source
+from .base import Block, Source, spanning
 from .opening import Kind
 
 
@@ -63,16 +63,9 @@ class StoreSource(Source):
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows; every chunk that holds them is read and checked once."""
-        number, chunk = -1, np.empty((0, self.shape[1]), self.dtype)
-        chunk_rows = self.rows_at_once()
+        chunk = lru_cache(1)(self._chunk)
         for rows in self.ranges() if ranges is None else ranges:
-            pieces = []
-            for place in range(rows.start // chunk_rows, (rows.stop - 1) // chunk_rows + 1):
-                if place != number:
-                    number, chunk = place, self._chunk(place)
-                first = place * chunk_rows
-                pieces.append(chunk[max(0, rows.start - first) : rows.stop - first])
-            yield Block(rows.start, pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+            yield Block(rows.start, spanning(rows, self.rows_at_once(), chunk))
 
     def _chunk(self, number: int) -> NDArray[Any]:
         start = number * self.rows_at_once()

@@ -82,20 +82,7 @@ class Chunk:
 
 
 def write_store(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Path:
-    """Write a source's matrix to a store, or finish a store that was begun.
-
-    Memory holds one block. An interrupted dump continues at the chunk it had reached and ends with the same bytes.
-    Damaged chunks of a finished dump are written again.
-
-    Args:
-        source: an opened source, see `open_source`.
-        path: the store, a folder that ends in ``.zarr``.
-        progress: where to report.
-
-    Raises:
-        StoreError: when ``path`` holds other files, or a store of another model, text or size.
-        OutputError: when the store cannot be written.
-    """
+    """Write an opened source's matrix to a store, or finish a store that was begun; see `measure.dump`."""
     path = Path(path)
     attributes = _attributes(source)
     _refuse_other_files(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import plugins
-from ..errors import ConfigurationError, unknown
+from ..errors import ConfigurationError
 from .base import SpectrumMethod
 from .dense import Dense
 from .factored import Factored
@@ -20,13 +20,7 @@ def find(name: str) -> type[SpectrumMethod]:
     Raises:
         ConfigurationError: for an unknown name; the text lists the known ones.
     """
-    if name in REGISTRY:
-        return REGISTRY[name]
-    base = "softmax_bottleneck.spectrum.SpectrumMethod"
-    method: type[SpectrumMethod] | None = plugins.find_class("spectrum", name, SpectrumMethod, base)
-    if method is None:
-        known = ["auto", *sorted([*REGISTRY, *plugins.names("spectrum")])]
-        raise ConfigurationError(unknown("method", name, known))
+    method: type[SpectrumMethod] = plugins.find_class("spectrum", name, SpectrumMethod, REGISTRY, "method", "auto")
     return method
 
 

@@ -3,7 +3,6 @@
 from ..theory.context_vectors import Attainable, attainable
 from .cells import Cell, Result, run
 from .dirichlet import DirichletBlocks, sample_dirichlet_log_probs
-from .eckart_young import EckartYoung, eckart_young
 from .fit import Fit, FitConfig, fit
 from .grid import grid, run_grid
 from .launch import submit
@@ -22,7 +21,6 @@ __all__ = [
     "Attainable",
     "Cell",
     "DirichletBlocks",
-    "EckartYoung",
     "Fit",
     "FitConfig",
     "Result",
@@ -30,7 +28,6 @@ __all__ = [
     "Targets",
     "agreement",
     "attainable",
-    "eckart_young",
     "expected_pairwise_kl",
     "fit",
     "grid",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from ..divergence import pairwise_kld
 from ..full_precision import full_precision
 from ..heads import Head
 from ..spectrum import numerical_rank, singular_values
+from ..theory import frobenius_lower_bound
 from ..theory.context_vectors import attainable
 from .dirichlet import DirichletBlocks
-from .eckart_young import eckart_young
 from .targets import entropy
 
 TOP = 10
@@ -91,6 +91,7 @@ def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str,
         this embedding size.
     """
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts))
+    true, d = singular_values(log_p), head.embedding_size
     with full_precision():
         log_q = copy.deepcopy(head).double().log_prob(contexts[rows].double())
     n, M = log_p.shape
@@ -106,7 +107,10 @@ def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str,
         "pairwise_kl_expected": expected_pairwise_kl(M, blocks.alpha),
         **{name: {"value": rank.value, "low": rank.low, "high": rank.high} for name, rank in ranks.items()},
         "squared_error": float((log_p - log_q).square().sum()),
-        "eckart_young": asdict(eckart_young(singular_values(log_p), head.embedding_size)),
+        "eckart_young": {
+            "raw": frobenius_lower_bound(true.values, d) ** 2,
+            "centered": frobenius_lower_bound(true.centered, d, centered=True) ** 2,
+        },
     }
 
 

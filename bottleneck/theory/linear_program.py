@@ -1,15 +1,13 @@
-"""Linear programs, solved by HiGHS from SciPy, with a named outcome."""
+"""Linear programs, solved by HiGHS from SciPy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ending = Literal["optimal", "infeasible", "unbounded", "stopped"]
-_ENDINGS: dict[int, Ending] = {0: "optimal", 2: "infeasible", 3: "unbounded"}
 FEASIBILITY = 1e-10
 """Tolerance of HiGHS on constraints, the smallest that it accepts."""
 
@@ -18,10 +16,8 @@ FEASIBILITY = 1e-10
 class Program:
     """The outcome of a linear program."""
 
-    ending: Ending
-    """Outcome; ``"stopped"`` means that time ran out or numerical trouble occurred."""
     x: NDArray[np.float64] | None = None
-    """The solution, if the outcome is optimal."""
+    """The solution; ``None`` if there is none, time ran out, or numerical trouble occurred."""
     value: float = np.nan
     """The minimum."""
     multipliers: NDArray[np.float64] | None = None
@@ -51,8 +47,7 @@ def minimize(
 
     solve: Any = linprog
     solved = solve(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
-    ending = _ENDINGS.get(solved.status, "stopped")
-    if ending != "optimal":
-        return Program(ending)
+    if solved.status != 0:
+        return Program()
     multipliers = np.maximum(-solved.ineqlin.marginals, 0)
-    return Program(ending, solved.x, float(solved.fun), multipliers, solved.eqlin.marginals)
+    return Program(solved.x, float(solved.fun), multipliers, solved.eqlin.marginals)

@@ -55,7 +55,7 @@ def test_paths_are_opened(runs: dict[str, Path]) -> None:
     [(0, 9, "abc."), (4, 9, "efg."), (6, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg"), (1, 0, "b")],
 )
 def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> None:
-    text = Letters(np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), first=0)
+    text = Letters(np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), np.arange(11))
     assert text.sentence(place, length) == sentence
     assert text.before(place, length) == "abc.efg.hij"[max(0, place - length) : place]
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.spectrum import singular_values
-from softmax_bottleneck.synthetic import DirichletBlocks, agreement, eckart_young, matrices, reachable
+from softmax_bottleneck.synthetic import DirichletBlocks, agreement, matrices, reachable
 from softmax_bottleneck.synthetic.models import build
 
 BLOCKS = DirichletBlocks(300, 40, 0.1)
@@ -61,22 +59,6 @@ def test_no_fit_goes_below_eckart_and_young() -> None:
     for scale in (0.0, 1.0, 30.0):
         found = matrices(build("softmax", vocab=40, dim=5, seed=0), scale * contexts, BLOCKS)
         assert found["squared_error"] >= found["eckart_young"]["centered"] >= found["eckart_young"]["raw"] > 0
-
-
-def test_eckart_and_young_is_reached() -> None:
-    """The best approximation of rank D + 1 has exactly this error; the printed theorem's square root is no bound."""
-    A = torch.cat(list(BLOCKS)).double().numpy()[:60]
-    U, S, V = np.linalg.svd(A)
-    best = (U[:, :4] * S[:4]) @ V[:4]
-    bound = eckart_young(singular_values(A), 3)
-    assert bound.raw == pytest.approx(((A - best) ** 2).sum())
-    centered = A - A.mean(1, keepdims=True)
-    U, S, V = np.linalg.svd(centered)
-    assert bound.centered == pytest.approx(((centered - (U[:, :3] * S[:3]) @ V[:3]) ** 2).sum())
-    small = eckart_young(singular_values(1e-3 * A), 3).raw
-    assert small < math.sqrt(small)
-    with pytest.raises(ConfigurationError, match="at least 1"):
-        eckart_young(singular_values(A), 0)
 
 
 def test_only_softmax_has_what_is_reachable() -> None:

@@ -156,9 +156,7 @@ def test_zero_and_duplicate_embeddings() -> None:
 
 
 def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "softmax_bottleneck.theory.maximum_entropy.minimize", lambda *_, **__: linear_program.Program("stopped")
-    )
+    monkeypatch.setattr("softmax_bottleneck.theory.maximum_entropy.minimize", lambda *_, **__: linear_program.Program())
     best = best_context_vector([1.0, 0.0, 0.0], [[0.0], [1.0], [2.0]])
     assert best.attained == (None,)
     assert best.dual[0] <= best.value[0]

@@ -99,7 +99,7 @@ def test_radon_some_choice_of_modes_is_always_impossible(d: int) -> None:
 
 
 def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multimode, "minimize", lambda *_, **__: linear_program.Program("stopped"))
+    monkeypatch.setattr(multimode, "minimize", lambda *_, **__: linear_program.Program())
     assert separation([[0.0], [1.0]], [0]).possible is None
 
 

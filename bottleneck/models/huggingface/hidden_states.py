@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -61,11 +61,6 @@ class HiddenStates:
             self._make(batch)
             self._done.add(batch)
         return self._states[start:stop]
-
-    def blocks(self, rows: int) -> Iterator[Tensor]:
-        """Yield all hidden states in order, ``rows`` at a time."""
-        for start in range(0, self._contexts, rows):
-            yield self.rows(start, start + rows)
 
     def _make(self, batch: int) -> None:
         stride = self._windows.stride

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,6 +13,7 @@ from torch import nn
 
 from ...errors import ConfigurationError
 from ...files import sha256_bytes, sha256_file
+from ...tensor_file import digest
 from . import folder, headed, loading
 
 
@@ -115,12 +115,8 @@ class LoadedModel(HuggingFaceModel):
     @property
     def identity(self) -> Mapping[str, str]:
         """Hash of the current weights."""
-        digest = hashlib.sha256()
-        for name, tensor in self.skeleton.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         config: Any = self.skeleton.config
-        return {"model": digest.hexdigest(), "config": sha256_bytes(config.to_json_string().encode())}
+        return {"model": digest(self.skeleton.state_dict()), "config": sha256_bytes(config.to_json_string().encode())}
 
 
 def body_dtype(dtype: str, saved: object) -> str:

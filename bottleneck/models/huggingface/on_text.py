@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,7 +86,7 @@ class HuggingFaceOnText(ModelOnText):
         first = self._windows.minimum
         self.targets = text.ids[first : first + self.contexts].numpy()
         if text.tokenizer is not None:
-            self.text = TokenizedText(text.ids.numpy(), text.tokenizer, first=first)
+            self.text = TokenizedText(text.ids.numpy(), np.arange(first, first + self.contexts), text.tokenizer)
             both = options.vocab == "both" and isinstance(self.skeleton, Softmax)
             self.own_tokens = text.tokenizer.size if both else None
             self.columns = text.tokenizer.size if options.vocab == "tokenizer" else None

@@ -177,8 +177,8 @@ def _read(file: Path) -> dict[str, Any]:
 class TokenizedText(Text):
     """A text that a model's tokenizer encoded."""
 
-    def __init__(self, ids: NDArray[np.int64], tokenizer: Tokenizer, *, first: int) -> None:
-        super().__init__(ids, first=first)
+    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.int64], tokenizer: Tokenizer) -> None:
+        super().__init__(ids, places)
         self._tokenizer = tokenizer
 
     def tokens(self, ids: list[int]) -> list[str]:
