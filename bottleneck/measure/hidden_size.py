@@ -65,6 +65,8 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     """
     size = min(spectrum.shape[0], spectrum.shape[1] - 1)
     rank = judge(spectrum, eps if isinstance(eps, Precision) else precision(eps)).centered
+    if size < 1:
+        raise MatrixError("a matrix of one token says nothing of the hidden size")
     floor, least = rank.tolerance, max(rank.low, 1)
     values = np.maximum(spectrum.centered[:size], floor)
     if values[0] <= floor:
@@ -101,13 +103,25 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     )
 
 
-def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
-    """Return the hidden size as a finding, or the reason why it is unknown."""
+def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, distinct: tuple[int, int] | None = None) -> Finding:
+    """Return the hidden size as a finding, or the reason why it is unknown.
+
+    Args:
+        spectrum: the spectrum.
+        eps: roundoff of the outputs.
+        doubts: what makes any rank doubtful.
+        distinct: number of different rows and columns, if it is known; repeated ones end the spectrum as d does.
+    """
     key = "hidden_size_estimate"
     try:
         if caution := doubts.get("caution"):
             raise MatrixError(caution)
         estimate = estimate_hidden_size(spectrum, eps=eps)
+        if distinct is not None and estimate.value >= min(distinct) - 1:
+            raise MatrixError(
+                f"the matrix has only {distinct[0]:,} different rows and {distinct[1]:,} different columns, and "
+                f"{estimate.value:,} directions: measure more different contexts and tokens than the hidden size"
+            )
     except MatrixError as error:
         return Finding(key, {"value": None, "why": str(error)}, (("hidden size", f"unknown: {error}"),))
     text = (

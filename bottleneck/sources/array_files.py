@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import pickle
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,8 @@ SAMPLE = 1_000_000
 FEW = 5
 """Decimals with which a format cuts numbers off; float32 near one needs more."""
 
-_NUMBER = re.compile(r"\s*[-+]?([0-9.]+(e[-+]?[0-9]+)?|inf|nan)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*([-+]?([0-9.]+(e[-+]?[0-9]+)?|inf(inity)?|nan)|n/?a|null|)\s*", re.IGNORECASE)
+"""A number, or what stands for a missing one."""
 
 
 def read_array(path: Path, name: str | None) -> Any:
@@ -108,28 +111,45 @@ def _csv(path: Path) -> Mapping[str, Any]:
     """Return the numbers of a text file with commas or tabs, without a header and without pandas' index.
 
     A header is a first line that is not all numbers, or that counts the columns from 0; over an index it begins empty.
+    Lines that begin with # are comments.
     """
     import pandas as pd
 
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8") as file:
-        first = file.readline().rstrip("\r\n").split(separator)
-    counted = first == list(map(str, range(len(first))))
-    header = None if all(map(_NUMBER.fullmatch, first)) and not counted else 0
-    index = 0 if first[0] == "" else None
-    table = pd.read_csv(path, sep=separator, header=header, index_col=index, dtype=np.float64)
-    return {"table": _without_index(path, _as_written(table.to_numpy()), first[0])}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        told = (line for line in file if line.strip() and not line.startswith("#"))
+        first, second = [*itertools.islice(csv.reader(told, delimiter=separator), 2), [], []][:2]
+    if second and len(first) != len(second):
+        raise ValueError(
+            f"its first line has {len(first)} fields and its second {len(second)}: leave out a title, or put # first"
+        )
+    counted = ["", *map(str, range(len(first)))]
+    is_counted, is_indexed = first == counted[1:], first[:1] == [""]
+    header = 0 if is_counted or first == counted[:-1] or not all(map(_NUMBER.fullmatch, first)) else None
+    index = 0 if is_indexed and header == 0 else None
+    table = pd.read_csv(
+        path, sep=separator, header=header, index_col=index, dtype=np.float64, encoding="utf-8-sig", comment="#"
+    )
+    return {"table": _of_tokens(path, _as_written(table.to_numpy()), first[is_indexed:] if header == 0 else [])}
 
 
-def _without_index(path: Path, table: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return a table, unless its first column looks like an index: it would be measured as a token."""
-    first, others = table[:, 0], table[:, 1:]
-    numbers = np.unique(first)
-    counts = len(numbers) == len(first) >= FEWEST_ROWS and bool((numbers == np.rint(numbers)).all())
-    if counts and (others != np.rint(others)).any():
+def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+    """Return a table, unless a column or the first row looks like ids: they would be measured as a token or context."""
+    whole = table == np.rint(table)
+    if len(table) < FEWEST_ROWS or whole.all():
+        return table
+    columns = np.flatnonzero(whole.all(0) & (table != table[0]).any(0))
+    if columns.size and not whole.all(0).all():
+        number = int(columns[0])
+        name = f", {names[number]}," if names else ""
         raise SourceError(
-            f"{path}: the first column, {name}, holds another whole number in every row, as an index does, and would "
-            "be measured as a token: leave it out, or save the matrix by np.save to keep it"
+            f"{path}: column {number}{name} holds whole numbers and others do not, as an index or a target does, and "
+            "would be measured as a token: leave it out, or save the matrix by np.save to keep it"
+        )
+    if whole[0].all() and not whole[1:].all(1).any() and len(np.unique(table[0])) == table.shape[1] > 1:
+        raise SourceError(
+            f"{path}: the first line holds another whole number in every column, as a header of token ids does, and "
+            "would be measured as a context: leave it out, or save the matrix by np.save to keep it"
         )
     return table
 
@@ -157,7 +177,7 @@ def _parquet(path: Path) -> Mapping[str, Any]:
     table = np.column_stack([np.asarray(column) for column in columns.columns])
     if table.dtype.kind not in "fiu":
         raise ValueError("its columns are not all numbers")
-    return {"table": _without_index(path, table, columns.column_names[0])}
+    return {"table": _of_tokens(path, table, columns.column_names)}
 
 
 def _mat(path: Path) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from ..spectrum.blocks import as_array, native_dtype
 from .matrix import MatrixSource
 from .opening import Kind
 
+PADDED = "batch {number} of the data is padded: give batches of texts of equal length"
 KEPT = 1 << 28
 """Bytes of float64 outputs that are kept from one pass to the next."""
 
@@ -139,13 +140,20 @@ class _Answers:
         return np.array(logits.reshape(-1, logits.shape[-1]))  # the function may reuse its memory
 
 
+def _is_padding_mask(other: Any, shape: Any) -> bool:
+    """Return whether what comes with ids is a mask of zeros and ones, and holds both."""
+    return tuple(getattr(other, "shape", ())) == tuple(shape) and np.array_equal(np.unique(as_array(other)), [0, 1])
+
+
 def _ids(batch: Any, number: int) -> NDArray[np.int64]:
     if isinstance(batch, Mapping):
         mask = batch.get("attention_mask")
         if mask is not None and not bool(as_array(mask).all()):
-            raise SourceError(f"batch {number} of the data is padded: give batches of texts of equal length")
+            raise SourceError(PADDED.format(number=number))
         batch = batch.get("input_ids")
     elif isinstance(batch, tuple | list) and len(batch) and getattr(batch[0], "ndim", 0) == 2:
+        if any(_is_padding_mask(other, batch[0].shape) for other in batch[1:]):
+            raise SourceError(PADDED.format(number=number))
         batch = batch[0]
     ids = np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
     if ids.ndim != 2 or ids.size == 0 or ids.dtype.kind not in "iu":

@@ -31,6 +31,8 @@ from .views import FirstContexts
 logger = logging.getLogger(__name__)
 
 KINDS = ("log-probs", "logits", "matrix")
+ABOUT_ONE = 1e-3
+"""By how much a sum of probabilities may miss one to tell which logarithms a row holds."""
 SUFFIXES = (".npy", ".safetensors", *READERS)
 _TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, SUFFIXES))})):(?P<tensor>[^:]+)$", re.IGNORECASE)
 
@@ -131,6 +133,11 @@ class MatrixSource(Source):
         """The exponent that keeps the squares of a matrix of kind ``"matrix"`` within float64's range."""
         return self._inspection.exponent if self._kind == "matrix" else 0
 
+    @property
+    def distinct(self) -> tuple[int, int] | None:
+        """Number of different rows and columns, where the entries were inspected."""
+        return None if self._made_in is not None else self._inspection.distinct
+
     def caution(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
         return self.recorded_caution if self._made_in is not None else self._inspection.caution(eps)
@@ -174,6 +181,8 @@ class MatrixSource(Source):
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if wrong.size and _are_probabilities(block):
             raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
+        if wrong.size and (why := _other_logarithms(block[wrong[0]])):
+            raise MatrixError(f"row {start + wrong[0]} of {self._path} holds {why} to get natural logarithms")
         if wrong.size and (left_out := int(np.isneginf(block[wrong[0]]).sum())):
             raise MatrixError(
                 f"row {start + wrong[0]} of {self._path} holds -inf for {left_out:,} of its tokens, and the "
@@ -244,6 +253,18 @@ def _are_probabilities(rows: NDArray[Any]) -> bool:
     if not (rows[0] >= 0).all() or rows.shape[1] == 1:
         return False
     return bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-2) and (rows != np.rint(rows)).any())
+
+
+def _other_logarithms(row: NDArray[Any]) -> str:
+    """Return which logarithms of probabilities a row holds instead of natural ones, and the remedy, or ''."""
+    named = {
+        "base-2 logarithms: multiply by log 2": math.log(2),
+        "base-10 logarithms: multiply by log 10": math.log(10),
+        "negative logarithms: multiply by -1": -1.0,
+    }
+    with np.errstate(over="ignore"):
+        sums = {text: float(np.exp(factor * row.astype(np.float64)).sum()) for text, factor in named.items()}
+    return next((text for text, total in sums.items() if abs(total - 1) < ABOUT_ONE), "")
 
 
 def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:

@@ -23,6 +23,9 @@ than e^-104 in float32, and float64 ends at -745."""
 FLOOR = -104.0
 """A token this many nats below the likeliest one has probability 0 in float32; the same number there in many rows is a
 mask, or a floor for missing values."""
+CUT, NEAR = 0.01, 1e-6
+"""Share of a row's entries that lie at its lowest number, and the part of its spread by which they may miss it, after a
+truncation (top-k, top-p) or a floor; numbers of a continuous distribution lie there alone."""
 FITTING = 0.9
 """Share of a row's entries that must fit a narrower type to show that the row was rounded to it."""
 HALF = 0.5
@@ -71,7 +74,9 @@ class Inspection:
         self._finite: NDArray[np.int64] | int = 0
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
         self._hidden: NDArray[np.int64] | int = 0
-        self._floors: Counter[tuple[float, int]] = Counter()  # lowest number of a row, and its column
+        self._floors: Counter[tuple[float, int, bool]] = Counter()  # a row's lowest number, its column, several times?
+        self._cut: NDArray[np.int64] | int = 0  # sampled rows that were cut off at their lowest number, by column
+        self._rows_cut = 0
         self.largest = 0.0
         """The largest absolute value."""
 
@@ -99,7 +104,8 @@ class Inspection:
             columns = np.where(infinite, np.inf, rows).argmin(1)
             lowest = rows[np.arange(len(rows)), columns]
             low = lowest - likeliest[:, 0] < FLOOR
-            self._floors.update(zip(lowest[low].tolist(), columns[low].tolist(), strict=True))
+            several = (rows[low] == lowest[low, None]).sum(1) > 1
+            self._floors.update(zip(lowest[low].tolist(), columns[low].tolist(), several.tolist(), strict=True))
         self._finite = self._finite + (len(rows) - infinite.sum(0))
         rows[infinite] = 0.0
         self.largest = max(self.largest, float(np.abs(rows).max()))
@@ -108,9 +114,19 @@ class Inspection:
             self._column_energies = self._column_energies + np.einsum("ij,ij->j", rows, rows)
         if sum(map(len, self._sample)) < 2 * ROWS:
             taken = self._random.random(len(rows)) < self._share
+            if self._language:
+                self._see_cut(np.where(infinite | (below < MASK), np.inf, rows)[taken], likeliest[taken])
             columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
             self._sample.append(rows[np.ix_(taken, columns)])
             self._likeliest.append(likeliest[taken])
+
+    def _see_cut(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
+        """Count rows with many entries at their lowest number; tokens that are masked in them are infinite."""
+        lowest = rows.min(1, keepdims=True)
+        at_lowest = rows <= lowest + NEAR * (likeliest - lowest)
+        cut = at_lowest.sum(1) >= max(2, CUT * rows.shape[1])
+        self._cut = self._cut + at_lowest[cut].sum(0)
+        self._rows_cut += int(cut.sum())
 
     @property
     def exponent(self) -> int:
@@ -166,6 +182,11 @@ class Inspection:
         seen = [rounding for rounding in (printed, before) if rounding is not None]
         return max(seen, key=lambda rounding: rounding.noise(sample.shape), default=None)
 
+    @property
+    def distinct(self) -> tuple[int, int]:
+        """Number of different rows and columns, told apart by their energies."""
+        return len(np.unique(np.concatenate(self._row_energies))), len(np.unique(np.asarray(self._column_energies)))
+
     def root_mean_square(self) -> float:
         """Return the root mean square of the finite entries, without those of masked tokens."""
         energies, finite = (np.asarray(each)[~self.masked].sum() for each in (self._column_energies, self._finite))
@@ -195,17 +216,37 @@ class Inspection:
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
                 "hide what the other entries show"
             )
+        return self._floor() or self._truncation()
+
+    def _floor(self) -> str:
+        """Return a sentence on numbers of probability 0 that stand for a mask or for missing values, or ''."""
         floors: Counter[float] = Counter()
-        masked = self.masked
-        for (lowest, column), count in self._floors.items():
-            floors[lowest] += 0 if masked[column] else count
+        several, masked = 0, self.masked
+        for (lowest, column, is_several), count in self._floors.items():
+            if not masked[column]:
+                floors[lowest] += count
+                several += count * is_several
+        least = max(2, HALF * floors.total())
+        said = (
+            f"{-FLOOR:g} nats or more below their largest: a mask or a floor, which adds directions of its own; leave "
+        )
+        said += "out such tokens, or set them to -inf"
         for floor, count in floors.most_common(1):
-            if count >= max(2, HALF * floors.total()):
-                return (
-                    f"the lowest number of {count:,} rows is {floor:g}, {-FLOOR:g} nats or more below their largest: a "
-                    "mask or a floor, which adds directions of its own; leave out such tokens, or set them to -inf"
-                )
-        return ""
+            if count >= least:
+                return f"the lowest number of {count:,} rows is {floor:g}, {said}"
+        return f"the lowest number of {several:,} rows stands for several tokens, {said}" if several >= least else ""
+
+    def _truncation(self) -> str:
+        """Return a sentence on rows that were cut off at their lowest number in columns that differ, or ''."""
+        counts, sampled = np.asarray(self._cut), sum(map(len, self._sample))
+        differing = counts[counts < self._rows_cut].sum()  # tokens of equal embeddings are equal in every row
+        if self._rows_cut < max(2, HALF * sampled) or differing < self._rows_cut:
+            return ""
+        return (
+            f"about {counts.sum() / self._rows_cut:,.0f} of a row's {counts.size:,} entries are its lowest number "
+            f"(in {self._rows_cut:,} of {sampled:,} sampled rows): a truncation (top-k, top-p) or a floor replaced "
+            "them, and what they were cannot be told"
+        )
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
         rows = np.sort(sample, 1)

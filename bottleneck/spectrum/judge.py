@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .precision import EPS, Precision
+from .rounding import SUM
 from .rules import MARGIN, RankEstimate, entry_roundoff, numerical_rank
 from .values import Spectrum
 
@@ -79,11 +80,12 @@ def _rank(
     rounding, residual = eps.rounding, spectrum.residual
     noise = 0.0 if rounding is None else rounding.noise((T, M))
     rank = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=noise, residual=residual)
-    if rounding is not None and rounding.dtype is None:  # the sum of two models' logits repeats less than either
+    if rounding is not None and rounding.dtype in (None, SUM):  # the sum of two models' logits repeats less than either
         step = EPS["bfloat16"] * max([_norm(values), *sources]) / math.sqrt(T * M)
         coarse = replace(rounding, step=step).noise((T, M))
         coarsest = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=coarse)
-        rank = replace(rank, low=min(rank.low, coarsest.low))
+        low = min(rank.low, coarsest.low)
+        rank = replace(rank, low=low, determinate=rank.determinate and low == rank.low)
     full = min(T, M if norm is None else M - 1)
     values = values[:full]  # centring leaves one zero, which is no drop
     high = min(rank.high, max(full, rank.low))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,10 @@ GROUPS = 16
 BITS = {"bfloat16": 9.5, "float16": 12.5, "float32": 25.5}
 """Most bits between a row's spread and the step of its largest numbers: a type's own bits, its sign, and one half."""
 
+SUM, SUM_BITS = "sums of narrower numbers", 18.0
+"""What no type rounds to, because it is coarser than float32 and finer than float16, and the most bits of that: a mean
+of eight passes in bfloat16 has 13, float32 logits with spread 20 around −60 have 22."""
+
 
 @dataclass(frozen=True)
 class Rounding:
@@ -67,6 +72,8 @@ class Rounding:
         if self.dtype is None:
             steps = f"a rounding to steps of about {self.step:.2g}"
             return f"entries repeat within rows as after {steps}, after clipping, or in a model of counts {seen}"
+        if self.dtype == SUM:
+            return f"the numbers are {SUM}, or were rounded as coarsely, in steps of about {self.step:.2g} {seen}"
         coarse = f"{self.dtype}, or as coarsely, before normalization" if self.dtype in BITS else self.dtype
         return f"the numbers were rounded to {coarse}: in steps of about {self.step:.2g} {seen}"
 
@@ -89,8 +96,8 @@ def find_rounding(sample: Rows, *, eps: float, structured: bool = False) -> Roun
         varied = sample
     # What is common to a column, as a bias added in full precision, is gone from the differences of two rows.
     differences = [_lattice(varied[1:] - varied[:-1], 2 * eps)] if len(varied) > 1 else []
-    scaled = _scaled_grid(varied, eps) if structured else _repeats(varied, eps)
-    signs = [_lattice(varied, eps), *differences, scaled]
+    scaled = [_scaled_grid(varied, eps)] if structured else [_repeats(varied, eps), _columns_grid(varied, eps)]
+    signs = [_lattice(varied, eps), *differences, *scaled]
     least = HALF if structured else 0.0
     roundings = [rounding for rounding in signs if rounding is not None and rounding.share > least]
     # A lattice tells the type: its estimate counts unless repetitions tell of much larger steps.
@@ -140,6 +147,7 @@ def _lattice(sample: Rows, eps: float) -> Rounding | None:
     spread = np.quantile(rows, 0.95, axis=1) - np.quantile(rows, 0.05, axis=1)
     bits = float(np.median(np.log2(np.maximum(spread, steps) / steps)))
     dtype = next((name for name, most in BITS.items() if bits <= most), "float64")
+    dtype = SUM if dtype == "float32" and bits <= SUM_BITS else dtype
     return Rounding(float(np.sqrt((steps**2).mean())), len(steps) / int(usable.sum()), dtype)
 
 
@@ -163,21 +171,32 @@ def _commonest(rows: Rows, distinct: NDArray[np.bool_], step: float, width: floa
 
 
 def _scaled_grid(sample: Rows, eps: float) -> Rounding | None:
-    """Return the rounding of entries that lie on a grid of any step, all on one or each column on its own."""
-    for parts in (np.array_split(sample, min(GROUPS, sample.shape[1]), axis=1), sample.T):
-        steps = np.array([_grid_step(part.ravel(), eps) for part in parts])
-        on_grid = steps > 0
-        if 2 * on_grid.sum() > len(steps):
-            step = float(np.sqrt((steps[on_grid] ** 2).mean()))
-            return Rounding(step, float(on_grid.mean()), "evenly spaced numbers")
-    return None
+    """Return the rounding of entries that lie on a grid of any step: all on one, or each column or row on its own."""
+    groups = np.array_split(sample, min(GROUPS, sample.shape[1]), axis=1)
+    signs = (_grids(parts, eps) for parts in (groups, sample.T, sample))
+    return next((rounding for rounding in signs if rounding is not None), None)
+
+
+def _columns_grid(sample: Rows, eps: float) -> Rounding | None:
+    """Return the rounding of logits whose columns were scaled afterwards, each by another number."""
+    return _grids(sample.T, eps)
+
+
+def _grids(parts: Iterable[Rows], eps: float) -> Rounding | None:
+    """Return the rounding of parts of a sample, most of which lie on a grid of their own."""
+    steps = np.array([_grid_step(part.ravel(), eps) for part in parts])
+    on_grid = steps > 0
+    if 2 * on_grid.sum() <= len(steps):
+        return None
+    return Rounding(float(np.sqrt((steps[on_grid] ** 2).mean())), float(on_grid.mean()), "evenly spaced numbers")
 
 
 def _grid_step(numbers: NDArray[np.float64], eps: float) -> float:
-    """Return the step of a grid through the largest numbers, whose differences are its multiples, or 0."""
-    ordered = np.sort(numbers)
-    largest = float(ordered[int(0.99 * (len(ordered) - 1))])
-    gaps = np.diff(ordered[(ordered > largest / 2) & (ordered <= largest)])
+    """Return the step of a grid that the differences of the largest numbers of either sign are multiples of, or 0."""
+    sizes = np.abs(numbers)
+    largest = float(np.quantile(sizes, 0.99))
+    outer = (sizes > largest / 2) & (sizes <= largest)
+    gaps = np.concatenate([np.diff(np.sort(numbers[outer & side])) for side in (numbers < 0, numbers > 0)])
     gaps = gaps[gaps > TIMES * eps * largest]
     if len(gaps) < GAPS:
         return 0.0

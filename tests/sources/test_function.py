@@ -51,6 +51,15 @@ def test_blocks_of_any_size_across_batches(rows: int) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+def test_a_padding_mask_beside_the_ids_is_seen() -> None:
+    """As a DataLoader over a TensorDataset gives them; what comes with ids and is no such mask is left aside."""
+    ids, mask = torch.from_numpy(BATCHES[0]), torch.ones(2, 7, dtype=torch.int64)
+    assert sb.rank(logits, data=[(ids, mask), (ids, ids)], vocab_size=M).rank.value == d + 1
+    mask[0, 5:] = 0
+    with pytest.raises(SourceError, match="batch 1 of the data is padded"):
+        sb.rank(logits, data=[(ids, ids), (ids, mask)], vocab_size=M)
+
+
 def test_each_batch_is_asked_once_a_pass() -> None:
     asked = []
 

@@ -301,10 +301,92 @@ def test_an_index_is_no_token(suffix: str, tmp_path: Path) -> None:
         kept.reset_index().to_parquet(path)
     else:
         kept.rename_axis("document").to_csv(path)
-    with pytest.raises(
-        SourceError, match=r"the first column, (index|document), holds another whole number in every row"
-    ):
+    with pytest.raises(SourceError, match=r"column 0, (index|document), holds whole numbers and others do not, as an"):
         rank(path, kind="matrix")
+    table.assign(target=np.arange(300) % 7).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(SourceError, match="column 100, target, holds whole numbers"):
+        rank(tmp_path / "t.csv", kind="matrix")
+
+
+def test_a_text_files_first_line_is_a_header_or_a_row(tmp_path: Path) -> None:
+    """Whatever it begins with: a byte order mark, quotes, a blank line, a comment, a title, ids, a missing number."""
+    matrix, path = low_rank(60, 40, 5), tmp_path / "m.csv"
+    lines = [",".join(map(repr, row)) for row in matrix.tolist()]
+    quoted = [",".join(f'"{number!r}"' for number in row) for row in matrix.tolist()]
+    for text in (
+        "\ufeff" + "\n".join(lines),
+        "\n".join(quoted),
+        "\n" + "\n".join(lines),
+        "# title\n" + "\n".join(lines),
+    ):
+        path.write_text(text, encoding="utf-8")
+        report = rank(path, kind="matrix")
+        assert (report.spectrum.shape, report.rank.value) == ((60, 40), 5)
+    for first, complaint in (
+        ("logits of my model", "its first line has 1 fields and its second 40"),
+        ("logits, my model", "its first line has 2 fields and its second 40"),
+        (",".join(map(str, range(1000, 1040))), "the first line holds another whole number in every column"),
+        ("NA" + ",1.5" * 39, "holds nan at row 0, column 0"),
+        ("-Infinity" + ",1.5" * 39, "holds -inf at row 0, column 0"),
+    ):
+        path.write_text("\n".join([first, *lines]), encoding="utf-8")
+        with pytest.raises((SourceError, MatrixError), match=complaint):
+            rank(path, kind="matrix")
+
+
+@pytest.mark.parametrize("kind", ["logits", "log-probs"])
+@pytest.mark.parametrize("fill", [-100.0, -20.0, "lowest", "rest"])
+def test_truncated_rows_are_a_doubt(fill: float | str, kind: str) -> None:
+    """The k likeliest tokens of an interface, with something in place of the others."""
+    log_probs = torch.from_numpy(low_rank(300, 200, 30)).log_softmax(-1)
+    kept = log_probs.topk(20, -1)
+    rest = ((1 - kept.values.exp().sum(1, keepdim=True)) / 180).log()
+    others = (
+        rest
+        if fill == "rest"
+        else log_probs.min(1, keepdim=True).values
+        if fill == "lowest"
+        else torch.tensor(fill).double()
+    )
+    filled = others.expand(300, 200).clone().scatter_(1, kept.indices, kept.values).float()
+    report = rank(filled if kind == "logits" else filled.log_softmax(-1), kind=kind)
+    assert (report.rank.low, report.rank.high, report.rank.determinate) == (1, 200, False)
+    assert "about 180 of a row's 200 entries are its lowest number" in report.rank.doubt
+
+
+def test_floors_are_a_doubt_and_equal_tokens_are_none() -> None:
+    log_probs = torch.from_numpy(3 * low_rank(300, 200, 10)).log_softmax(-1)
+    for floored in (log_probs.exp().add(1e-8).log(), log_probs.clamp_min(-20)):
+        assert rank(floored, kind="logits").rank.low == 1
+    padded = torch.cat([log_probs, torch.full((300, 9), -60.0)], 1).log_softmax(-1)  # unused tokens of one embedding
+    assert rank(padded).rank.doubt == ""
+
+
+def test_a_mask_is_seen_after_normalization() -> None:
+    masked = torch.from_numpy(low_rank(300, 100, 10) - 60)
+    masked[:, 90:] = -1e4
+    assert "stands for several tokens, 104 nats or more below" in rank(masked.float().log_softmax(-1)).rank.doubt
+
+
+def test_copies_of_contexts_do_not_tell_the_hidden_size() -> None:
+    distinct = low_rank(30, 200, 64)
+    repeated = torch.from_numpy(distinct[np.arange(300) % 30]).log_softmax(-1)
+    values = rank(repeated, estimate_hidden_size=True).to_dict()["hidden_size_estimate"]
+    assert values["value"] is None
+    assert "only 30 different rows and 200 different columns" in values["why"]
+    values = rank(repeated[:, :1], kind="logits", estimate_hidden_size=True).to_dict()["hidden_size_estimate"]
+    assert values["value"] is None
+
+
+def test_other_logarithms_are_named() -> None:
+    log_probs = torch.from_numpy(low_rank(50, 30, 5)).log_softmax(-1)
+    for given, remedy in (
+        (log_probs / np.log(2), "base-2 logarithms: multiply by log 2"),
+        (log_probs / np.log(10), "base-10 logarithms: multiply by log 10"),
+        (-log_probs, "negative logarithms: multiply by -1"),
+    ):
+        with pytest.raises(MatrixError, match=remedy):
+            rank(given)
 
 
 def test_probabilities_are_no_logits() -> None:

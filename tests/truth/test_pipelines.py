@@ -383,6 +383,35 @@ def test_sums_of_rounded_logits(decay: str) -> None:
     assert_ranks(rank((0.3 * one + 0.7 * other).log_softmax(-1)), 80)
 
 
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+def test_means_of_many_rounded_passes(decay: str) -> None:
+    """Eight passes with dropout: their mean lies on a finer lattice than any of them."""
+    exact, random = decaying(400, 300, 64, decay), torch.Generator().manual_seed(0)
+    noise = [1e-3 * torch.randn(400, 1, dtype=torch.float64, generator=random) for _ in range(8)]
+    mean = torch.stack([(exact + each).bfloat16().float() for each in noise]).mean(0)
+    report = rank(mean, kind="logits")
+    assert_ranks(report, 64)
+    assert report.eps.rounding is not None
+
+
+@pytest.mark.parametrize("change", ["unit rows", "z-scores"])
+def test_rows_scaled_after_rounding(change: str) -> None:
+    rounded = decaying(800, 500, 64, "exponential").bfloat16().float()
+    norms = rounded.norm(dim=1, keepdim=True)
+    standardized = (rounded - rounded.mean(1, keepdim=True)) / rounded.std(1, keepdim=True)
+    report = rank(rounded / norms if change == "unit rows" else standardized, kind="matrix")
+    assert not report.rank.determinate
+    assert_true(report.rank, 64)
+    assert rank(decaying(800, 500, 64, "exponential").float(), kind="matrix").eps.rounding is None
+
+
+def test_columns_scaled_after_rounding() -> None:
+    scales = torch.rand(300, generator=torch.Generator().manual_seed(0)) + 0.5
+    report = rank(decaying(800, 300, 64, "power law").bfloat16().float() * scales, kind="logits")
+    assert not report.rank.determinate
+    assert_ranks(report, 64)
+
+
 @pytest.mark.parametrize("change", ["row-centred", "less the first token"])
 def test_a_centred_matrix_ends_in_a_zero_that_is_no_drop(change: str) -> None:
     rounded = (0.7 * logits(400, 300, 10)).numpy().round(6)
