@@ -61,6 +61,8 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     finished runs are only measured again.
     """
     if reports is not None:
+        if given := [name for name in ("settings", "initial", "contexts", "adaptive") if options[name]]:
+            raise click.UsageError(f"--reports only prints a table: leave out --{given[0].replace('settings', 'set')}")
         from softmax_bottleneck.demo_table import read, table
 
         click.echo(table(read(reports)))

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random pairs.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the random pairs.  [default: 0]")
 @json_option
 @format_option
-def command(sources: dict[str, Source], pairs: str, seed: int, json_to: Path | None, as_format: str | None) -> None:
+def command(
+    sources: dict[str, Source], pairs: str, seed: int | None, json_to: Path | None, as_format: str | None
+) -> None:
     """Compute the expected pairwise Kullback-Leibler (KL) divergence of the rows, in nats (Yang et al. 2018, table 11).
 
     All T² ordered pairs of contexts are used in one pass, including each context with itself. A row whose probabilities
@@ -35,8 +37,10 @@ def command(sources: dict[str, Source], pairs: str, seed: int, json_to: Path | N
     """
     if pairs != "all" and not (pairs.isdecimal() and len(pairs) < 19):
         raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number below 10^18", param_hint="--pairs")
+    if pairs == "all" and seed is not None:
+        raise click.UsageError("--seed is that of random pairs: give --pairs N as well")
     from softmax_bottleneck.measure import kld
 
     drawn = pairs if pairs == "all" else int(pairs)
-    results = measure_all(sources, lambda source: kld(source, pairs=drawn, seed=seed, progress=progress()))
+    results = measure_all(sources, lambda source: kld(source, pairs=drawn, seed=seed or 0, progress=progress()))
     show_all(results, as_format, json_to)

@@ -113,6 +113,8 @@ def command(
 
     if save_spectrum is not None and len(sources) > 1:
         raise click.UsageError("--save-spectrum takes one SOURCE at a time; 'bottleneck report' takes several")
+    if settings["dry_run"] and (strict or save_spectrum is not None):
+        raise click.UsageError("--dry-run measures nothing, so --save-spectrum and --strict do not go with it")
     results = measure_all(sources, lambda source: _measured(source, processes, **settings))
     if not processes.first:
         return

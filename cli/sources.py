@@ -211,6 +211,8 @@ def _open(
     wanted = [name for name in named.values() if saved is None or not saved(name)]
     takes = {name: {"contexts", "device", *find(name).takes} for name in wanted}
     known = set().union(*takes.values())
+    if not wanted and (given := sorted(options.keys() - {"device"})):
+        raise click.UsageError(f"{', '.join(given)}: saved results were measured before, and no option changes them")
     if missing := [name for name in named.values() if name not in takes and not Path(name).exists()]:
         raise SourceError(f"there is no file {missing[0]}")
     return {

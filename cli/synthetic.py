@@ -68,6 +68,10 @@ def command(
     Finished cells are kept in DIR/cells, so an interrupted grid continues and a larger grid reuses them. Each alpha has
     its figures, DIR/mode-matching-alpha-0.1 and DIR/kl-alpha-0.1, as PNG, PDF, SVG and CSV; a single fit has only CSV.
     """
+    if dry_run and profiled:
+        raise click.UsageError("give one of --dry-run and --profile")
+    if options["slurm"] and launcher != "slurm":
+        raise click.UsageError("--slurm goes with --launcher slurm")
     check_outputs(json_to)
     how = {field.name: options.pop(field.name) for field in fields(Work) if field.name in options}
     work = Work(cells=_cells(preset_name, **options), **how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -55,7 +56,8 @@ class DirichletFigure(Figure):
         return (
             f"{self.title} Means of {data['seed'].nunique()} seeds, bands of one standard deviation; contexts: "
             f"{contexts}, where the paper has 100,000. A cross is what the Softmax's fitted embeddings give with the "
-            "context vectors of least KL; a hollow marker stands where not all fits met the criterion of convergence."
+            "context vectors of least KL; a hollow marker stands where not all fits met the criterion of convergence. "
+            "Fits that diverged have no part in the means."
         )
 
     def heading(self, data: pd.DataFrame) -> str:
@@ -73,8 +75,10 @@ class DirichletFigure(Figure):
 
 
 def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
-    """Return the fits that did not diverge, one row each; see `DirichletFigure.compute`."""
-    unique = {tuple(cell[key] for key in ("alpha", "vocab", "dim", "model", "seed")): cell for cell in cells}
+    """Return one row a fit, whose metric is NaN if the fit diverged; see `DirichletFigure.compute`."""
+    unique = {
+        tuple(cell[key] for key in ("alpha", "vocab", "dim", "model", "seed", "contexts")): cell for cell in cells
+    }
     columns = ["alpha", "vocab", "dim", "model", "seed", "contexts", metric, "attainable", "converged"]
     if not unique:
         return pd.DataFrame(columns=columns)
@@ -83,11 +87,11 @@ def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
     rows = [
         {
             **{key: cell[key] for key in columns if key in KEPT},
-            metric: scale * cell[metric],
-            "attainable": None if (value := best(cell, metric)) is None else scale * value,
+            metric: math.nan if cell["diverged"] else scale * cell[metric],
+            "attainable": None if cell["diverged"] or (value := best(cell, metric)) is None else scale * value,
+            "converged": cell["converged"] and not cell["diverged"],
         }
         for cell in unique.values()
-        if not cell["diverged"]
     ]
     return pd.DataFrame(rows, columns=columns).sort_values(["vocab", "dim"], kind="stable", ignore_index=True)
 

@@ -98,7 +98,8 @@ class DOC(Mixture):
         :math:`S_{b,j} = \sum_t π_{t,b,j}` is the total weight of component j in text b of the batch; var is the
         unbiased variance of these sums. This is the penalty of the authors' code. Takase et al. 2018 print another,
         :math:`λ (\mathrm{std}_j B_j / \mathrm{mean}_j B_j)^2` with :math:`B_j = \sum_b S_{b,j}`. That is smaller: it
-        has no factor K − 1, and differences between the texts of a batch cancel in it.
+        has no factor K − 1, and differences between the texts of a batch cancel in it. Both depend on the texts that
+        are penalized together: with ``micro_batch_size``, or under torchrun, those of one part of the batch.
 
         Args:
             hidden: (L, …, hidden_size), L steps of each text.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from ..errors import ConfigurationError, meant
 from ..json_file import parse_json, short
@@ -16,6 +17,15 @@ from ..result import flat
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true, false and texts where a number belongs: pydantic takes them for 1, 0 and what they spell."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool | str) and {int, float} & {annotation, *get_args(annotation)}:
+            raise PydanticCustomError("number", "it must be a number")
+        return value
+
 
 class OptimizerConfig(_Section):
     """Settings of the optimizer."""
@@ -25,6 +35,7 @@ class OptimizerConfig(_Section):
     schedule: Literal["cosine", "constant"] = "cosine"
     """Learning-rate schedule: ``cosine`` falls to zero one step after the last; both rise linearly over the warm-up."""
     warmup_steps: int = Field(default=100, ge=0)
+    """Steps over which the learning rate rises; at most all steps of the run."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay, which does not act on pointwise functions (see `PLIF.parameter_settings`)."""
     decayed: Literal["matrices", "all"] = "matrices"
@@ -158,7 +169,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
                 )
         if key in ("model.head.name", "model.backbone.name") and section.get("name") != text:
             section.clear()  # another head or backbone: the old one's settings are not its own
-        section[last] = _value(text)
+        section.update(_merged(section, {last: _value(text)}))
     return parse(values, where="--set")
 
 

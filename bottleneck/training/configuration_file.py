@@ -62,7 +62,7 @@ def read(path: Path) -> RunConfig:
     form = FORMATS.get(path.suffix.lower(), JSON)
     try:
         text = path.read_bytes()
-        values = parse_json(text) if form is JSON else form.load(text.decode())
+        values = parse_json(text) if form is JSON else form.load(text.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
     except ValueError as error:

@@ -51,7 +51,7 @@ from .epochs import epochs
 from .evaluate import Evaluation, evaluate, text_of
 from .extension import EXTENDED, extension, warning
 from .loop import Loop, write_metrics
-from .objective import is_dropping
+from .objective import depends_on_parts
 
 
 class _Validation(TypedDict):
@@ -307,12 +307,12 @@ def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     """Return the part of a ``config.json`` that must stay the same; settings that it lacks have their defaults.
 
     ``micro_batch_size`` may change, because that is the remedy when memory runs out, unless training has ``begun`` with
-    dropout, whose masks depend on it.
+    dropout or a penalty that depends on it.
     """
     settings = complete(configuration_of(saved))
     training, model = settings["training"], settings["model"]
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
-    fixed = begun and is_dropping(model["backbone"], model["head"])
+    fixed = begun and depends_on_parts(model["backbone"], model["head"])
     training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
     ignored = {"versions": None, "machine": None, EXTENDED: None}
     return {**saved, "initial": settings["initial"], "model": model, "training": training, **ignored}

@@ -30,7 +30,7 @@ from .config import RunConfig
 from .epochs import Epochs
 from .evaluate import mean_nll, perplexity_of, text_of
 from .extension import steps_of
-from .objective import Objective, accumulate, is_dropping
+from .objective import Objective, accumulate, depends_on_parts
 from .state import TrainerState, load_state, random_states, save_state, saved_step
 
 EXPLODED = 20
@@ -245,9 +245,11 @@ class Loop:
             if columns > 1
             else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         )
-        dropping = is_dropping(vars(self.model.backbone.config), self.model.head.settings)
-        if columns > 1 and dropping and state_files(self.folder):
-            remedy += ", and name another folder, because each part of a batch draws its own dropout masks"
+        parts_matter = depends_on_parts(vars(self.model.backbone.config), self.model.head.settings)
+        if columns > 1 and parts_matter and state_files(self.folder):
+            remedy += (
+                ", and name another folder, because gradients depend on the parts (dropout masks, the penalty of DOC)"
+            )
         raise TrainingError(f"out of memory at step {self.state.step}; the saved state is in {self.folder}: {remedy}")
 
     def _finite(self, nll: Tensor, norm: Tensor) -> float:

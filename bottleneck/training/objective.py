@@ -58,9 +58,14 @@ def _has_bfloat16_lstm(device: str) -> bool:
     return device == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
-def is_dropping(*settings: Mapping[str, Any]) -> bool:
-    """Return whether a backbone or head with these settings uses dropout; each part of a batch draws its own masks."""
-    return any("drop" in name and value for part in settings for name, value in part.items())
+def depends_on_parts(*settings: Mapping[str, Any]) -> bool:
+    """Return whether gradients depend on the parts of a split batch, with these backbone and head settings.
+
+    Each part draws its own dropout masks, and DOC's penalty is that of the texts of one part.
+    """
+    return any(
+        ("drop" in name or name == "prior_penalty") and value for part in settings for name, value in part.items()
+    )
 
 
 def accumulate(objective: nn.Module, batch: Batch, state: State, *, columns: int | None) -> tuple[Tensor, State]:

@@ -138,3 +138,27 @@ def test_a_device_swallows_results(world: Path, bottleneck: Bottleneck) -> None:
     done = bottleneck("rank", "m.npy", "--json", "null", "--save-spectrum", "null")
     assert done.exit_code == 0, done.stderr
     assert stat.S_ISCHR(Path("null").lstat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["rank", "m.npy", "--dry-run", "--save-spectrum", "s.npz"], "--dry-run measures nothing"),
+        (["rank", "m.npy", "--dry-run", "--strict"], "--dry-run measures nothing"),
+        (["kld", "m.npy", "--seed", "7"], "--seed is that of random pairs: give --pairs N as well"),
+        (["spectrum", "s.npz", "--contexts", "3", "--out", "o.png"], "contexts: saved results were measured before"),
+        (["synthetic", "--dry-run", "--profile"], "give one of --dry-run and --profile"),
+        (["synthetic", "--slurm", "timeout_min=5"], "--slurm goes with --launcher slurm"),
+        (["demo", "--reports", "reports", "--contexts", "3"], "--reports only prints a table: leave out --contexts"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    arguments: list[str], complaint: str, tmp_path: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _prepare()
+    assert bottleneck("rank", "m.npy", "--save-spectrum", "s.npz").exit_code == 0
+    result = bottleneck(*arguments)
+    assert (result.exit_code, complaint in " ".join(result.output.replace("│", " ").split())) == (2, True), (
+        result.output
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,15 +169,20 @@ def test_fits_to_dirichlet_distributions(number: str, results: Results, ax: Axes
     assert [list(line.get_xdata()) for line in hollow] == [[5], []]  # type: ignore[arg-type]
 
 
-def test_diverged_fits_have_no_part_in_the_means() -> None:
+def test_diverged_fits_have_no_part_in_the_means_and_a_hollow_marker(ax: Axes) -> None:
     some = [*cells(0.1), cell("mos", 100, 2, 0, 0.1, kl=1e9, diverged=True), cell("mos", 100, 2, 1, 0.1)]
     data = lms_synthetic.tidy(some, "kl")
-    assert data[data["model"] == "mos"]["kl"].tolist() == pytest.approx([0.6])
+    assert data[data["model"] == "mos"]["kl"].tolist() == pytest.approx([math.nan, 0.6], nan_ok=True)
+    lms_synthetic.draw_against_dim(ax, data[data["vocab"] == 100], "kl")
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]  # type: ignore[arg-type]
+    assert ([2], [pytest.approx(0.6)]) in [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow]  # type: ignore[arg-type]
 
 
 def test_results_without_a_common_mean_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="have 9 and 10 contexts"):
         lms_synthetic.tidy([*cells(0.1), cell("lms", 100, 5, 7, 0.1, contexts=10)], "kl")
+    with pytest.raises(ConfigurationError, match=r"two results of softmax with .* have the seed 0"):
+        lms_synthetic.tidy([*cells(0.1), *(dict(each, contexts=10) for each in cells(0.1))], "kl")
 
 
 def test_what_the_synthetic_command_writes(tmp_path: Path) -> None:

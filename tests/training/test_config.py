@@ -34,7 +34,7 @@ from softmax_bottleneck.training.config import difference, parse
         ({"model": {"head": {}}}, r"model\.head\.name: Field required"),
         ({"seed": -1}, r"seed: .*greater than or equal to 0 \(got -1\)"),
         ({"seed": 2**64}, "seed: .*less than"),
-        ({"seed": "zero"}, "seed: .*integer.*'zero'"),
+        ({"seed": "zero"}, "seed: .*number.*'zero'"),
         ({"corpus": 5}, r"corpus: .*string \(got 5\)"),
         ({"training": {"epochs": 0}}, r"training\.epochs: .*greater than or equal to 1"),
         ({"training": {"bptt": 1.5}}, r"training\.bptt: .*integer"),
@@ -116,6 +116,15 @@ def test_a_value_may_hold_an_equals_sign() -> None:
     assert override(RunConfig(), ["corpus=/data/a=b"]).corpus == "/data/a=b"
 
 
+def test_a_mapping_changes_the_keys_it_names() -> None:
+    """As in `RunConfig.replace`; those of another head belong to the old one."""
+    start = RunConfig().replace(training={"averaging": {"start": "epoch", "epoch": 3}}, model={"head": {"name": "mos"}})
+    changed = override(start, ['training.averaging={"interval": 7}', 'model.head={"components": 4}'])
+    assert changed == start.replace(training={"averaging": {"interval": 7}}, model={"head": {"components": 4}})
+    assert (changed.training.averaging.start, changed.model.head.name) == ("epoch", "mos")
+    assert override(start, ['model.head={"name": "softmax"}']) == start.replace(model={"head": {"name": "softmax"}})
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -128,6 +137,9 @@ def test_a_value_may_hold_an_equals_sign() -> None:
         ("model.head.knots=4", "--set: unknown key 'knots' for head 'softmax'"),
         ("training.epochs", "--set takes key=value, as in training.epochs=3; 'training.epochs' has no '='"),
         ("=3", "--set takes key=value"),
+        ("training.epochs=true", r"--set: training\.epochs: it must be a number \(got True\)"),
+        ("training.stop_interval=false", r"training\.stop_interval: it must be a number \(got False\)"),
+        ('training.optimizer.learning_rate="1e-3"', r"learning_rate: it must be a number \(got '1e-3'\)"),
         ("training.epochs=three", r"--set: training\.epochs: .*'three'"),
         ("seed=", "--set: seed: .*''"),
         ("training.optimizer.clip=NaN", "clip: .*finite"),

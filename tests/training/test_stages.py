@@ -336,21 +336,26 @@ DROPPING: dict[str, dict[str, Any]] = {
     "lstm": {"dropout": 0.2},
     "contexts": {"dropout": 0.0, "head": {"name": "mos", "components": 2, "context_dropout": 0.3}},
     "weights": {"backbone": {"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6], **NO_MASKS}},
+    "the penalty of doc": {
+        "backbone": {"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6], **NO_MASKS, "weight_drop": 0.0},
+        "head": {"name": "doc", "components": [2, 1], "prior_penalty": 1.0},
+    },
 }
 
 
 @pytest.mark.parametrize("settings", DROPPING.values(), ids=DROPPING)
-def test_parts_of_a_batch_stay_under_dropout(
+def test_parts_of_a_batch_stay_where_gradients_depend_on_them(
     settings: dict[str, Any], tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each part draws its own masks, so that other parts are another training; before the first steps they may change.
+    """Each part has its own masks and penalty: other parts are another training, and may come before the first steps.
 
     The whole batch by its number is the whole batch.
     """
     with monkeypatch.context() as patch:
         _limit_memory(patch, step=7)
         with pytest.raises(
-            TrainingError, match=r"micro_batch_size=2, .* and name another folder, because .* its own dropout masks"
+            TrainingError,
+            match=r"micro_batch_size=2, .* and name another folder, because gradients depend on the parts",
         ):
             fit(configure(**settings), tmp_path / "run", device="cpu")
         with pytest.raises(RunError, match=r"configuration: training\.micro_batch_size \(was 4, now 2\); give the old"):
