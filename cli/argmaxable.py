@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def command(source: Source, limit: float, workers: int | None, json_to: Path | None) -> None:
     """Find the tokens that no context vector makes the most likely: their embeddings lie in the others' convex hull.
 
-    SOURCE is a run folder or a Hugging Face model with a single softmax. With --kind matrix, it is a .npy or
-    .safetensors file that holds the output embeddings, one row per token.
+    SOURCE is a run folder or a Hugging Face model with a single softmax. With --kind matrix, it is a matrix
+    file of the output embeddings, one row per token. The answer depends on these alone, and on no text.
     """
     from softmax_bottleneck.machine import cores
     from softmax_bottleneck.measure import argmaxable

@@ -43,7 +43,7 @@ def _before_opening(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("eval", epilog=example("bottleneck eval demo/runs/mos --split valid"))
 @_before_opening
-@with_source()
+@with_source(kind=False)
 @click.option("--dynamic", is_flag=True, help="Use dynamic evaluation: train on the text while it is scored.")
 @click.option(
     "--cache", is_flag=True, help="Mix in a continuous cache; its θ and weight are chosen on the validation split."

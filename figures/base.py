@@ -22,6 +22,9 @@ from softmax_bottleneck.tables import escape_markdown, float_environment
 
 from .results import Results
 
+CORPORA = {"demo": "Python's documentation", "ptb": "Penn Treebank", "wt2": "WikiText-2"}
+"""Corpora by the first part of a family's name."""
+
 
 class Entry(ABC):
     """A figure or a table; the docstring of a final class is its caption."""
@@ -109,7 +112,10 @@ class Figure(Entry):
 
     def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
         """Return the title of a panel; a lone panel has none."""
-        return "" if lone else self.panel_title.format(value)
+        if lone:
+            return ""
+        corpus = CORPORA.get(str(value).partition("-")[0]) if self.panel == "family" else None
+        return f"{corpus} ({value})" if corpus else self.panel_title.format(value)
 
     def heading(self, data: pd.DataFrame) -> str:
         """Return the line above the legend."""

@@ -17,7 +17,7 @@ from .results import SPECTRUM, Results
 @final
 class MoSFigure1(Figure):
     """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
-    1). A hollow circle marks the start of a curve whose smaller values its method does not resolve.
+    1). Where a curve starts with a hollow circle, its method does not resolve smaller values.
     """
 
     panel = "family"

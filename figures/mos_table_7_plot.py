@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import final
 
@@ -15,15 +16,17 @@ from .base import Figure
 from .published_tables import MoSTable7
 from .results import Results
 
-LABELS = {"rank": "rank", "perplexity": "test perplexity"}
+LABELS = {"rank": "rank", "perplexity": "test perplexity, % of K = 3"}
+PUBLISHED = "0.45"
 FULL_RANK = 10_000
 
 
 @final
 class MoSTable7Plot(Figure):
     """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (Yang
-    et al. 2018, table 7): published (hollow) and, where measured, this repository's, also of small models (filled, bars
-    from the lowest to the highest rank within the interval of tolerances).
+    et al. 2018, table 7): published (grey, hollow) and, where measured, this repository's, also of small models (blue,
+    filled; thin bars from the lowest to the highest rank within the interval of tolerances). Perplexities are shares of
+    that with K = 3.
     """
 
     panel, panel_title = "column", ""
@@ -35,7 +38,13 @@ class MoSTable7Plot(Figure):
         data = MoSTable7().compute(results)
         softmaxes = data["row"].str.extract(r"(?:^|K = )(\d+)", expand=False).astype(int)
         size = data["row"].str.extract(r"(, d = \d+)", expand=False).fillna("")
-        return data.assign(K=softmaxes, series="MoS" + size + ", " + data["kind"])
+        data = data.assign(K=softmaxes, series="MoS" + size + ", " + data["kind"])
+        of_three = data[data["K"] == 3].set_index(["series", "column"])["value"]
+        share = [
+            100 * value / of_three.get((series, column), math.nan) if column == "perplexity" else value
+            for series, column, value in data[["series", "column", "value"]].itertuples(index=False)
+        ]
+        return data.assign(drawn=share)
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the numbers of components without a measurement."""
@@ -48,11 +57,12 @@ class MoSTable7Plot(Figure):
         for series, rows in data[data["value"].notna()].groupby("series", sort=False):
             name = str(series)
             is_measured = rows["kind"].iloc[0] == "measured"
-            shown = replace(look, label=name, dashes=DASHES[2] if "d =" in name else look.dashes)
-            style = shown.line(marker=look.marker, markerfacecolor=look.color if is_measured else "white")
-            ax.plot(rows["K"], rows["value"].astype(float), **style)
+            color = look.color if is_measured else PUBLISHED
+            shown = replace(look, label=name, color=color, dashes=DASHES[2] if "d =" in name else look.dashes)
+            style = shown.line(marker=look.marker, markerfacecolor=color if is_measured else "white")
+            ax.plot(rows["K"], rows["drawn"].astype(float), **style)
             if is_measured and column == "rank":
-                ax.vlines(rows["K"], rows["low"].astype(float), rows["high"].astype(float), color=look.color)
+                ax.vlines(rows["K"], rows["low"].astype(float), rows["high"].astype(float), color=color, linewidth=0.8)
         ax.set_xticks(sorted(data["K"].unique()))
         ax.set_xlabel("number $K$ of softmaxes")
         ax.set_ylabel(LABELS[column])

@@ -22,8 +22,8 @@ FACTORS = np.geomspace(1e-3, 1e3, 241)
 @final
 class RankByTolerance(Figure):
     """Number of singular values above a tolerance, against its ratio to Press's tolerance. In the grey band, a factor
-    of ten on either side, a determinate rank is constant. A hollow circle marks the smallest tolerance that the method
-    resolves.
+    of ten on either side, a determinate rank is constant. Where a curve starts with a hollow circle, its method
+    does not resolve smaller tolerances.
     """
 
     panel = "family"

@@ -48,7 +48,7 @@ class RowCentring(Figure):
             rows = rows[rows["sigma"] > ZERO * tolerance]
             rows = rows.iloc[spaced(len(rows))]
             ax.plot(rows["index"], rows["sigma"], dashes, color=color, label=part)
-            ax.axhline(tolerance, color=color, linestyle=":", linewidth=0.9, zorder=1, label=f"tolerance, {part}")
+            ax.axhline(tolerance, color=color, linestyle=":", linewidth=0.9, zorder=1)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlim(0.8, 1.3 * data["size"].iloc[0])

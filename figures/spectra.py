@@ -17,9 +17,9 @@ from .results import Results
 @final
 class Spectra(Figure):
     """Singular values of the log-probability matrix over the largest. The dashed line is the tolerance (Press) that the
-    rank is counted at, and the grey band ten times more and less: a rank is determinate where a curve crosses the band
-    at one number. A vertical line stands at the bound that an output layer sets its rank. A hollow circle ends a curve
-    whose further values the method does not resolve.
+    rank is counted at, and the grey band ten times more and less: a rank is determinate if as many singular values lie
+    above the band as above its lower edge. A vertical line marks the bound of an output layer's rank. Where a curve
+    ends with a hollow circle, its method does not resolve further values.
     """
 
     panel = "family"

@@ -15,13 +15,15 @@ from .results import CHECKPOINT, Results
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
 DECADE = 10
 """Ratio of ranks from which on their axis is logarithmic."""
+ASIDE = 0.09
+"""Epochs between the marks of two models, so that equal ranks stand side by side."""
 LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 
 
 @final
 class TrainingCourse(Figure):
     """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from the
-    lowest to the highest rank within the interval of tolerances.
+    lowest to the highest rank within the interval of tolerances. Marks of one epoch stand side by side.
     """
 
     panel, panel_title = "panel", ""
@@ -54,11 +56,13 @@ class TrainingCourse(Figure):
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:
         """Draw one of the two quantities, one line a model."""
         panel = data["panel"].iloc[0]
-        for model, look in looks(dict.fromkeys(data["model"])).items():
+        models = looks(dict.fromkeys(data["model"]))
+        for place, (model, look) in enumerate(models.items()):
             rows = data[data["model"] == model]
-            ax.plot(rows["epoch"], rows["value"], **look.line(marker=look.marker))
+            aside = ASIDE * (place - (len(models) - 1) / 2) if panel == "rank" else 0.0
+            ax.plot(rows["epoch"] + aside, rows["value"], **look.line(marker=look.marker))
             if panel == "rank":
-                ax.vlines(rows["epoch"], rows["low"], rows["high"], color=look.color, linewidth=0.8)
+                ax.vlines(rows["epoch"] + aside, rows["low"], rows["high"], color=look.color, linewidth=0.8)
         if panel == "rank":
             is_wide = data["high"].max() > DECADE * data["low"].min()
             ax.set_yscale("log" if is_wide else "linear")

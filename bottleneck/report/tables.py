@@ -39,10 +39,7 @@ def _line(label: str, model: Model) -> dict[str, str]:
     report, entropy = model.report, model.report["entropy_rank"]
     T, M = model.shape
     bounds = [value for value in (report["bound"]["raw"], report["bound"]["centered"]) if value is not None]
-    effective = {
-        f"effective rank, ε = {epsilon}": "" if value is None else f"{value:,}"
-        for epsilon, value in report["effective_rank"].items()
-    }
+    effective = ["unknown" if value is None else f"{value:,}" for value in report["effective_rank"].values()]
     return {
         "model": label,
         "d": "" if report["embedding_size"] is None else f"{report['embedding_size']:,}",
@@ -54,9 +51,8 @@ def _line(label: str, model: Model) -> dict[str, str]:
         "pairwise KL, nats": _number(model, f"{model.split} pairwise KL"),
         "parameters": _number(model, "parameters"),
         "contexts × tokens": f"{T:,} × {M:,}",
-        **effective,
-        "entropy rank": "" if entropy is None else f"{entropy:,.1f}",
-        "stable rank": f"{report['stable_rank']:,.2f}",
+        f"effective ranks, ε = {', '.join(report['effective_rank'])}": ", ".join(effective),
+        "entropy, stable rank": f"{'unknown' if entropy is None else f'{entropy:,.1f}'}, {report['stable_rank']:,.2f}",
     }
 
 

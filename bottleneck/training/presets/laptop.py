@@ -181,6 +181,7 @@ SMALL_MOS = {
     3: "test perplexity 113.99, rank 3,692 (463 to 9,994) (measured, seed 0)",
     5: "test perplexity 113.32, rank 5,152 (651 to 10,000) (measured, seed 0)",
     10: "test perplexity 111.59, rank 6,966 (883 to 10,000) (measured, seed 0)",
+    15: "test perplexity 110.67, rank 7,849 (1,015 to 10,000) (measured, seed 0)",
 }
 """Results of ``ptb-small-mos-k*``, from figures/results/ptb-small-mos."""
 
