@@ -111,14 +111,16 @@ def _csv(path: Path) -> Mapping[str, Any]:
     """Return the numbers of a text file with commas or tabs, without a header and without pandas' index.
 
     A header is a first line that is not all numbers, or that counts the columns from 0; over an index it begins empty.
-    Lines that begin with # are comments.
+    Lines before it that begin with # are comments.
     """
     import pandas as pd
 
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", newline="") as file:
-        told = (line for line in file if line.strip() and not line.startswith("#"))
-        first, second = [*itertools.islice(csv.reader(told, delimiter=separator), 2), [], []][:2]
+        lines = ((number, line) for number, line in enumerate(file) if line.strip() and not line.startswith("#"))
+        told = [*itertools.islice(lines, 2)]
+    first, second = [*csv.reader([line for _, line in told], delimiter=separator), [], []][:2]
+    comments = told[0][0] if told else 0
     if second and len(first) != len(second):
         raise ValueError(
             f"its first line has {len(first)} fields and its second {len(second)}: leave out a title, or put # first"
@@ -127,20 +129,21 @@ def _csv(path: Path) -> Mapping[str, Any]:
     is_counted, is_indexed = first == counted[1:], first[:1] == [""]
     header = 0 if is_counted or first == counted[:-1] or not all(map(_NUMBER.fullmatch, first)) else None
     index = 0 if is_indexed and header == 0 else None
-    table = pd.read_csv(
-        path, sep=separator, header=header, index_col=index, dtype=np.float64, encoding="utf-8-sig", comment="#"
-    )
+    how: dict[str, Any] = {"header": header, "index_col": index, "skiprows": comments, "encoding": "utf-8-sig"}
+    table = pd.read_csv(path, sep=separator, dtype=np.float64, **how)
     return {"table": _of_tokens(path, _as_written(table.to_numpy()), first[is_indexed:] if header == 0 else [])}
 
 
 def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
     """Return a table, unless a column or the first row looks like ids: they would be measured as a token or context."""
-    whole = table == np.rint(table)
+    top = table[:FEWEST_ROWS]
+    whole = top == np.rint(top)
     if len(table) < FEWEST_ROWS or whole.all():
         return table
-    columns = np.flatnonzero(whole.all(0) & (table != table[0]).any(0))
-    if columns.size and not whole.all(0).all():
-        number = int(columns[0])
+    for number in np.flatnonzero(whole.all(0)):
+        column = table[:, number]
+        if (column == column[0]).all() or (column != np.rint(column)).any():
+            continue
         name = f", {names[number]}," if names else ""
         raise SourceError(
             f"{path}: column {number}{name} holds whole numbers and others do not, as an index or a target does, and "

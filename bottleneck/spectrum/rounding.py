@@ -96,7 +96,7 @@ def find_rounding(sample: Rows, *, eps: float, structured: bool = False) -> Roun
         varied = sample
     # What is common to a column, as a bias added in full precision, is gone from the differences of two rows.
     differences = [_lattice(varied[1:] - varied[:-1], 2 * eps)] if len(varied) > 1 else []
-    scaled = [_scaled_grid(varied, eps)] if structured else [_repeats(varied, eps), _columns_grid(varied, eps)]
+    scaled = [_scaled_grid(varied, eps)] if structured else [_repeats(varied, eps), _grids(varied.T, eps)]
     signs = [_lattice(varied, eps), *differences, *scaled]
     least = HALF if structured else 0.0
     roundings = [rounding for rounding in signs if rounding is not None and rounding.share > least]
@@ -175,11 +175,6 @@ def _scaled_grid(sample: Rows, eps: float) -> Rounding | None:
     groups = np.array_split(sample, min(GROUPS, sample.shape[1]), axis=1)
     signs = (_grids(parts, eps) for parts in (groups, sample.T, sample))
     return next((rounding for rounding in signs if rounding is not None), None)
-
-
-def _columns_grid(sample: Rows, eps: float) -> Rounding | None:
-    """Return the rounding of logits whose columns were scaled afterwards, each by another number."""
-    return _grids(sample.T, eps)
 
 
 def _grids(parts: Iterable[Rows], eps: float) -> Rounding | None:

@@ -318,6 +318,7 @@ def test_a_text_files_first_line_is_a_header_or_a_row(tmp_path: Path) -> None:
         "\n".join(quoted),
         "\n" + "\n".join(lines),
         "# title\n" + "\n".join(lines),
+        "\n".join([",".join(["##ing", "a#b", *["c"] * 38]), *lines]),
     ):
         path.write_text(text, encoding="utf-8")
         report = rank(path, kind="matrix")
