@@ -37,7 +37,7 @@ def test_reports_are_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*HEADS, *(f"{head}.zarr" for head in HEADS)])
 def test_they_are_whole(name: str) -> None:
-    assert check(FIXTURES / name).startswith("a whole ")
+    assert check(FIXTURES / name).startswith("a complete ")
 
 
 @pytest.mark.parametrize("head", HEADS)

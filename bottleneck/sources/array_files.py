@@ -140,7 +140,7 @@ def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray
     whole = top == np.rint(top)
     if len(table) < FEWEST_ROWS or whole.all():
         return table
-    for number in np.flatnonzero(whole.all(0)):
+    for number in np.flatnonzero(whole.all(0)).tolist():
         column = table[:, number]
         if (column == column[0]).all() or (column != np.rint(column)).any():
             continue

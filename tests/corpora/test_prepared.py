@@ -127,7 +127,7 @@ def test_a_flipped_bit_is_seen_and_made_again(name: str, small: Path, tmp_path: 
             read()
     get("text8", sources=[small], cache=tmp_path)
     assert (folder / name).read_bytes() == data
-    assert check(folder).startswith("a whole corpus: 68 / 10 / 10 tokens")
+    assert check(folder).startswith("a complete corpus: 68 / 10 / 10 tokens")
 
 
 def test_only_the_splits_that_are_read_are_checked(small: Path, tmp_path: Path) -> None:
