@@ -102,11 +102,12 @@ def mean_text(values: Sequence[float], form: str) -> str:
 def rank_text(ranks: Sequence[Report]) -> str:
     """Return the ranks of several seeds as text; see `cells`."""
     values = [rank["value"] for rank in ranks]
-    text = _interval(min(values), max(values))
+    text = interval_text(min(values), max(values))
     if all(rank["determinate"] for rank in ranks):
         return text
-    return f"{_interval(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
+    return f"{interval_text(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
 
 
-def _interval(low: int, high: int) -> str:
+def interval_text(low: float, high: float) -> str:
+    """Return an interval of whole numbers as text, or the number where both ends are the same."""
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

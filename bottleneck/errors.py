@@ -72,6 +72,16 @@ class OutputError(BottleneckError):
     """A result could not be written."""
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an exception's text, or its class where it has none.
+
+    Example:
+        >>> first_line(ValueError("no row\\n  at line 3")), first_line(MemoryError())
+        ('no row', 'MemoryError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence for a name that is not known, with the known name that is closest to it.
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -163,6 +163,11 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(
         errors="backslashreplace"  # half a surrogate, as in a name that is not UTF-8: the same in JSON
     )
+
+
+def json_lines(rows: Iterable[Any]) -> bytes:
+    """Return values as lines of JSON, one for each."""
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .errors import BottleneckError, ConfigurationError, ParallelError
+from .errors import BottleneckError, ConfigurationError, ParallelError, first_line
 
 Result = TypeVar("Result")
 
@@ -159,7 +159,7 @@ def _join(backend: str) -> None:
         )
     except (ValueError, RuntimeError) as error:  # a variable is missing or wrong, or nobody answers
         late = isinstance(error, dist.DistStoreError)
-        reason = f"not all arrived within {seconds} s" if late else str(error).splitlines()[0].rstrip(".")
+        reason = f"not all arrived within {seconds} s" if late else first_line(error).rstrip(".")
         raise ParallelError(
             f"the processes that WORLD_SIZE={os.environ['WORLD_SIZE']} announces cannot be joined ({reason}): start "
             f"them with torchrun, set {SECONDS_VARIABLE} if they need longer, or unset WORLD_SIZE"
@@ -201,7 +201,7 @@ def launched() -> Iterator[Processes]:
         if not (isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL"))):
             raise
         # The first sentence of the library's error, without the source location at the start of gloo's.
-        reason = re.sub(r"^\[\S*\] *", "", str(error).splitlines()[0]).partition(". ")[0]
+        reason = re.sub(r"^\[\S*\] *", "", first_line(error)).partition(". ")[0]
         raise ParallelError(
             f"another process has ended ({reason}); saved files are complete: start all processes again to continue"
         ) from error

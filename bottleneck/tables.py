@@ -49,7 +49,8 @@ def is_number(text: str) -> bool:
     return bool(re.match(r"[~≥±−-]?[\d.]", text)) or text in ("", "–", "none")
 
 
-def _right(header: Sequence[str], rows: Rows) -> list[bool]:
+def right_columns(header: Sequence[str], rows: Rows) -> list[bool]:
+    """Return whether each column is aligned to the right: all but the first, if all its cells are numbers."""
     columns = [[row[column] for row in rows] for column in range(len(header))]
     return [place > 0 and all(map(is_number, column)) for place, column in enumerate(columns)]
 
@@ -59,7 +60,8 @@ def _widths(header: Sequence[str], rows: Rows) -> list[tuple[bool, float]]:
     longest = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     shares = [length if length > LONG else 0 for length in longest]
     total = sum(max(length, 8) for length in longest)
-    return [(aside, 0.0 if aside else share / total) for aside, share in zip(_right(header, rows), shares, strict=True)]
+    aligned = zip(right_columns(header, rows), shares, strict=True)
+    return [(right, 0.0 if right else share / total) for right, share in aligned]
 
 
 def markdown(header: Sequence[str], rows: Rows) -> str:
@@ -69,7 +71,7 @@ def markdown(header: Sequence[str], rows: Rows) -> str:
         header: names of the columns.
         rows: cells as text, one for each column.
     """
-    right = _right(header, rows)
+    right = right_columns(header, rows)
     lines = [[escape_markdown(cell) for cell in line] for line in (header, *rows)]
     lengths = ([len(line[column]) for line in lines] for column in range(len(header)))
     widths = [max([2, *(length for length in column if length <= LONG)]) for column in lengths]

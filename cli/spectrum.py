@@ -56,9 +56,10 @@ def command(
 def _curves(source: Source | Path, name: str, max_memory: int | None) -> pd.DataFrame:
     """Return the rows of one source, or of one saved spectrum."""
     from softmax_bottleneck.measure import rank
-    from softmax_bottleneck.spectrum import load_limits, load_spectrum
+    from softmax_bottleneck.spectrum import load_spectrum
 
     if isinstance(source, Path):
-        return load_spectrum(source)[0].curves(name, load_limits(source))
+        saved = load_spectrum(source)
+        return saved.spectrum.curves(name, saved.limits)
     report = rank(source, max_memory=max_memory, progress=progress())
     return report.spectrum.curves(name, report.limits)

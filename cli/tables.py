@@ -116,16 +116,15 @@ def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    from softmax_bottleneck.tables import is_number
+    from softmax_bottleneck.tables import right_columns
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     turned = [*zip(header, *rows, strict=True)]
     if _width([header, *rows]) > width >= _width(turned):
         header, *rows = turned
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for place, name in enumerate(header):
-        numbers = place > 0 and all(is_number(row[place]) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for name, right in zip(header, right_columns(header, rows), strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

@@ -93,7 +93,7 @@ class Results:
         """Return the saved spectra of seed 0, by key."""
         others = {saved.path.with_suffix(".npz") for saved in self.of("report") if saved.seed}
         files = sorted(set(self.folder.rglob("*.npz")) - others)
-        return {_key(self.folder, file): load_spectrum(file)[0] for file in files}
+        return {_key(self.folder, file): load_spectrum(file).spectrum for file in files}
 
     def numbers(self, key: str, metric: str, *, split: str = "test", how: str = "") -> list[float]:
         """Return one measured number of a model, for each measured seed.

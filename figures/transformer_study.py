@@ -8,7 +8,7 @@ from typing import Any, final
 
 import pandas as pd
 
-from softmax_bottleneck.demo_table import mean_text
+from softmax_bottleneck.demo_table import interval_text, mean_text
 
 from .base import Table
 from .published_table import COLUMNS, cell
@@ -92,5 +92,4 @@ def _cell(row: str, column: str, values: Sequence[float], text: Callable[[Sequen
 
 
 def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return interval_text(min(values), max(values))

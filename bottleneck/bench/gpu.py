@@ -27,7 +27,7 @@ from ..files import make_folder, write_json
 from ..machine import machine
 from ..plotting.spectra import save_spectra
 from ..progress import SILENT, Progress
-from ..spectrum import load_limits, load_spectrum
+from ..spectrum import load_spectrum
 from ..training import PRESETS, Preset, RunConfig, fit, override, training_cost
 from .device import check_device
 from .heads import bench_heads
@@ -120,7 +120,8 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
                 row = demo.measure(name, config.seed, done, study, device=lent.device, progress=progress)
                 make_folder(report.parent)
                 row.save(report.with_suffix(""))
-        curves.append(load_spectrum(spectrum)[0].curves(name, load_limits(spectrum)))
+        saved = load_spectrum(spectrum)
+        curves.append(saved.spectrum.curves(name, saved.limits))
     save_spectra(pd.concat(curves), out / "cdf.png", part="raw")
     return table(read(out / "reports"))
 

@@ -94,11 +94,11 @@ def gradient_statistics(
     with differentiable(model) as parameters, progress.bar("gradient statistics", batches, "batches") as bar:
         means = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         state = model.backbone.initial_state(batch_size)
-        for _, inputs, targets in stretches(data, bptt):
-            hidden, after = model.hidden(inputs.to(device), state)
+        for batch in stretches(data, bptt):
+            hidden, after = model.hidden(batch.inputs.to(device), state)
             state = tuple(tensor.detach() for tensor in after)
             model.zero_grad()
-            model.head.nll(hidden, targets.to(device)).backward()
+            model.head.nll(hidden, batch.targets.to(device)).backward()
             for name, parameter in parameters.items():
                 if parameter.grad is not None:
                     means[name].addcmul_(parameter.grad, parameter.grad, value=1 / batches)

@@ -33,6 +33,8 @@ THIN = 32
 """Largest d for which products with logit gradients have the thin factor first, which is faster on a CPU."""
 NEGLIGIBLE = 1e-30
 """Largest P* at which a mixture's P may underflow: its product with any float32 logarithm changes no loss."""
+CONVERTED_ROWS = 2048
+"""Rows of W's gradient that are converted to float32 at once on the CPU, where the products are in a narrower type."""
 ROWS_ADDED = 16
 """Rows summed by one BLAS call on the CPU, which adds them one by one: few rows keep the rounding error small."""
 
@@ -122,13 +124,13 @@ def _pass(
     with torch.autocast(targets.device.type, enabled=False):
         mixed = targets.is_floating_point() and parts.log_prior is not None
         blocks = _blocks(factors, wide, mixed=mixed)
-        buffers = [_buffer(one, blocks) for one in factors]
+        buffers = [_Buffer.of(one, blocks, wide) for one in factors]
         # The backward pass needs a function's outputs and a mixture's logits; otherwise probabilities overwrite them.
         in_place = layout.function is None and not mixed
-        spare = targets.new_empty(0) if in_place else _buffer(factors[0], blocks).to(wide)
+        spare = targets.new_empty(0) if in_place else torch.empty_like(buffers[0].wide)
         for rows in blocks:
             log_prior = None if parts.log_prior is None else parts.log_prior[rows]
-            products = [_logits(one, rows, buffer).to(wide) for one, buffer in zip(factors, buffers, strict=True)]
+            products = [_logits(one, rows, buffer) for one, buffer in zip(factors, buffers, strict=True)]
             outputs = _apply(layout.function, products, keep=into is not None)
             values = outputs.detach()
             place = values if in_place else spare[: values.shape[0] * values.shape[1]].view_as(values)
@@ -155,26 +157,39 @@ def _pass(
                 logit_gradients, by_row = _through(outputs, products, gradient, pairs), None
                 if targets.is_floating_point():
                     logit_gradients = [cleared(one) for one in logit_gradients]
-            for one, totals, logit_gradient in zip(factors, into.factors, logit_gradients, strict=True):
-                _add_linear_gradients(totals, one, rows, logit_gradient, by_row)
+            for one, totals, logit_gradient, buffer in zip(
+                factors, into.factors, logit_gradients, buffers, strict=True
+            ):
+                _add_linear_gradients(totals, one, rows, logit_gradient, by_row, buffer.product)
     return losses
 
 
-def _buffer(factors: Factors, blocks: Sequence[slice]) -> Tensor:
-    """Return a buffer for the products of one block. All blocks use it: fresh memory costs as much as a pass."""
-    rows = blocks[0].stop if blocks else 0
-    return factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
+class _Buffer(NamedTuple):
+    """Memory for one block's logits, which all blocks use: fresh memory costs as much as a pass over it."""
+
+    product: Tensor
+    """(B · K, M), in the type of the matrix products: first the logits, last their gradient."""
+    wide: Tensor
+    """(B · K, M), the logits in float32 or wider; ``product`` itself where that is the type of the products."""
+
+    @classmethod
+    def of(cls, factors: Factors, blocks: Sequence[slice], wide: torch.dtype) -> _Buffer:
+        rows = blocks[0].stop if blocks else 0
+        product = factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
+        return cls(product, product if product.dtype == wide else torch.empty_like(product, dtype=wide))
 
 
-def _logits(factors: Factors, rows: slice, buffer: Tensor) -> Tensor:
-    """Return the products (B, K, M) of a block of contexts, in ``buffer``."""
+def _logits(factors: Factors, rows: slice, buffer: _Buffer) -> Tensor:
+    """Return the products (B, K, M) of a block of contexts in float32 or wider, in ``buffer``."""
     contexts = factors.contexts[rows]
     flat = contexts.reshape(-1, contexts.shape[2])
-    products = buffer[: len(flat)]
+    products = buffer.product[: len(flat)]
     if factors.bias is None:
         torch.mm(flat, factors.weight.T, out=products)
     else:
         torch.addmm(factors.bias, flat, factors.weight.T, out=products)
+    if buffer.wide is not buffer.product:
+        products = buffer.wide[: len(flat)].copy_(products)
     return products.view(*contexts.shape[:2], -1)
 
 
@@ -291,10 +306,12 @@ def _add_linear_gradients(
     rows: slice,
     logit_gradient: Tensor,
     by_row: Tensor | None,
+    narrow: Tensor,
 ) -> None:
     """Add the gradients of contexts, weight and bias from a block's logit gradient, each row times ``by_row``.
 
-    The thin matrices are multiplied by ``by_row``, not the block, which saves a pass over it.
+    The thin matrices are multiplied by ``by_row``, not the block, which saves a pass over it. ``narrow`` is a buffer
+    for the gradient in the type of the matrix products.
     """
     contexts_gradient, weight_gradient, bias_gradient = into
     contexts = factors.contexts[rows].flatten(0, 1)
@@ -302,7 +319,8 @@ def _add_linear_gradients(
     scale = flat.new_ones(len(flat), 1) if by_row is None else by_row.reshape(-1, 1)
     if bias_gradient is not None:
         bias_gradient.add_(_weighted_sum(flat, scale.squeeze(1)))
-    flat = flat.to(factors.weight.dtype)
+    if flat.dtype != narrow.dtype:
+        flat = narrow[: len(flat)].copy_(flat)
     thin = factors.weight.shape[1] <= THIN
     if contexts_gradient is not None:
         product = (factors.weight.T.contiguous() @ flat.T).T if thin else flat @ factors.weight
@@ -313,8 +331,10 @@ def _add_linear_gradients(
             weight_gradient.add_((scaled.T @ flat).T)
         elif weight_gradient.dtype == flat.dtype:
             weight_gradient.addmm_(flat.T, scaled)
-        else:
-            weight_gradient.add_(flat.T @ scaled)
+        else:  # in parts that stay in the cache: torch converts a product to float32 before it adds it
+            at_once = CONVERTED_ROWS if flat.device.type == "cpu" else flat.shape[1]
+            for total, some in zip(weight_gradient.split(at_once), flat.split(at_once, 1), strict=True):
+                total.add_(some.T @ scaled)
 
 
 def _weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:

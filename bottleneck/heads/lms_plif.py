@@ -28,7 +28,7 @@ class LMSPLIF(Pointwise):
         Ganea et al. 2019, eq. 12 and §4; defaults are the settings its authors gave to Parthiban et al. 2021.
 
     Example:
-        >>> LMSPLIF(hidden_size=4, vocab_size=10, knots=1000).plif.slope_statistics().min > 0
+        >>> LMSPLIF(hidden_size=4, vocab_size=10, knots=1000).function.slope_statistics().min > 0
         True
     """
 
@@ -58,8 +58,3 @@ class LMSPLIF(Pointwise):
             learn_slopes=learn_slopes,
             slope_learning_rate=slope_learning_rate,
         )
-
-    @property
-    def plif(self) -> PLIF:
-        """The function applied to the logits."""
-        return self.function

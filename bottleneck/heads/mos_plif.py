@@ -33,7 +33,7 @@ class MoSPLIF(Mixture):
         Ganea et al. 2019, §5.2 and table 1, "MoS + PLIF"; eq. 12 for f.
 
     Example:
-        >>> MoSPLIF(hidden_size=4, vocab_size=10, components=2, knots=100).plif.slope_statistics().min > 0
+        >>> MoSPLIF(hidden_size=4, vocab_size=10, components=2, knots=100).function.slope_statistics().min > 0
         True
     """
 
@@ -67,8 +67,3 @@ class MoSPLIF(Mixture):
             learn_slopes=learn_slopes,
             slope_learning_rate=slope_learning_rate,
         )
-
-    @property
-    def plif(self) -> PLIF:
-        """The function applied to the logits."""
-        return self.function

@@ -11,9 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import SourceError
 from ..heads import Head, RankBound
 from ..spectrum.inspection import MASK
 from .text import Text
+
+
+def first_contexts(asked: int | None, available: int, of: str = "there are") -> int:
+    """Return how many contexts are measured; `SourceError` where there are fewer than ``asked``."""
+    if asked is not None and not 1 <= asked <= available:
+        raise SourceError(f"--contexts must be between 1 and the {available:,} {of}, not {asked:,}")
+    return asked or available
 
 
 def masked_bias(bias: Tensor, *, scale: float = 1.0) -> Tensor:

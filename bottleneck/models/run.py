@@ -20,7 +20,7 @@ from ..full_precision import full_precision
 from ..heads import Head
 from ..reading import PADDING, read
 from ..tensor_file import digest
-from .on_text import Cost, ModelOnText
+from .on_text import Cost, ModelOnText, first_contexts
 from .text import Words
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -70,13 +70,12 @@ class RunOnText(ModelOnText):
         available = len(self._reading.places)
         if available < 1:
             raise SourceError(f"the {split} split of {corpus.name} has no context: it needs at least two tokens")
-        if contexts is not None and not 1 <= contexts <= available:
-            raise SourceError(f"--contexts must be between 1 and the {available:,} of this split, not {contexts:,}")
+        self.contexts = first_contexts(contexts, available, of="of this split")
         self._device, self.corpus, self.split = torch.device(device), corpus, split
         model = copy.deepcopy(loaded.model) if isinstance(run, Run) else loaded.model
         self._model = model.to(self._device, DTYPES[dtype])
         self.run = replace(loaded, model=self._model)
-        self.contexts, self.dtype = contexts or available, dtype
+        self.dtype = dtype
         self.targets = self._reading.targets[: self.contexts]
         places = self._reading.places[: self.contexts]
         ids = np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64)

@@ -15,7 +15,7 @@ from ..files import sha256_bytes
 from ..heads import REGISTRY, Head, Softmax
 from ..tensor_file import digest
 from .checked_product import check_layer
-from .on_text import Cost, ModelOnText, masked_bias
+from .on_text import Cost, ModelOnText, first_contexts, masked_bias
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -60,11 +60,9 @@ class GivenStates(ModelOnText):
                     f"each hidden state, not {tuple(ids.shape)} of them from {int(ids.min())} to {int(ids.max())}"
                 )
             self.targets = ids.cpu().numpy()
-        if contexts is not None:
-            if not 1 <= contexts <= self.contexts:
-                raise SourceError(f"--contexts must be between 1 and the {self.contexts:,} there are, not {contexts:,}")
-            self.contexts, self._states = contexts, self._states[:contexts]
-            self.targets = None if self.targets is None else self.targets[:contexts]
+        self.contexts = first_contexts(contexts, self.contexts)
+        self._states = self._states[: self.contexts]
+        self.targets = None if self.targets is None else self.targets[: self.contexts]
         names = {cls: name for name, cls in REGISTRY.items()}
         name = names.get(type(self._head), type(head).__name__)
         self.description = {

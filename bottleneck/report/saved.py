@@ -96,7 +96,7 @@ def _model(saved: Saved, others: Iterable[Saved]) -> Model:
 
 
 def _spectrum(path: Path) -> Spectrum | None:
-    return load_spectrum(path)[0] if path.exists() else None
+    return load_spectrum(path).spectrum if path.exists() else None
 
 
 def _check(model: Model) -> None:

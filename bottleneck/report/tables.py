@@ -9,7 +9,7 @@ from ..demo_table import rank_text
 from ..published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..published import Table as Published
 from ..spectrum import RankEstimate
-from ..tables import is_number
+from ..tables import right_columns
 from .contents import Contents, Model
 
 DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}
@@ -24,8 +24,8 @@ class Table(NamedTuple):
 
     @property
     def right(self) -> list[bool]:
-        """Whether each column is set to the right."""
-        return [place > 0 and all(is_number(row[place]) for row in self.rows) for place in range(len(self.header))]
+        """Whether each column is aligned to the right."""
+        return right_columns(self.header, self.rows)
 
 
 def comparison_table(contents: Contents) -> Table:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import SourceError
+from ..errors import SourceError, first_line
 
 UNREADABLE = (
     OSError, TypeError, ValueError, LookupError, EOFError, OverflowError, NotImplementedError, RuntimeError,
@@ -70,8 +70,7 @@ def read_array(path: Path, name: str | None) -> Any:
         needed = (error.name or "a package").partition(".")[0]
         raise SourceError(f"reading {path} needs {needed}: pip install {needed}") from error
     except UNREADABLE as error:
-        reason = str(error).splitlines()[0][:LONGEST] if str(error) else type(error).__name__
-        raise SourceError(f"{path} cannot be read as a {path.suffix} file: {reason}") from error
+        raise SourceError(f"{path} cannot be read as a {path.suffix} file: {first_line(error)[:LONGEST]}") from error
     if not arrays:
         raise SourceError(f"{path} holds no array: save a matrix of contexts × tokens")
     known = ", ".join(list(map(str, arrays))[:8])

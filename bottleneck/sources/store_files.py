@@ -8,7 +8,6 @@ its rows.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from zarr.storage import MemoryStore
 
 from .._version import __version__
 from ..errors import OutputError, StoreError
-from ..files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json, write_bytes
+from ..files import explain_output_errors, json_lines, make_folder, only_process, sha256_bytes, sha256_json, write_bytes
 from ..json_file import Count, check_schema, json_if_any, parse_json
 from ..progress import SILENT, Progress
 from ..spectrum.blocks import checked
@@ -356,18 +355,14 @@ def _open(path: Path) -> Any:
     return zarr.open_group(store=path, mode="r+" if os.access(path, os.W_OK) else "r", zarr_format=3)
 
 
-def _line(chunk: Chunk) -> bytes:
-    return (json.dumps(asdict(chunk)) + "\n").encode()
-
-
 def _write_manifest(path: Path, chunks: list[Chunk]) -> None:
     ordered = sorted(chunks, key=lambda chunk: chunk.start)
-    write_bytes(path / MANIFEST, b"".join(_line(chunk) for chunk in ordered))
+    write_bytes(path / MANIFEST, json_lines(map(asdict, ordered)))
 
 
 def _append(path: Path, chunk: Chunk) -> None:
     with (path / MANIFEST).open("ab") as file:
-        file.write(_line(chunk))
+        file.write(json_lines([asdict(chunk)]))
         file.flush()
         os.fsync(file.fileno())
 

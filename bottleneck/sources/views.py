@@ -10,7 +10,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MatrixError, SourceError
+from ..errors import MatrixError
+from ..models.on_text import first_contexts
 from ..progress import SILENT, Progress
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
@@ -55,8 +56,7 @@ class FirstContexts(_View):
     """
 
     def __init__(self, source: Source, contexts: int) -> None:
-        if not 1 <= contexts <= source.shape[0]:
-            raise SourceError(f"--contexts must be between 1 and the {source.shape[0]:,} there are, not {contexts:,}")
+        first_contexts(contexts, source.shape[0])
         self._source = source
         self.shape = (contexts, source.shape[1])
         self.description, self.bound, self.embedding_size = source.description, source.bound, source.embedding_size

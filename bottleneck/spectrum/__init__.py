@@ -10,7 +10,7 @@ from .choice import Choice, choose
 from .compute import measure, singular_values
 from .dense import Dense
 from .factored import Factored
-from .files import load_limits, load_spectrum, save_spectrum
+from .files import SavedSpectrum, load_spectrum, save_spectrum
 from .gram import Gram, WideGram
 from .host import Host
 from .inspection import Inspection
@@ -43,6 +43,7 @@ __all__ = [
     "Precision",
     "RankEstimate",
     "Rounding",
+    "SavedSpectrum",
     "Sketch",
     "Spectrum",
     "SpectrumMethod",
@@ -53,7 +54,6 @@ __all__ = [
     "entry_roundoff",
     "find_rounding",
     "judge",
-    "load_limits",
     "load_spectrum",
     "measure",
     "numerical_rank",

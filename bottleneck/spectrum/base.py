@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import MatrixError
+from ..errors import MatrixError, first_line
 from .arithmetic import Arithmetic, Spectra
 from .host import Host
 from .precision import EPS
@@ -182,7 +182,7 @@ class SpectrumMethod(ABC):
                 spectra = self._decompose(arithmetic, careful=careful)
                 return certified(spectra, norms, method=self.name, relative_error=self.relative_error)
             except FAILURES as error:
-                failures.append(str(error).splitlines()[0])
+                failures.append(first_line(error))
         raise MatrixError(
             f"the {self.name} decomposition failed ({'; then '.join(dict.fromkeys(failures))}); try another --method"
         )

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
 from annotated_types import Interval, Len
@@ -72,8 +72,18 @@ def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], lim
     write_bytes(path, buffer.getvalue())
 
 
-def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
-    """Return a saved spectrum and the description of its source.
+class SavedSpectrum(NamedTuple):
+    """The content of a file that `save_spectrum` wrote."""
+
+    spectrum: Spectrum
+    source: dict[str, Any]
+    """The description of its source."""
+    limits: Limits
+    """Tolerances and bounds; earlier versions saved none."""
+
+
+def load_spectrum(path: Path) -> SavedSpectrum:
+    """Return a saved spectrum.
 
     Raises:
         MatrixError: when the file is missing, damaged, or no saved spectrum.
@@ -96,16 +106,11 @@ def load_spectrum(path: Path) -> tuple[Spectrum, dict[str, Any]]:
                 centered_error=about.get("centered_error", 0.0),
             )
             _check(spectrum)
+            limits = Limits(**about.get("limits", {}))
     except (OSError, _NoSpectrumError, *DAMAGE) as error:
         reason = _why(error)
         raise MatrixError(f"{path} is no spectrum written by 'bottleneck rank --save-spectrum': {reason}") from error
-    return spectrum, source
-
-
-def load_limits(path: Path) -> Limits:
-    """Return the tolerances and bounds of a file that `load_spectrum` reads; earlier versions saved none."""
-    with np.load(path, allow_pickle=False) as file:
-        return Limits(**_about(file).get("limits", {}))
+    return SavedSpectrum(spectrum, source, limits)
 
 
 def _about(file: Mapping[str, Any]) -> dict[str, Any]:

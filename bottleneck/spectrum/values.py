@@ -89,19 +89,6 @@ class Spectrum:
             self, values=values, centered=centered, residual=residual, error=error, centered_error=centered_error
         )
 
-    def cdf(self, *, centered: bool = False) -> tuple[Matrix, Matrix]:
-        """Return the normalized singular values σ/σ_1, ascending, and the percentage of values up to each.
-
-        Values below the method's error are not known individually; if there are any, the first entry is that error with
-        their percentage. A sketch gives only the values that it computed.
-
-        Args:
-            centered: whether the values are those of the row-centred matrix.
-        """
-        known = self._known(centered)
-        percent = 100 * np.arange(known.size, known.size - known.values.size, -1) / known.size
-        return known.values[::-1] / known.largest, percent[::-1]
-
     def _known(self, centered: bool) -> _Known:
         """Return the values of one of the two matrices; the zero that row-centring itself leaves does not count."""
         T, M = self.shape

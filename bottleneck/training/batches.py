@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import TrainingError
+from ..reading import Batch
 
 HALF_LENGTH_PROBABILITY = 0.05
 """Probability that a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""
@@ -63,8 +64,8 @@ def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int]
     return [int(length) for length in np.diff(ends, prepend=0) if length]
 
 
-def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield ``(position, inputs, targets)``: a stretch's rows as int64, and as targets the rows one further.
+def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[Batch]:
+    """Yield each stretch's rows as inputs, int64, and as targets the rows one further.
 
     ``lengths`` holds the lengths of the stretches, or is the length of all. ``start``, the end of a stretch, skips all
     stretches before it.
@@ -76,5 +77,5 @@ def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> 
         end = min(position + length, len(data) - 1)
         if position >= start:
             piece = data[position : end + 1].long().contiguous()
-            yield position, piece[:-1], piece[1:]
+            yield Batch(piece[:-1], piece[1:])
         position = end

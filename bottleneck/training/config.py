@@ -66,11 +66,16 @@ class TrainingConfig(_Section):
     """Tokens of each text in a step; gradients stop at the start of the step, and the state is carried over."""
     bptt_deviation: float = Field(default=0.0, ge=0)
     """Standard deviation of random stretch lengths around ``bptt``; the learning rate is scaled in proportion."""
+    loss_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of a step's predictions whose loss is computed, drawn at random in every step. Its mean estimates that of
+    all without bias; the backbone reads all tokens. Less than 1 saves time where the output layer is most of the work,
+    as with a mixture over a large vocabulary."""
     micro_batch_size: int | None = Field(default=None, ge=1)
     """Texts of a batch that are processed at once, with gradients summed; fewer take less memory. ``None`` for all.
 
     Each part of a batch draws its own dropout masks, including those that its texts share (hidden-to-hidden weights and
-    words). So with dropout, a run can only be continued with the same number."""
+    words), and its own predictions (``loss_fraction``). So with either, a run can only be continued with the same
+    number."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
     recurrent layers are too; in training they use the TF32 products that torch allows cuDNN."""

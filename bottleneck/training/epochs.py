@@ -65,9 +65,8 @@ class StreamEpochs(Epochs):
         return lengths(len(self.data), self.settings.bptt, deviation=deviation, seed=(self.seed, epoch))
 
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Yield stretches; see `Epochs.batches`."""
-        for _, inputs, targets in stretches(self.data, self.lengths(epoch), start=start):
-            yield Batch(inputs, targets)
+        """Return the stretches; see `Epochs.batches`."""
+        return stretches(self.data, self.lengths(epoch), start=start)
 
     def counts(self, vocab_size: int) -> Tensor:
         """Count one column at a time: they may be larger than memory."""
@@ -95,7 +94,7 @@ class PairEpochs(Epochs):
         part: columns of every batch that this process takes.
 
     Raises:
-        ConfigurationError: for random stretch lengths, which pairs do not have.
+        ConfigurationError: for random stretch lengths or a part of the predictions, which pairs do not have.
         TrainingError: there are fewer pairs than a batch takes.
     """
 
@@ -106,6 +105,11 @@ class PairEpochs(Epochs):
             raise ConfigurationError(
                 f"training.bptt_deviation={settings.bptt_deviation:g} is for models that read a stream; this one reads "
                 "pairs of a line and the lines before it, which are as long as they are: leave it at 0"
+            )
+        if settings.loss_fraction < 1:
+            raise ConfigurationError(
+                f"training.loss_fraction={settings.loss_fraction:g} is for models that read a stream; this one reads "
+                "pairs of a line and the lines before it: leave it at 1"
             )
         if len(pairs) < settings.batch_size:
             raise TrainingError(
@@ -147,7 +151,7 @@ def epochs(corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | 
     Raises:
         TrainingError: the split is too short for a batch.
         CorpusError: the model reads pairs, and the split has none.
-        ConfigurationError: for random stretch lengths of pairs.
+        ConfigurationError: for random stretch lengths or a part of the predictions of pairs.
     """
     if lines is None:
         return StreamEpochs(columns(corpus.split("train"), settings.batch_size), settings, seed=seed)

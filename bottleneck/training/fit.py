@@ -307,12 +307,12 @@ def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     """Return the part of a ``config.json`` that must stay the same; settings that it lacks have their defaults.
 
     ``micro_batch_size`` may change, because that is the remedy when memory runs out, unless training has ``begun`` with
-    dropout or a penalty that depends on it.
+    anything drawn or a penalty that depends on it.
     """
     settings = complete(configuration_of(saved))
     training, model = settings["training"], settings["model"]
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
-    fixed = begun and depends_on_parts(model["backbone"], model["head"])
+    fixed = begun and depends_on_parts(model["backbone"], model["head"], fraction=training["loss_fraction"])
     training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
     ignored = {"versions": None, "machine": None, EXTENDED: None}
     return {**saved, "initial": settings["initial"], "model": model, "training": training, **ignored}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -18,7 +17,7 @@ from ..backbones import State
 from ..checkpoint import METRICS, MODEL, TIMING, keep_checkpoint, save_model, state_files
 from ..corpora import Corpus
 from ..errors import TrainingError
-from ..files import write_bytes
+from ..files import json_lines, write_bytes
 from ..interruption import INTERRUPTIONS, Stop, explained
 from ..language_model import LanguageModel
 from ..parallel import Processes
@@ -80,7 +79,8 @@ class Loop:
         if saved is None:
             self._begin(data)
         self._announce(resumed=saved is not None)
-        objective = Objective(model, mixed=self.settings.precision == "bfloat16")
+        mixed = self.settings.precision == "bfloat16"
+        objective = Objective(model, mixed=mixed, fraction=self.settings.loss_fraction)
         if self.settings.compile:
             objective.compile(dynamic=True)
         self.objective = processes.wrap(objective)
@@ -245,10 +245,12 @@ class Loop:
             if columns > 1
             else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         )
-        parts_matter = depends_on_parts(vars(self.model.backbone.config), self.model.head.settings)
+        drawn = vars(self.model.backbone.config), self.model.head.settings
+        parts_matter = depends_on_parts(*drawn, fraction=self.settings.loss_fraction)
         if columns > 1 and parts_matter and state_files(self.folder):
             remedy += (
-                ", and name another folder, because gradients depend on the parts (dropout masks, the penalty of DOC)"
+                ", and name another folder, because gradients depend on the parts (dropout masks, drawn predictions, "
+                "the penalty of DOC)"
             )
         raise TrainingError(f"out of memory at step {self.state.step}; the saved state is in {self.folder}: {remedy}")
 
@@ -335,7 +337,7 @@ class Loop:
             if best:
                 save_model(self.folder / MODEL, self.model)
             if self.settings.keep_checkpoints:
-                rows = metrics_bytes([*state.metrics, row])
+                rows = json_lines([*state.metrics, row])
                 keep_checkpoint(self.folder, self.model, step=state.step, metrics=rows)
         return row
 
@@ -353,19 +355,14 @@ class Loop:
         """Append the seconds since the last saved state to the run's timing file, which a killed run keeps."""
         file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
         rows = file.read_bytes() if file.exists() else b""
-        write_bytes(file, rows + json.dumps({"step": self.state.step, "seconds": round(seconds, 3)}).encode() + b"\n")
+        write_bytes(file, rows + json_lines([{"step": self.state.step, "seconds": round(seconds, 3)}]))
 
 
 def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> bytes:
     """Write ``metrics.jsonl``, one line for each validation; return its bytes."""
-    data = metrics_bytes(rows)
+    data = json_lines(rows)
     write_bytes(folder / METRICS, data)
     return data
-
-
-def metrics_bytes(rows: list[dict[str, float | bool | int]]) -> bytes:
-    """Return the content of ``metrics.jsonl``: one line of JSON for each row."""
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _is_out_of_memory(error: Exception) -> bool:

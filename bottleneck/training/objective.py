@@ -20,11 +20,13 @@ class Objective(nn.Module):
         model: model to train.
         mixed: whether matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU
             and on processors without bfloat16 LSTMs; weights, losses and the state stay in float32.
+        fraction: share of the predictions of a stream whose loss is computed, drawn at random in every call, at least
+            one; the others cost nothing in the head.
     """
 
-    def __init__(self, model: LanguageModel, *, mixed: bool = False) -> None:
+    def __init__(self, model: LanguageModel, *, mixed: bool = False, fraction: float = 1.0) -> None:
         super().__init__()
-        self.model, self.mixed = model, mixed
+        self.model, self.mixed, self.fraction = model, mixed, fraction
 
     def forward(
         self, inputs: Tensor, targets: Tensor, state: State, contexts: Tensor | None = None
@@ -41,12 +43,20 @@ class Objective(nn.Module):
             encoding = self.model.backbone.encode(inputs, state)
         with torch.autocast(device, torch.bfloat16, enabled=self.mixed):
             ignored = None if contexts is None else PADDING
-            nll = self.model.head.nll(encoding.hidden, targets, ignore_index=ignored)
+            nll = self.model.head.nll(*self._scored(encoding.hidden, targets), ignore_index=ignored)
             penalties = encoding.penalty, self.model.head.penalty(encoding.hidden)
         loss = sum((penalty for penalty in penalties if penalty is not None), nll)
         dtype = self.model.head.weight.dtype
         after = encoding.state if contexts is None else ()
         return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in after)
+
+    def _scored(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the hidden states and targets of the predictions whose loss is computed."""
+        if self.fraction == 1:
+            return hidden, targets
+        count = max(1, round(self.fraction * targets.numel()))
+        drawn = torch.randperm(targets.numel(), device=targets.device)[:count]
+        return hidden.flatten(0, 1)[drawn], targets.flatten()[drawn]
 
 
 def _has_bfloat16_lstm(device: str) -> bool:
@@ -58,12 +68,12 @@ def _has_bfloat16_lstm(device: str) -> bool:
     return device == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
-def depends_on_parts(*settings: Mapping[str, Any]) -> bool:
-    """Return whether gradients depend on the parts of a split batch, with these backbone and head settings.
+def depends_on_parts(*settings: Mapping[str, Any], fraction: float) -> bool:
+    """Return whether gradients depend on the parts of a split batch, with these settings of backbone and head.
 
-    Each part draws its own dropout masks, and DOC's penalty is that of the texts of one part.
+    Each part draws its own dropout masks and predictions, and DOC's penalty is that of the texts of one part.
     """
-    return any(
+    return fraction < 1 or any(
         ("drop" in name or name == "prior_penalty") and value for part in settings for name, value in part.items()
     )
 

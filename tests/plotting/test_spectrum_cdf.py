@@ -18,7 +18,8 @@ Make = Callable[[ArrayLike], Spectrum]
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=20))
 def test_cdf_counts(spectrum: Make, values: list[float]) -> None:
     ordered = sorted(values, reverse=True)
-    normalized, percent = spectrum(ordered).cdf()
+    rows = spectrum(ordered).curves()
+    normalized, percent = rows.loc[rows["part"] == "raw", ["normalized", "percent"]].to_numpy()[::-1].T
     largest = ordered[0] or 1.0
     known = [value / largest for value in ordered[::-1] if value > 2.0**-52 * largest]
     assert normalized.tolist() == [2.0**-52] * (len(known) < len(values)) + known

@@ -47,7 +47,7 @@ def ranks(page: Page) -> dict[str, tuple[str, str]]:
 def expected(file: Path, factor: float, *, centered: bool = False, rule: str = "press") -> tuple[str, str]:
     """The rank and its interval at a multiple of the reported tolerance, by `numerical_rank`."""
     found = read_saved([file]).models[0]
-    spectrum, _ = load_spectrum(file.with_suffix(".npz"))
+    spectrum = load_spectrum(file.with_suffix(".npz")).spectrum
     reported = found.rank_centered if centered else found.rank
     values = spectrum.centered if centered else spectrum.values
     rank = numerical_rank(

@@ -31,11 +31,10 @@ def test_columns_are_the_text_cut_into_equal_pieces(length: int, batch_size: int
 def test_stretches_predict_every_token_but_the_first_row_once(rows: int, batch_size: int, bptt: int) -> None:
     data = torch.arange(rows * batch_size).reshape(rows, batch_size)
     pieces = list(stretches(data, bptt))
-    assert torch.equal(torch.cat([inputs for _, inputs, _ in pieces]), data[:-1])
-    assert torch.equal(torch.cat([targets for _, _, targets in pieces]), data[1:])
-    assert all(1 <= len(inputs) == len(targets) <= bptt for _, inputs, targets in pieces)
-    assert all(len(inputs) == bptt for _, inputs, _ in pieces[:-1])
-    assert [position for position, _, _ in pieces] == list(range(0, rows - 1, bptt))
+    assert torch.equal(torch.cat([piece.inputs for piece in pieces]), data[:-1])
+    assert torch.equal(torch.cat([piece.targets for piece in pieces]), data[1:])
+    assert all(1 <= len(piece.inputs) == len(piece.targets) <= bptt for piece in pieces)
+    assert all(len(piece.inputs) == bptt for piece in pieces[:-1])
 
 
 @given(rows=st.integers(2, 60), bptt=st.integers(1, 20), done=st.integers(0, 60))
@@ -43,9 +42,8 @@ def test_a_later_start_gives_the_same_stretches(rows: int, bptt: int, done: int)
     data = torch.arange(rows * 2).reshape(rows, 2)
     pieces = list(stretches(data, bptt))
     rest = list(stretches(data, bptt, start=done * bptt))
-    assert [(p, i.tolist(), t.tolist()) for p, i, t in pieces[done:]] == [
-        (p, i.tolist(), t.tolist()) for p, i, t in rest
-    ]
+    expected = [(piece.inputs.tolist(), piece.targets.tolist()) for piece in pieces[done:]]
+    assert [(piece.inputs.tolist(), piece.targets.tolist()) for piece in rest] == expected
 
 
 def test_the_error_says_what_is_possible() -> None:

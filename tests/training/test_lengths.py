@@ -29,11 +29,11 @@ def test_every_row_is_predicted_once_and_any_stretch_can_come_next(
     assert all(piece >= min(5, bptt) for piece in pieces[:-1])
     text = torch.arange(2 * rows).reshape(rows, 2)
     found = list(stretches(text, pieces))
-    assert torch.equal(torch.cat([inputs for _, inputs, _ in found]), text[:-1])
-    assert torch.equal(torch.cat([targets for _, _, targets in found]), text[1:])
+    assert torch.equal(torch.cat([piece.inputs for piece in found]), text[:-1])
+    assert torch.equal(torch.cat([piece.targets for piece in found]), text[1:])
     done = data.draw(st.integers(0, len(pieces) - 1))
     rest = list(stretches(text, pieces, start=sum(pieces[:done])))
-    assert [position for position, _, _ in rest] == [position for position, _, _ in found[done:]]
+    assert [piece.inputs.tolist() for piece in rest] == [piece.inputs.tolist() for piece in found[done:]]
 
 
 def test_their_law() -> None:
@@ -59,5 +59,5 @@ def test_a_text_in_a_file_stays_there(tmp_path: Path) -> None:
     assert data.dtype == torch.int32
     assert data.data_ptr() == ids.ctypes.data
     pieces = list(stretches(data, 4))
-    assert [inputs.dtype for _, inputs, _ in pieces] == [torch.int64] * 3
-    assert torch.cat([targets for _, _, targets in pieces]).T.tolist() == [list(range(1, 11)), list(range(12, 22))]
+    assert [piece.inputs.dtype for piece in pieces] == [torch.int64] * 3
+    assert torch.cat([piece.targets for piece in pieces]).T.tolist() == [list(range(1, 11)), list(range(12, 22))]

@@ -170,6 +170,8 @@ def _train(folder: Path) -> subprocess.Popen[str]:
 def test_what_pairs_cannot_have_is_refused(talk_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="bptt_deviation=3 is for models that read a stream"):
         fit(_config(talk_folder, bptt_deviation=3.0), tmp_path / "run", device="cpu")
+    with pytest.raises(ConfigurationError, match=r"loss_fraction=0\.5 is for models that read a stream"):
+        fit(_config(talk_folder, loss_fraction=0.5), tmp_path / "run", device="cpu")
     with pytest.raises(TrainingError, match=r"the training text has \d+ pairs, too few for batch_size=500"):
         fit(_config(talk_folder, batch_size=500), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()

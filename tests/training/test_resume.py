@@ -93,7 +93,7 @@ def test_a_kill_at_every_third_change_in_turn(
 def test_kills_with_all_that_awd_lstm_draws_and_averages(
     tmp_path: Path, configure: Configure, contents: Contents
 ) -> None:
-    """Dropped weights, random lengths, columns in turn, averages from the second epoch on."""
+    """Dropped weights, random lengths, drawn predictions, columns in turn, averages from the second epoch on."""
     config = configure(
         backbone={"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6]},
         head={"name": "mos", "components": 2, "context_dropout": 0.3},
@@ -101,6 +101,7 @@ def test_kills_with_all_that_awd_lstm_draws_and_averages(
         averaging={"start": "epoch", "epoch": 1},
         validations=2,
         bptt_deviation=3.0,
+        loss_fraction=0.3,
         micro_batch_size=3,
         epochs=3,
         save_every=5,

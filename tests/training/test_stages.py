@@ -340,6 +340,7 @@ DROPPING: dict[str, dict[str, Any]] = {
         "backbone": {"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6], **NO_MASKS, "weight_drop": 0.0},
         "head": {"name": "doc", "components": [2, 1], "prior_penalty": 1.0},
     },
+    "drawn predictions": {"dropout": 0.0, "loss_fraction": 0.5},
 }
 
 

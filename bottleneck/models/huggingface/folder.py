@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from typing_extensions import TypedDict
 
-from ...errors import ConfigurationError, SourceError
+from ...errors import ConfigurationError, SourceError, first_line
 from ...json_file import json_if_any, read_json
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
@@ -84,10 +84,10 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
         at = f" at revision {revision}" if revision else ""
         raise SourceError(
             f"there is no {name} here, and the Hugging Face hub gives no model of that name{at} "
-            f"({str(error).splitlines()[0]}); check the name, or log in with 'hf auth login' if it is private"
+            f"({first_line(error)}); check the name, or log in with 'hf auth login' if it is private"
         ) from error
     except (OSError, ValueError) as error:
-        raise SourceError(f"{name} cannot be had from the Hugging Face hub: {str(error).splitlines()[0]}") from error
+        raise SourceError(f"{name} cannot be had from the Hugging Face hub: {first_line(error)}") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:

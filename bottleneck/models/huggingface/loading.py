@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ...errors import SourceError
+from ...errors import SourceError, first_line
 from ...full_precision import evaluating, full_precision
 from . import folder
 from .folder import import_transformers
@@ -78,7 +78,7 @@ def skeleton(path: Path) -> nn.Module:
         except SourceError:
             raise
         except Exception as error:  # a configuration out of range can fail anywhere in a model's constructor
-            raise SourceError(f"transformers cannot read the configuration of {path}: {_first_line(error)}") from error
+            raise SourceError(f"transformers cannot read the configuration of {path}: {first_line(error)}") from error
 
 
 def _check_sizes(config: Any) -> None:
@@ -109,7 +109,7 @@ def read(path: Path, *, pickled: bool = False, **options: Any) -> nn.Module:
                 path, trust_remote_code=False, **{**options, **FIXED, "use_safetensors": not pickled}
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, UnpicklingError) as error:
-            raise SourceError(f"transformers cannot load {path}: {_first_line(error)}") from error
+            raise SourceError(f"transformers cannot load {path}: {first_line(error)}") from error
     for what in ("missing_keys", "mismatched_keys"):
         if info[what]:
             name = sorted(map(str, info[what]))[0]
@@ -295,10 +295,5 @@ def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle, **m
                 raise
             raise SourceError(
                 f"transformers cannot run the {type(model).__name__} that its config.json describes: "
-                f"{_first_line(error)}; give another model, or download it again"
+                f"{first_line(error)}; give another model, or download it again"
             ) from error
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -16,7 +16,7 @@ from ...files import sha256_bytes
 from ...heads import Head, RankBound, Softmax
 from ...spectrum import EPS
 from ..checked_product import ROUNDINGS, SAMPLE
-from ..on_text import Cost, ModelOnText
+from ..on_text import Cost, ModelOnText, first_contexts
 from . import loading
 from .checked_head import CheckedHead, checked_head, unloaded_head
 from .final_norm import FinalNorm, bound_of, final_norm
@@ -78,10 +78,7 @@ class HuggingFaceOnText(ModelOnText):
     ) -> None:
         self.model, self._text, self._options = model, text, options
         self._windows = _windows(len(text.ids), model.skeleton.config, options, prefix=len(text.prefix))
-        available = self._windows.contexts
-        if contexts is not None and not 1 <= contexts <= available:
-            raise SourceError(f"--contexts must be between 1 and the {available:,} of this text, not {contexts:,}")
-        self.contexts = contexts or available
+        self.contexts = first_contexts(contexts, self._windows.contexts, of="of this text")
         self.dtype = "float64" if options.precise or model.dtype == "float64" else "float32"
         first = self._windows.minimum
         self.targets = text.ids[first : first + self.contexts].numpy()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ... import corpora
 from ...corpora import EOS
-from ...errors import ConfigurationError, CorpusError
+from ...errors import ConfigurationError, CorpusError, first_line
 from ...files import is_special, sha256_bytes
 
 DEFAULT_CORPUS = "python-docs"
@@ -87,9 +87,7 @@ def _dataset(name: str, split: str) -> RunningText:
         named = {"valid": "validation"}.get(split, split)
         rows = datasets.load_dataset(path, configuration or None, split=named, trust_remote_code=False)
     except Exception as error:  # the package raises errors of many others'
-        raise CorpusError(
-            f"the data set {name} cannot be loaded, split {split}: {(str(error).splitlines() or [repr(error)])[0]}"
-        ) from error
+        raise CorpusError(f"the data set {name} cannot be loaded, split {split}: {first_line(error)}") from error
     if "text" not in rows.column_names:
         raise CorpusError(
             f"the data set {name} has no column 'text' (its columns are {', '.join(rows.column_names)}); save the "

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import SourceError
+from ...errors import SourceError, first_line
 from ...json_file import read_json
 from ..text import Text
 from .loading import quiet
@@ -134,9 +134,9 @@ def read_tokenizer(path: Path) -> Tokenizer:
                     f"the tokenizer of {path} is code of its own (auto_map names {code}), and no code that comes "
                     "with a model is run here: put its tokenizer.json beside its weights"
                 ) from error
-            reason = (str(error).strip().splitlines() or [repr(error)])[0]
             raise SourceError(
-                f"{path} has no tokenizer that can be read ({reason}); put its tokenizer.json beside its weights"
+                f"{path} has no tokenizer that can be read ({first_line(error)}); put its tokenizer.json beside its "
+                "weights"
             ) from error
 
 

@@ -1,0 +1,44 @@
+"""A loss over some of a step's predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.training import RunConfig
+from softmax_bottleneck.training.objective import Objective
+
+DRAWS = 1500
+
+
+def test_the_loss_of_drawn_predictions_has_the_mean_of_all(configure: Callable[..., RunConfig]) -> None:
+    """Loss and gradient, within five standard errors; every loss of one drawn prediction is that of one token."""
+    torch.manual_seed(0)
+    model = LanguageModel(configure(dropout=0.0).model, vocab_size=12)
+    ids = torch.randint(12, (7, 3), generator=torch.Generator().manual_seed(1))
+    state = model.backbone.initial_state(3)
+    bias = model.head.bias
+    assert bias is not None
+    with torch.no_grad():
+        hidden, _ = model.hidden(ids[:-1], state)
+        each = -model.head.log_prob(hidden).gather(-1, ids[1:, :, None]).ravel()
+    whole, _, _ = Objective(model)(ids[:-1], ids[1:], state)
+    (gradient,) = torch.autograd.grad(whole, [bias])
+    for fraction, count in ((0.01, 1), (0.5, 9)):
+        objective = Objective(model, fraction=fraction)
+        losses, gradients = [], []
+        for _ in range(DRAWS):
+            loss, nll, _ = objective(ids[:-1], ids[1:], state)
+            assert nll == loss
+            losses.append(loss.detach())
+            gradients.append(torch.autograd.grad(loss, [bias])[0])
+        drawn, slopes = torch.stack(losses), torch.stack(gradients)
+        if count == 1:
+            assert (drawn[:, None] - each).abs().min(1).values.max() < 1e-5
+            assert len(drawn.round(decimals=4).unique()) == len(each.round(decimals=4).unique())
+        expected = each.std() / count**0.5 * (1 - count / len(each)) ** 0.5  # drawn without replacement
+        assert 0.85 < drawn.std() / expected < 1.15
+        assert abs(drawn.mean() - whole.detach()) < 5 * drawn.std() / DRAWS**0.5
+        assert ((slopes.mean(0) - gradient).abs() < 5 * slopes.std(0) / DRAWS**0.5 + 1e-7).all()
