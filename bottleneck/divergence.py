@@ -15,7 +15,7 @@ from .errors import ConfigurationError, MatrixError
 from .result import Result
 from .spectrum import Inspection, Precision, precision
 from .spectrum.blocks import checked
-from .spectrum.inspection import ROW_SUM_TOLERANCE
+from .spectrum.inspection import allowed_log_sum
 
 Blocks = Callable[[], Iterable[Any]]
 Matrix = NDArray[np.float64]
@@ -25,6 +25,8 @@ CACHED = 1 << 17
 KINDS = ("log-probs", "logits")
 BINS = 40
 """Number of bins of the histogram of drawn pairs."""
+CONSTANT = 0.9
+"""Share of constant rows from which a rounding may have hidden all that the rows held."""
 LARGEST_LOG_SUM = 0.5
 """Largest |log Σ P| of a row, in nats, that is accepted at any precision. Rounding alone stays below it; probabilities
 or logits given in place of log-probabilities exceed it."""
@@ -54,8 +56,9 @@ class PairwiseKLD(Result):
     """T."""
     vocab: int
     """M."""
-    roundoff: float
-    """First-order bound on the error of ``kld`` that the rounding of the entries causes, in nats."""
+    roundoff: float | None
+    """First-order bound on the error of ``kld`` that the rounding of the entries causes, in nats; ``None`` where it is
+    unknown, because each row holds one number only after a coarser rounding."""
     largest_log_sum: float | None
     """Largest |log Σ P| of the rows before they were normalized, in nats; ``None`` for logits."""
     eps: Precision
@@ -91,9 +94,14 @@ class PairwiseKLD(Result):
             how, error = f"{self.pairs:,} drawn pairs", f" ± {_nats(self.standard_error)} (standard error)"
         coarse = _step(self.eps) and self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
         entries = coarse or self.eps.dtype or f"eps {self.eps.value:g}"
-        line = f"expected pairwise KL divergence {_nats(self.kld)}{error} ± {self.roundoff:.1g} (roundoff of {entries})"
-        line += f" nats ({how})"
-        if self.largest_log_sum is not None and self.largest_log_sum > self.roundoff:
+        line = f"expected pairwise KL divergence {_nats(self.kld)}{error}"
+        line += " nats" if self.roundoff is None else f" ± {self.roundoff:.1g} (roundoff of {entries}) nats"
+        line += f" ({how})"
+        if self.roundoff is None:
+            line += f"; its roundoff is unknown: {self.eps.rounding}"
+        elif not self.eps.tested and self.eps.rounding is None:
+            line += "; so few numbers do not show whether they were rounded before normalization"
+        if self.largest_log_sum is not None and self.largest_log_sum > (self.roundoff or 0.0):
             line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
         return line
 
@@ -205,7 +213,7 @@ class _Rows:
     def eps(self, vocab: int) -> Precision:
         """Return the precision of the rows; raise `MatrixError` if it does not explain their largest |log Σ P|."""
         eps = self._eps or self._inspection.precision()
-        self._check(min(LARGEST_LOG_SUM, ROW_SUM_TOLERANCE * eps.value * max(1.0, math.log(vocab))))
+        self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, vocab)))
         return eps
 
     def sizes(self, given: Matrix) -> Matrix:
@@ -245,7 +253,7 @@ def _exact(rows: _Rows) -> PairwiseKLD:
     rounding = math.sqrt(max(variance, 0.0) * float(p_size_squared.sum())) + float(p_size.sum() + p @ size)
     summing = -(contexts + p.size) * (negative_entropy + cross)
     coarse = _step(eps) / 2 * (math.sqrt(max(variance, 0.0)) + 2)
-    roundoff = eps.value / 2 * rounding + coarse + 2.0**-53 * summing
+    roundoff = _finite(eps.value / 2 * rounding + coarse + 2.0**-53 * summing)
     return PairwiseKLD(exact, "all", None, contexts, p.size, roundoff, rows.largest_log_sum(), eps)
 
 
@@ -273,7 +281,7 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
     eps = rows.eps(vocab)
     error = float(values.std(ddof=1)) / math.sqrt(pairs)
     rounding = eps.value / 2 * entries.mean() + _step(eps) / 2 * spreads.mean()
-    roundoff = float(rounding + vocab * 2.0**-53 * sums.mean())
+    roundoff = _finite(float(rounding + vocab * 2.0**-53 * sums.mean()))
     counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
     return PairwiseKLD(
         float(values.mean()), pairs, error, contexts, vocab, roundoff, rows.largest_log_sum(), eps,
@@ -282,10 +290,15 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
 
 
 def _step(eps: Precision) -> float:
-    """Return the step of a coarser rounding, 0 where there is none or it is unknown."""
+    """Return the step of a coarser rounding, 0 where there is none, infinite where nearly all rows are constant."""
     rounding = eps.rounding
-    counted = rounding is None or rounding.dtype == eps.dtype or math.isinf(rounding.step)
-    return 0.0 if rounding is None or counted else rounding.step
+    if rounding is None or rounding.dtype == eps.dtype or (math.isinf(rounding.step) and rounding.share < CONSTANT):
+        return 0.0
+    return rounding.step
+
+
+def _finite(roundoff: float) -> float | None:
+    return roundoff if math.isfinite(roundoff) else None
 
 
 def _shape(blocks: Blocks) -> tuple[int, int]:

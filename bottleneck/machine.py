@@ -89,7 +89,7 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError("CUDA was asked for, but torch sees no CUDA device: use the device cpu")
+        raise ConfigurationError("CUDA was asked for, but torch sees no CUDA device: use --device cpu")
     return device
 
 

@@ -65,6 +65,8 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
     from softmax_bottleneck import corpora
 
     report = progress()
+    if (sources or urls) and any(info.name == name and info.available for info in corpora.catalogue()):
+        report.line(f"{name} is here already; 'bottleneck data rm {name}' removes it, to read it anew")
 
     def arrived(file: str, done: int, total: int) -> None:
         if done == total:

@@ -178,7 +178,7 @@ def labelled(names: Sequence[str]) -> dict[str, str]:
     """
     from softmax_bottleneck.result import short_names
 
-    matches = [None if Path(name).exists() else _LABELLED.match(name) for name in names]
+    matches = [None if _exists(name) else _LABELLED.match(name) for name in names]
     labels = [match["label"] if match else short for match, short in zip(matches, short_names(names), strict=True)]
     for place, label in enumerate(labels):
         if labels.count(label) > 1 and any(match and match["label"] == label for match in matches):
@@ -187,6 +187,11 @@ def labelled(names: Sequence[str]) -> dict[str, str]:
             labels[place] = f"{label} ({place + 1})"
     places = [match["source"] if match else name for match, name in zip(matches, names, strict=True)]
     return dict(zip(labels, places, strict=True))
+
+
+def _exists(name: str) -> bool:
+    """Return whether a source is a file or folder, or an array in a file, FILE:NAME."""
+    return Path(name).exists() or Path(name.rpartition(":")[0] or name).exists()
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:

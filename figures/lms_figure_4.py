@@ -16,8 +16,8 @@ from .results import Results
 @final
 class LMSFigure4(Figure):
     """Functions that PLIF heads learned, shifted to f(0) = 0, since a softmax does not depend on a constant; the dotted
-    line is the identity, with which the head is a Softmax; a function near it covers it (Ganea et al. 2019, figure 4,
-    for WikiText-2).
+    line is the identity, with which the head is a Softmax; a learned function close to the identity hides it (Ganea et
+    al. 2019, figure 4, for WikiText-2).
     """
 
     panel = "family"

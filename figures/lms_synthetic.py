@@ -55,9 +55,9 @@ class DirichletFigure(Figure):
         contexts = ", ".join(f"{rows['contexts'].max():,} for M = {vocab:,}" for vocab, rows in data.groupby("vocab"))
         return (
             f"{self.title} Means of {data['seed'].nunique()} seeds, bands of one standard deviation; contexts: "
-            f"{contexts}, where the paper has 100,000. A cross is what the Softmax's fitted embeddings give with the "
-            "context vectors of least KL; a hollow marker stands where not all fits met the criterion of convergence. "
-            "Fits that diverged have no part in the means."
+            f"{contexts}, where Ganea et al. 2019 have 100,000. A cross is what the Softmax's fitted embeddings give "
+            "with the context vectors of least KL; a hollow marker stands where not all fits met the criterion of "
+            "convergence. Fits that diverged have no part in the means."
         )
 
     def heading(self, data: pd.DataFrame) -> str:

@@ -21,7 +21,8 @@ LOOKS = {"raw": ("0.35", "-"), "row-centred": ("#0173b2", "--")}
 class RowCentring(Figure):
     """Singular values of the log-probability matrix, raw and with each row's mean subtracted, which removes the large
     first value in the direction of all ones. Dotted lines of the same colour show the tolerances. Values that the
-    method does not resolve are not drawn.
+    method does not resolve are not drawn. Models of the first family with spectra; those of the demo (text of
+    Python's documentation) if there are any.
     """
 
     panel = "model"

@@ -23,7 +23,8 @@ LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 @final
 class TrainingCourse(Figure):
     """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from the
-    lowest to the highest rank within the interval of tolerances. Marks of one epoch stand side by side.
+    lowest to the highest rank within the interval of tolerances. Marks of one epoch stand side by side. Models of the
+    preset family ``ptb-fast`` (the papers' sizes on Penn Treebank) or of another whose checkpoints were ranked.
     """
 
     panel, panel_title = "panel", ""

@@ -85,8 +85,8 @@ def bleu(
     """
     if model.backbone.context_lines is None:
         raise SourceError(
-            f"a {model.config.backbone.name} reads a text as one stream and answers nothing: BLEU needs a run with the "
-            "backbone encoder-decoder"
+            f"the backbone {model.config.backbone.name} reads a text as one stream, without responses: BLEU needs a "
+            "run with the backbone encoder-decoder"
         )
     _smoothing()  # before the search, which takes minutes
     pairs = Pairs(corpus, split, lines=model.backbone.context_lines, at_once=CONTEXTS_AT_ONCE)

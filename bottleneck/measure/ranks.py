@@ -73,7 +73,7 @@ def rank(
     how = Computing(
         method=method,
         max_memory=max_memory,
-        width=options.pop("width", DEFAULT_WIDTH),
+        width=_width(options.pop("width", DEFAULT_WIDTH)),
         device=options.get("device", "auto"),
         progress=reporting(progress),
         processes=options.pop("processes", ALONE),
@@ -96,6 +96,13 @@ def rank(
     ]
     seconds = round(time.monotonic() - started, 3)
     return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
+
+
+def _width(width: Any) -> int:
+    """Return the number of dimensions of a sketch; `ConfigurationError` for one below 1."""
+    if isinstance(width, bool) or not hasattr(width, "__index__") or width.__index__() < 1:
+        raise ConfigurationError(f"width must be a whole number of at least 1, not {width!r}")
+    return int(width)
 
 
 def _without_inf(source: Source, inf: str, progress: Progress) -> Source:

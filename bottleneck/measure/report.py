@@ -116,8 +116,8 @@ class RankReport(Result):
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return the ten values that a table shows: size, bound, the rank with its interval, and related ranks."""
-        values, rank = self.spectrum.values, self.rank
+        """Return the values that a table shows: size, bound, both ranks with their intervals, and a related one."""
+        values, rank, centered = self.spectrum.values, self.rank, self.rank_centered
         contexts, vocab = self.spectrum.shape
         return {
             "contexts": contexts,
@@ -128,7 +128,10 @@ class RankReport(Result):
             "low": rank.low,
             "high": rank.high,
             "determinate": rank.determinate,
-            "rank_centered": self.rank_centered.value,
+            "rank_centered": centered.value,
+            "low_centered": centered.low,
+            "high_centered": centered.high,
+            "determinate_centered": centered.determinate,
             "effective_rank_1e-3": effective_rank(values, epsilon=1e-3, residual=self.spectrum.residual),
         }
 

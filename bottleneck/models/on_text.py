@@ -19,9 +19,11 @@ from .text import Text
 
 def first_contexts(asked: int | None, available: int, of: str = "there are") -> int:
     """Return how many contexts are measured; `SourceError` where there are fewer than ``asked``."""
-    if asked is not None and not 1 <= asked <= available:
-        raise SourceError(f"--contexts must be between 1 and the {available:,} {of}, not {asked:,}")
-    return asked or available
+    if asked is None:
+        return available
+    if not hasattr(asked, "__index__") or not 1 <= asked.__index__() <= available:
+        raise SourceError(f"--contexts must be between 1 and the {available:,} {of}, not {asked!r}")
+    return int(asked)
 
 
 def masked_bias(bias: Tensor, *, scale: float = 1.0) -> Tensor:

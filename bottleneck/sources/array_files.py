@@ -171,15 +171,19 @@ def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
 
 
 def _parquet(path: Path) -> Mapping[str, Any]:
+    import pandas as pd
     import pyarrow.parquet
 
     columns = pyarrow.parquet.read_table(path)
     index = [name for name in (columns.schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
     columns = columns.drop_columns(index)
-    table = np.column_stack([np.asarray(column) for column in columns.columns])
+    arrays = [np.asarray(column) for column in columns.columns]
+    table = np.column_stack(arrays)
     if table.dtype.kind not in "fiu":
         raise ValueError("its columns are not all numbers")
-    return {"table": _of_tokens(path, table, columns.column_names)}
+    table = _of_tokens(path, table, columns.column_names)
+    several = len({array.dtype for array in arrays if array.dtype.kind == "f"}) > 1
+    return {"table": pd.DataFrame(dict(enumerate(arrays))) if several else table}  # the least precise type counts
 
 
 def _mat(path: Path) -> Mapping[str, Any]:

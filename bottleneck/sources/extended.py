@@ -307,7 +307,7 @@ def extended_logits(
     else:
         raise SourceError(
             "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
-            f"{type(model).__name__}: a matrix cannot be asked what comes after another future"
+            f"{type(model).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
         )
     generator = np.random.default_rng(seed)
     history_length = history_length or min(HISTORY_LENGTH, 3 * adapter.reads // 4)

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError, SourceError
+from ..models.on_text import first_contexts
 from ..progress import SILENT, Progress
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
-from ..spectrum.inspection import ROW_SUM_TOLERANCE
+from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
 from .array_files import CONVERT, READERS, check_suffix, read_array
 from .base import UNKNOWN, Block, Source, Work
@@ -144,7 +145,8 @@ class MatrixSource(Source):
 
     def first(self, contexts: int) -> Source:
         """Return the first rows, inspected without the others unless their precision is recorded."""
-        if self._made_in is not None or not 1 <= contexts <= self.shape[0]:
+        contexts = first_contexts(contexts, self.shape[0])
+        if self._made_in is not None:
             return FirstContexts(self, contexts)
         noted = self.__dict__["_inspection"].dtypes if "_inspection" in self.__dict__ else ()
         return MatrixSource(_FirstRows(self._matrix, contexts, noted), kind=self._kind, path=self._path)
@@ -177,11 +179,11 @@ class MatrixSource(Source):
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         with np.errstate(over="ignore", divide="ignore"):
             sums = np.log(np.exp(block.astype(np.float64)).sum(1))
-        allowed = ROW_SUM_TOLERANCE * self.precision.value * max(1.0, math.log(self.shape[1]))
+        allowed = allowed_log_sum(self.precision.value, self.shape[1])
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if wrong.size and _are_probabilities(block):
             raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
-        if wrong.size and (why := _other_logarithms(block[wrong[0]])):
+        if wrong.size and abs(sums[wrong[0]]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[0]])):
             raise MatrixError(f"row {start + wrong[0]} of {self._path} holds {why} to get natural logarithms")
         if wrong.size and (left_out := int(np.isneginf(block[wrong[0]]).sum())):
             raise MatrixError(
@@ -193,7 +195,7 @@ class MatrixSource(Source):
             raise MatrixError(
                 f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "
                 f"probabilities' sum is {sums[wrong[0]]:.3g}, and at its precision at most {allowed:.1e} from 0; use "
-                "--kind logits to normalize the rows, or --kind matrix to take them as they are"
+                "--kind logits to normalize the rows, or --kind matrix for the rank of the rows as they are"
             )
 
 
@@ -241,7 +243,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     More than 1 GiB is kept in a temporary file, so blocks may be more than memory holds.
     """
     spool, inspection = Spool(), Inspection(None, language=kind != "matrix")
-    passing = isinstance(blocks, Iterator)  # a generator may reuse the memory of its blocks
+    passing = not isinstance(blocks, list | tuple)  # what makes its blocks one by one may reuse their memory
     for rows in checked(inspection.noting(blocks)):
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)

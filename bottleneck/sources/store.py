@@ -24,12 +24,13 @@ class StoreSource(Source):
 
     Args:
         path: folder of the store.
-        kind: ignored, because the store records what it holds.
+        kind: the default, or what the store records that it holds.
     """
 
     def __init__(self, path: str | Path, *, kind: str = "log-probs") -> None:
         self._path = path = Path(path)
         self._attributes = store.read_attributes(path)
+        store.check_kind(kind, self._attributes, str(path))
         try:
             self._read()
         except (KeyError, TypeError) as error:

@@ -263,6 +263,16 @@ def _begin(path: Path, source: Source, attributes: dict[str, Any]) -> list[Chunk
     return whole
 
 
+def check_kind(kind: str, attributes: Mapping[str, Any], path: str) -> None:
+    """Refuse a ``kind`` that was asked for and is not what the store records: its rows stay as they were dumped."""
+    recorded = attributes["source"].get("kind")
+    if kind not in ("log-probs", recorded):
+        raise StoreError(
+            f"the store {path} records what it holds ({recorded}), so --kind {kind} does not apply: leave it out, or "
+            "dump the source itself again with that kind"
+        )
+
+
 def _refuse_other_files(path: Path) -> None:
     """Refuse a file, or a folder that holds something else than a store."""
     if path.exists() and not path.is_dir():

@@ -22,7 +22,7 @@ from ..machine import free_memory
 from ..spectrum import Precision
 from .matrix import MatrixSource
 from .opening import Kind
-from .store_files import FORMAT, LOG_PROBS, TARGETS, checked_attributes, is_as_written, known_targets
+from .store_files import FORMAT, LOG_PROBS, TARGETS, check_kind, checked_attributes, is_as_written, known_targets
 
 SECONDS_A_REQUEST, SECONDS_WITHOUT_A_BYTE = 300.0, 30.0
 """Longest time that a web server may take to send a chunk, and to send nothing."""
@@ -65,7 +65,7 @@ def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
         attributes: dict[str, Any] = dict(node.attrs)
         if attributes.get("format") != FORMAT:
             raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
-        return _store(name, node, checked_attributes(attributes, name))
+        return _store(name, node, checked_attributes(attributes, name), kind)
 
 
 def _time_limits(name: str) -> dict[str, Any] | None:
@@ -163,8 +163,9 @@ class _WrittenRows:
             return np.asarray(array[rows])
 
 
-def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any]) -> MatrixSource:
+def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any], kind: str) -> MatrixSource:
     """Return a store's matrix with its recorded attributes."""
+    check_kind(kind, attributes, name)
     _check_chunks(group[LOG_PROBS], name)
     if not is_as_written(group[LOG_PROBS], attributes):
         raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")

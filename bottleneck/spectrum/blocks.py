@@ -99,8 +99,18 @@ WHOLE = "whole numbers"
 
 
 def native_dtype(block: Any) -> str:
-    """Return the type of an array or tensor: a key of `EPS`, or `WHOLE` for integers and booleans."""
-    name = str(getattr(block, "dtype", "float64")).removeprefix("torch.")
+    """Return the type of an array or tensor: a key of `EPS`, or `WHOLE` for integers and booleans.
+
+    Of a table whose columns have several types, the least precise one counts.
+    """
+    if hasattr(block, "dtypes"):
+        names = {_name(dtype) for dtype in block.dtypes}
+        return max(names - {WHOLE}, key=EPS.__getitem__, default=WHOLE)
+    return _name(getattr(block, "dtype", "float64"))
+
+
+def _name(dtype: Any) -> str:
+    name = str(dtype).removeprefix("torch.").lower()
     if name in EPS:
         return name
     if name.startswith(("int", "uint", "bool")):

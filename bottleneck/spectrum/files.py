@@ -82,14 +82,14 @@ class SavedSpectrum(NamedTuple):
     """Tolerances and bounds; earlier versions saved none."""
 
 
-def load_spectrum(path: Path) -> SavedSpectrum:
+def load_spectrum(path: str | Path) -> SavedSpectrum:
     """Return a saved spectrum.
 
     Raises:
         MatrixError: when the file is missing, damaged, or no saved spectrum.
     """
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
                 raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
             about = _about(file)

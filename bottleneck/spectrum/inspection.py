@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
 from .precision import EPS, Precision, precision
-from .rounding import COLUMNS, FEWEST, ROWS, Rounding, can_show, find_rounding
+from .rounding import COLUMNS, FEWEST, ROWS, Rounding, can_show, can_show_grid, find_rounding
 from .rules import MARGIN, tolerance
 
 MASK = -1e4
@@ -23,6 +23,11 @@ than e^-104 in float32, and float64 ends at -745."""
 FLOOR = -104.0
 """A token this many nats below the likeliest one has probability 0 in float32; the same number there in many rows is a
 mask, or a floor for missing values."""
+APART, ALONE = 50.0, 2.0
+"""A row's lowest number is a mask if it lies so many nats, and so many times the spread of all others, below them."""
+SUBNORMAL, MOST_STEPS, STEP_ERROR = 2.0**-149, 500.0, 2e-5
+"""Step of float32's smallest numbers, the subnormal ones, the number of steps up to which they are looked for, and the
+relative error of that number when a probability was computed from its float32 logarithm."""
 CUT, NEAR = 0.01, 1e-6
 """Share of a row's entries that lie at its lowest number, and the part of its spread by which they may miss it, after a
 truncation (top-k, top-p) or a floor; numbers of a continuous distribution lie there alone."""
@@ -36,6 +41,9 @@ LEAST_ENERGY = 1e-6
 """Least share of the energy that half of the rows or columns hold, unless a few of them dominate."""
 ROW_SUM_TOLERANCE = 32
 """Allowed error of log Σ P of a row, in units of eps · log M: the rounding of each log P and of a careful softmax."""
+LEAST_ROW_SUM = 1e-10
+"""Allowed error of log Σ P of a row of any precision, in nats: that of 10⁵ terms added one by one, as
+`numpy.logaddexp.reduce` adds them, reaches 10⁻¹¹ in float64."""
 FEW = 100
 """One row in this many, and at least two rows, may fit a narrower type by chance."""
 MOST_DECIMALS = 15
@@ -48,6 +56,11 @@ LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
 """Smallest number of full precision of each type."""
+
+
+def allowed_log_sum(eps: float, vocab: int) -> float:
+    """Return the largest |log Σ P| of a row, in nats, that a roundoff of ``eps`` explains."""
+    return max(LEAST_ROW_SUM, ROW_SUM_TOLERANCE * eps * max(1.0, math.log(vocab)))
 
 
 class Inspection:
@@ -75,6 +88,8 @@ class Inspection:
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
         self._hidden: NDArray[np.int64] | int = 0
         self._floors: Counter[tuple[float, int, bool]] = Counter()  # a row's lowest number, its column, several times?
+        self._alone: Counter[int] = Counter()  # rows whose lowest number is a mask, by its column
+        self._subnormal = self._tiny = 0  # probabilities of whole steps of float32, and all of so few steps
         self._cut: NDArray[np.int64] | int = 0  # sampled rows that were cut off at their lowest number, by column
         self._rows_cut = 0
         self.largest = 0.0
@@ -106,6 +121,9 @@ class Inspection:
             low = lowest - likeliest[:, 0] < FLOOR
             several = (rows[low] == lowest[low, None]).sum(1) > 1
             self._floors.update(zip(lowest[low].tolist(), columns[low].tolist(), several.tolist(), strict=True))
+        if self._language and below.min() < -APART:
+            self._see_masks(np.where(infinite, np.inf, rows), likeliest)
+            self._see_subnormal(rows)
         self._finite = self._finite + (len(rows) - infinite.sum(0))
         rows[infinite] = 0.0
         self.largest = max(self.largest, float(np.abs(rows).max()))
@@ -119,6 +137,23 @@ class Inspection:
             columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
             self._sample.append(rows[np.ix_(taken, columns)])
             self._likeliest.append(likeliest[taken])
+
+    def _see_masks(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
+        """Count rows whose lowest number lies far below all others."""
+        if rows.shape[1] < 3:
+            return
+        rows, likeliest = (each[(likeliest[:, 0] - rows.min(1)) > APART] for each in (rows, likeliest))
+        lowest, second = np.partition(rows, 1, axis=1)[:, :2].T
+        with np.errstate(invalid="ignore"):  # rows of −∞ but for one number
+            alone = second - lowest > np.maximum(APART, ALONE * (likeliest[:, 0] - second))
+        self._alone.update(rows[alone].argmin(1).tolist())
+
+    def _see_subnormal(self, rows: NDArray[np.float64]) -> None:
+        """Count logarithms of float32's smallest probabilities, which have lost digits."""
+        least, most = math.log(SUBNORMAL / 2), math.log(MOST_STEPS * SUBNORMAL)
+        steps = np.exp(rows[(rows > least) & (rows < most)] - math.log(SUBNORMAL))
+        self._subnormal += int((np.abs(steps - np.rint(steps)) <= STEP_ERROR * steps).sum())
+        self._tiny += steps.size
 
     def _see_cut(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
         """Count rows with many entries at their lowest number; tokens that are masked in them are infinite."""
@@ -153,6 +188,8 @@ class Inspection:
             sample = sample[:, (sample - np.concatenate(self._likeliest) > MASK).all(0)]
         stored = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
         fitting = set() if self.dtypes == {WHOLE} else self._fitting(sample)
+        if self._language and self.dtypes != {WHOLE}:  # columns of several types, widened to one
+            fitting |= self._fitting(sample.T)
         narrow = max({stored, *fitting}, key=EPS.__getitem__)
         if 0 < self.largest < TINY.get(stored, 0.0):
             raise MatrixError(
@@ -162,12 +199,18 @@ class Inspection:
         judged = replace(precision(narrow, assumed=True), tested=bool(sample.size))
         if not sample.size:
             return judged
-        tested = can_show(sample) if self._language and not _counting(sample).all() else True
-        return replace(judged, rounding=self._rounding(sample, judged), tested=tested)
+        if _counting(sample).all() if self._language else _is_whole(sample):
+            return replace(judged, rounding=self._rounding(sample, judged))
+        tested, unseen = can_show(sample) if self._language else True, None
+        if not self._language:
+            unseen = None if can_show_grid(sample, eps=judged.value) else "bfloat16"
+        elif tested and judged.value == EPS["float64"] and not can_show(sample, "float32"):
+            unseen = "float32"
+        return replace(judged, rounding=self._rounding(sample, judged), tested=tested, unseen=unseen)
 
     def _rounding(self, sample: NDArray[np.float64], judged: Precision) -> Rounding | None:
         """Return the coarsest rounding, before or after normalization, that the sample shows."""
-        whole, stored = bool((sample == np.rint(sample)).all()), judged.dtype or "float64"
+        whole, stored = _is_whole(sample), judged.dtype or "float64"
         if stored not in ("float64", "float32"):
             step = judged.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
             return Rounding(step, 1.0, stored) if self._language else None
@@ -216,7 +259,7 @@ class Inspection:
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
                 "hide what the other entries show"
             )
-        return self._floor() or self._truncation()
+        return self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
 
     def _floor(self) -> str:
         """Return a sentence on numbers of probability 0 that stand for a mask or for missing values, or ''."""
@@ -235,6 +278,27 @@ class Inspection:
             if count >= least:
                 return f"the lowest number of {count:,} rows is {floor:g}, {said}"
         return f"the lowest number of {several:,} rows stands for several tokens, {said}" if several >= least else ""
+
+    def _scattered_masks(self) -> str:
+        """Return a sentence on single tokens that lie far below all others, another one in each row, or ''."""
+        masked = self.masked
+        columns = [column for column in self._alone if not masked[column]]
+        if len(columns) < 2:
+            return ""
+        count = sum(self._alone[column] for column in columns)
+        return (
+            f"one token of {count:,} rows lies {APART:g} nats or more below all others, and not always the same one: a "
+            "mask adds directions of its own; leave out such tokens, or set them to -inf"
+        )
+
+    def _underflow(self) -> str:
+        """Return a sentence on logarithms of subnormal probabilities of float32, or ''."""
+        if self._subnormal < FEWEST or self._subnormal < FITTING * self._tiny:
+            return ""
+        return (
+            f"{self._subnormal:,} entries are logarithms of the smallest probabilities of float32, which have lost "
+            "their digits: take log_softmax of the logits, not the logarithm of their softmax"
+        )
 
     def _truncation(self) -> str:
         """Return a sentence on rows that were cut off at their lowest number in columns that differ, or ''."""
@@ -263,6 +327,10 @@ class Inspection:
             if fits.all() or rows_that_fit >= max(2, len(rows) / FEW):
                 names.add(name)
         return names
+
+
+def _is_whole(values: NDArray[np.float64]) -> bool:
+    return bool((values == np.rint(values)).all())
 
 
 def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .precision import EPS, Precision
-from .rounding import SUM
+from .rounding import SUM, Rounding
 from .rules import MARGIN, RankEstimate, entry_roundoff, numerical_rank
 from .values import Spectrum
 
 TELLING = 100.0
 """A drop outside the margin makes the rank doubtful if it is this many times the largest drop inside."""
+ALREADY = 1 - 1e-9
+"""Least ratio of the norms after and before row-centring at which the rows were centred already."""
 LEAST_DROP = 10.0
 """Smallest ratio of neighbouring values that counts as a drop."""
 
@@ -80,12 +82,17 @@ def _rank(
     rounding, residual = eps.rounding, spectrum.residual
     noise = 0.0 if rounding is None else rounding.noise((T, M))
     rank = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=noise, residual=residual)
-    if rounding is not None and rounding.dtype in (None, SUM):  # the sum of two models' logits repeats less than either
-        step = EPS["bfloat16"] * max([_norm(values), *sources]) / math.sqrt(T * M)
-        coarse = replace(rounding, step=step).noise((T, M))
+
+    def rounded_to(dtype: str, share: float = 1.0) -> RankEstimate:
+        """Return the rank, or a lower one if the entries were rounded to ``dtype``."""
+        step = EPS[dtype] * max([_norm(values), *sources]) / math.sqrt(T * M)
+        coarse = Rounding(step, share, dtype).noise((T, M))
         coarsest = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=coarse)
         low = min(rank.low, coarsest.low)
-        rank = replace(rank, low=low, determinate=rank.determinate and low == rank.low)
+        return replace(rank, low=low, determinate=rank.determinate and low == rank.low)
+
+    if rounding is not None and rounding.dtype in (None, SUM):  # the sum of two models' logits repeats less than either
+        rank = rounded_to("bfloat16", rounding.share)
     full = min(T, M if norm is None else M - 1)
     values = values[:full]  # centring leaves one zero, which is no drop
     high = min(rank.high, max(full, rank.low))
@@ -106,7 +113,13 @@ def _rank(
     least = max(error, EPS["float64"] * float(values[0]))
     known = values[values > least]
     followed = known if known.size == values.size else np.append(known, least)
-    return _with_drops(rank, followed, stored, to_zero=values.size - known.size == 1)
+    rank = _with_drops(rank, followed, stored, to_zero=values.size - known.size == 1)
+    if norm is None and _norm(spectrum.centered) > ALREADY * _norm(values):
+        full -= 1  # rows whose means are zero, as of a layer norm
+    if eps.unseen and min(rank.high, full) == full > 1 and (low := rounded_to(eps.unseen).low) < rank.low:
+        unseen = f"so few numbers do not show whether they were rounded to {eps.unseen}"
+        rank = replace(rank, low=low, determinate=False, doubt=rank.doubt or unseen)
+    return rank
 
 
 def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float, *, to_zero: bool) -> RankEstimate:

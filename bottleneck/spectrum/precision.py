@@ -21,7 +21,7 @@ EPS: dict[str, float] = {
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
 
 
-OPTIONAL = {"rounding": None, "tested": True, "size": None}
+OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None}
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Precision:
     """A coarser rounding that the entries still show."""
     tested: bool = True
     """Whether there are enough entries to show a coarser rounding, if no precision was recorded."""
+    unseen: str | None = None
+    """A type that is coarser than ``dtype``, if there are too few entries to show a rounding to it."""
     size: float | None = None
     """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
     normalization."""

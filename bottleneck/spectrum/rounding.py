@@ -25,8 +25,9 @@ HALF = 0.5
 """Share of a row's distinct numbers on a lattice whose step is the row's."""
 COARSEST = 1024.0
 """Largest step looked for: that of bfloat16 numbers of 10⁵."""
-PAIRS = 10**5
-"""Rows times the square of columns at which logits rounded to float16 repeat some 20 times within rows."""
+PAIRS = {"float16": 10**5, "float32": 10**5 << 13}
+"""Rows times the square of columns at which logits rounded to a type repeat some 20 times within rows: float32 has 13
+bits more than float16."""
 REPEATS, TIMES = 5, 8
 """Equal entries within rows show a rounding when there are at least so many, and so many times those expected."""
 GAPS, OFF_GRID, ON_GRID = 24, 0.1, 0.95
@@ -95,8 +96,12 @@ def find_rounding(sample: Rows, *, eps: float, structured: bool = False) -> Roun
     if varied.shape[1] < 2:
         varied = sample
     # What is common to a column, as a bias added in full precision, is gone from the differences of two rows.
-    differences = [_lattice(varied[1:] - varied[:-1], 2 * eps)] if len(varied) > 1 else []
-    scaled = [_scaled_grid(varied, eps)] if structured else [_repeats(varied, eps), _grids(varied.T, eps)]
+    steps = varied[1:] - varied[:-1]
+    differences = [_lattice(steps, 2 * eps)] if len(varied) > 1 else []
+    if structured:
+        scaled = [_scaled_grid(varied, eps)]
+    else:
+        scaled = [_repeats(varied, eps), _grids(varied.T, eps), _grids(steps, 2 * eps)]
     signs = [_lattice(varied, eps), *differences, *scaled]
     least = HALF if structured else 0.0
     roundings = [rounding for rounding in signs if rounding is not None and rounding.share > least]
@@ -105,10 +110,15 @@ def find_rounding(sample: Rows, *, eps: float, structured: bool = False) -> Roun
     return max(roundings, key=lambda rounding: rounding.noise(shape) * (4 if rounding.dtype else 1), default=None)
 
 
-def can_show(sample: Rows) -> bool:
-    """Return whether a sample is large enough to show any rounding to float16 or coarser, scaled or not."""
+def can_show(sample: Rows, dtype: str = "float16") -> bool:
+    """Return whether a sample of logits is large enough to show any rounding to ``dtype`` or coarser, scaled or not."""
     distinct = 1 + (np.diff(np.sort(sample, 1), axis=1) != 0).sum(1) if sample.size else np.zeros(1)
-    return bool(np.median(distinct) >= FEWEST and sample.size * sample.shape[1] >= PAIRS)
+    return bool(np.median(distinct) >= FEWEST and sample.size * sample.shape[1] >= PAIRS[dtype])
+
+
+def can_show_grid(sample: Rows, *, eps: float) -> bool:
+    """Return whether both rows and columns have enough numbers to show a grid, each on its own."""
+    return all(np.median([len(_outer_gaps(part, eps)[0]) for part in parts]) >= GAPS for parts in (sample, sample.T))
 
 
 def _copies(sample: Rows) -> NDArray[np.bool_]:
@@ -188,17 +198,22 @@ def _grids(parts: Iterable[Rows], eps: float) -> Rounding | None:
 
 def _grid_step(numbers: NDArray[np.float64], eps: float) -> float:
     """Return the step of a grid that the differences of the largest numbers of either sign are multiples of, or 0."""
-    sizes = np.abs(numbers)
-    largest = float(np.quantile(sizes, 0.99))
-    outer = (sizes > largest / 2) & (sizes <= largest)
-    gaps = np.concatenate([np.diff(np.sort(numbers[outer & side])) for side in (numbers < 0, numbers > 0)])
-    gaps = gaps[gaps > TIMES * eps * largest]
+    gaps, largest = _outer_gaps(numbers, eps)
     if len(gaps) < GAPS:
         return 0.0
     step = gaps.min()
     multiples = gaps / step
     on_grid = np.abs(multiples - np.rint(multiples)) < OFF_GRID
     return float(step) if step > CLASSES[0] * eps * largest and on_grid.mean() >= ON_GRID else 0.0
+
+
+def _outer_gaps(numbers: NDArray[np.float64], eps: float) -> tuple[NDArray[np.float64], float]:
+    """Return the distances above roundoff of neighbours among the largest numbers of either sign, and the largest."""
+    sizes = np.abs(numbers)
+    largest = float(np.quantile(sizes, 0.99))
+    outer = (sizes > largest / 2) & (sizes <= largest)
+    gaps = np.concatenate([np.diff(np.sort(numbers[outer & side])) for side in (numbers < 0, numbers > 0)])
+    return gaps[gaps > TIMES * eps * largest], largest
 
 
 def _repeats(sample: Rows, eps: float) -> Rounding | None:

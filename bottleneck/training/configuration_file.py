@@ -66,7 +66,7 @@ def read(path: Path) -> RunConfig:
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigurationError(f"{path} is not {form.name}: {error}") from error
+        raise ConfigurationError(f"{path} is not valid {form.name}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path} must hold {form.document}, not a {type(values).__name__}")
     return configuration_of(values) if values.get("format") == FORMAT else parse(values, where=str(path))

@@ -110,7 +110,9 @@ def test_every_context_is_answered_and_compared_with_its_line(talk_folder: Path)
 def test_a_stream_model_answers_nothing(talk_folder: Path) -> None:
     corpus = corpora.load(talk_folder)
     model = LanguageModel(ModelConfig(), vocab_size=len(corpus.vocabulary))
-    with pytest.raises(SourceError, match="a lstm reads a text as one stream and answers nothing: BLEU needs a run"):
+    with pytest.raises(
+        SourceError, match="the backbone lstm reads a text as one stream, without responses: BLEU needs a run"
+    ):
         bleu(model, corpus)
 
 

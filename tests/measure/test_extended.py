@@ -119,7 +119,7 @@ def test_findings() -> None:
 
 
 def test_bad_input(runs: dict[str, Path]) -> None:
-    with pytest.raises(SourceError, match="cannot be asked what comes after another future"):
+    with pytest.raises(SourceError, match="holds no log-probabilities of longer futures"):
         extended_logits(np.eye(3), [[1]], [[1]])
     with pytest.raises(ConfigurationError, match="each of at least 1 tokens"):
         extended_logits(runs["mos"], [[]], [[1]])

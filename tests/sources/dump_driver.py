@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
+from softmax_bottleneck.files import json_lines
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import base, open_source
 from softmax_bottleneck.sources import store_files as store
@@ -59,7 +61,7 @@ def in_manifest_line(number: int, share: float) -> Callable[[], None]:
             if count < number:
                 append(path, chunk)
                 return
-            line = store._line(chunk)
+            line = json_lines([asdict(chunk)])
             with (path / store.MANIFEST).open("ab") as file:
                 file.write(line[: int(len(line) * share)])
             die()

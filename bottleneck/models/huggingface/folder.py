@@ -78,7 +78,8 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
     except LocalEntryNotFoundError as error:
         raise SourceError(
             f"there is no {name} here, and the Hugging Face hub cannot be reached for a model of that name; SOURCE is "
-            "a run folder, a .zarr store, a matrix file such as .npy, or a model's folder or (with a network) its name"
+            "a run folder, an n-gram model such as kn5:ptb, a .zarr store, a matrix file such as .npy, or a model's "
+            "folder or (with a network) its name"
         ) from error
     except HfHubHTTPError as error:
         at = f" at revision {revision}" if revision else ""

@@ -35,7 +35,7 @@ def _demo(head: str, settings: dict[str, Any]) -> Preset:
         family="demo",
         head=head,
         summary=f"LSTM 128 with a {head} head, d = 24, on python-docs",
-        cost="half a minute on 2 CPU cores",
+        cost="20 seconds to a minute on one CPU core",
         expected="what 'bottleneck demo' prints",
         corpus="python-docs",
         backbone=plain_lstm(24, hidden_size=128, layers=1, dropout=0.3),
