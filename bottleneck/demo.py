@@ -24,7 +24,8 @@ from .plotting.style import FORMATS
 from .progress import SILENT, Progress
 from .sources import open_source
 from .spectrum import save_spectrum
-from .training import PRESETS, FitResult, Preset, RunConfig, fit, is_begun, override
+from .training import FitResult, Preset, RunConfig, fit, is_begun, override
+from .training.presets import family
 
 CURVE_POINTS = 201
 """Number of points of a learned function that a report keeps."""
@@ -70,13 +71,10 @@ class Study:
         return runs
 
     def _presets(self) -> list[Preset]:
-        family = {preset.model: preset for preset in PRESETS.values() if preset.family == self.family}
-        if not family:
-            families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
-            raise ConfigurationError(f"there is no family of presets {self.family!r}; known families are {families}")
-        if unknown := sorted(set(self.models) - set(family)):
-            raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(family)}")
-        return [preset for name, preset in family.items() if name in (self.models or family)]
+        presets = family(self.family)
+        if unknown := sorted(set(self.models) - set(presets)):
+            raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(presets)}")
+        return [preset for name, preset in presets.items() if name in (self.models or presets)]
 
     def _start(self, preset: Preset, seed: int) -> list[str]:
         if self.initial is not None:

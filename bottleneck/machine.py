@@ -110,12 +110,17 @@ def parse_size(size: int | str | None) -> int | None:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
+def status(field: str) -> int:
+    """Return a size that Linux reports for this process, such as ``VmHWM`` or ``RssAnon``, in bytes."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(status.partition(f"{field}:")[2].split()[0])
+
+
 def peak_memory_bytes() -> int:
     """Return the largest resident size of this process so far."""
     try:
         # On Linux, getrusage also counts the memory of the parent when it started this process.
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+        return status("VmHWM")
     except (OSError, IndexError):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024

@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_dropout, check_positive
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
 from .base import Backbone, Encoding, State
@@ -42,11 +43,8 @@ class AWDLSTMConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        if not self.hidden_sizes or min(self.embedding_size, *self.hidden_sizes) < 1:
-            raise ConfigurationError("an AWD-LSTM's embedding_size and all of its hidden_sizes must be at least 1")
-        for name in DROPOUTS:
-            if not 0 <= (probability := getattr(self, name)) < 1:
-                raise ConfigurationError(f"{name} must be in [0, 1), not {probability}")
+        check_positive(embedding_size=self.embedding_size, hidden_sizes=min(self.hidden_sizes, default=0))
+        check_dropout(**{name: getattr(self, name) for name in DROPOUTS})
         for name in ("activation_penalty", "temporal_penalty"):
             if not 0 <= (weight := getattr(self, name)) < float("inf"):
                 raise ConfigurationError(f"{name} must be at least 0 and finite, not {weight}")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from ..checks import check_dropout, check_positive
 from ..embeddings import init_embeddings_
-from ..errors import ConfigurationError
 from .base import Backbone, State
 
 
@@ -33,14 +33,9 @@ class EncoderDecoderConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no encoder–decoder can have."""
-        sizes = (self.embedding_size, self.line_size, self.context_size, self.hidden_size, self.context_lines)
-        if min(sizes) < 1:
-            raise ConfigurationError(
-                "an encoder-decoder's embedding_size, line_size, context_size, hidden_size and context_lines must be "
-                "at least 1"
-            )
-        if not 0 <= self.dropout < 1:
-            raise ConfigurationError(f"dropout must be in [0, 1), not {self.dropout}")
+        sizes = "embedding_size", "line_size", "context_size", "hidden_size", "context_lines"
+        check_positive(**{name: getattr(self, name) for name in sizes})
+        check_dropout(dropout=self.dropout)
 
 
 @final

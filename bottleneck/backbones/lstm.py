@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_dropout, check_positive
 from ..embeddings import init_embeddings_
-from ..errors import ConfigurationError
 from .base import Backbone, State
 
 
@@ -28,10 +28,8 @@ class LSTMConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        if min(self.embedding_size, self.hidden_size, self.layers) < 1:
-            raise ConfigurationError("an LSTM's embedding_size, hidden_size and layers must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigurationError(f"dropout must be in [0, 1), not {self.dropout}")
+        check_positive(embedding_size=self.embedding_size, hidden_size=self.hidden_size, layers=self.layers)
+        check_dropout(dropout=self.dropout)
 
 
 @final

@@ -28,7 +28,8 @@ from ..machine import machine
 from ..plotting.spectra import save_spectra
 from ..progress import SILENT, Progress
 from ..spectrum import load_spectrum
-from ..training import PRESETS, Preset, RunConfig, fit, override, training_cost
+from ..training import Preset, RunConfig, fit, override, training_cost
+from ..training.presets import family
 from .device import check_device
 from .heads import bench_heads
 from .spectrum import bench_spectrum
@@ -99,10 +100,7 @@ def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: P
 
 def _models(out: Path, lent: Lent, progress: Progress) -> str:
     """Train and measure every preset of the family for the same number of epochs."""
-    presets = [preset for preset in PRESETS.values() if preset.family == lent.family]
-    if not presets:
-        raise ConfigurationError(f"there is no family of presets {lent.family!r}; 'bottleneck presets' lists them")
-    configs = {preset.model: _config(preset, lent) for preset in presets}
+    configs = {model: _config(preset, lent) for model, preset in family(lent.family).items()}
     epochs = _plan(out, lent, configs, progress)
     curves = []
     for name, config in configs.items():

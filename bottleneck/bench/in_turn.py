@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BottleneckError
+from ..machine import status
 from ..progress import SILENT, Progress
 
 RUNS, SECONDS = 9, 24.0
@@ -189,9 +190,3 @@ def _device_memory(device: str) -> Callable[[], int]:
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     return lambda: torch.cuda.max_memory_allocated(device) - before
-
-
-def status(field: str) -> int:
-    """Return a size that Linux reports for this process, such as ``VmHWM`` or ``RssAnon``, in bytes."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(status.partition(f"{field}:")[2].split()[0])

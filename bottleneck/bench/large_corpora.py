@@ -19,9 +19,9 @@ from typing import Any
 from .._version import __version__
 from ..errors import ConfigurationError
 from ..files import CACHE_VARIABLE, cache_folder, sha256_bytes
-from ..machine import machine
+from ..machine import machine, status
 from ..progress import SILENT, Progress
-from .in_turn import in_turn, status
+from .in_turn import in_turn
 
 ROUNDS = 10
 """Number of validations, each with losses and memory."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
-from ..errors import ConfigurationError
+from ..checks import check_positive
 from ..files import make_folder, write_json
 from ..machine import machine
 from ..progress import SILENT, Progress
@@ -87,8 +87,7 @@ def study_transformers(
         ConfigurationError: for no step.
         CorpusError: for a text that is missing.
     """
-    if steps < 1:
-        raise ConfigurationError(f"steps must be at least 1, not {steps}")
+    check_positive(steps=steps)
     make_folder(out)
     end = time.monotonic() + 60 * minutes
     texts: dict[int, Text] = {}

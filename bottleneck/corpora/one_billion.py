@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import CorpusError
 from .download import ByteCallback
 from .ids import Ids, write_ids
@@ -73,17 +71,14 @@ def _count(shards: dict[str, list[Path]], progress: ByteCallback | None) -> tupl
             if progress is not None:
                 progress(path.name, done, total)
     del counts[EOS], counts[UNK]
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return Vocabulary((EOS, UNK, *(word for word, _ in ranked[: VOCABULARY_SIZE - 2]))), digests.hexdigest()
+    return Vocabulary.most_frequent(counts, VOCABULARY_SIZE, marks=(EOS, UNK)), digests.hexdigest()
 
 
 def _encoded(paths: Iterable[Path], vocabulary: Vocabulary) -> Iterator[Ids]:
     """Yield the ids of consecutive lines; a word outside the vocabulary is `UNK`."""
-    index = vocabulary.index
-    unknown = index[UNK]
     for path in paths:
         for lines in _lines(path):
-            yield np.fromiter((index.get(word, unknown) for line in lines for word in _words(line)), np.int64)
+            yield vocabulary.encode_known(word for line in lines for word in _words(line))
 
 
 def _words(line: bytes) -> list[str]:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from ..errors import CorpusError
 from ..files import sha256_bytes
@@ -66,7 +64,10 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
             f"`bottleneck data get {NAME} --from swda.zip`"
         )
     origin = str(source or url)
-    files = sorted(_files(source, origin, progress) if source else _archive(_downloaded(origin, progress), origin))
+    if source:
+        files = sorted(_files(source, origin, progress))
+    else:
+        files = sorted(_archive(download(origin, limit=_TOTAL, progress=progress), origin))
     if missing := [name for name, split in FOLDERS.items() if split not in {file.split for file in files}]:
         raise CorpusError(
             f"{origin} has no conversations in a folder {missing[0]!r}: {NAME} is made of the folders "
@@ -77,10 +78,6 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
     digests = "".join(f"{sha256_bytes(file.data)}  {file.split}\n" for file in files)
     encoded = {split: _encoded(talks[split], vocabulary) for split in SPLITS}
     write_ids(folder, vocabulary, encoded, sha256=sha256_bytes(digests.encode()))
-
-
-def _downloaded(url: str, progress: ByteCallback | None) -> bytes:
-    return download(url, limit=_TOTAL, progress=progress)
 
 
 def _files(source: Path, where: str, progress: ByteCallback | None) -> Iterator[_File]:
@@ -141,14 +138,10 @@ def _line(row: str, where: str) -> Line:
 def _most_frequent(talks: list[list[Line]]) -> Vocabulary:
     """Return the vocabulary of the training conversations, ties in the order of the alphabet."""
     counts = Counter(word for talk in talks for line in talk for word in line[1:])
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    marks = (EOS, UNK, *SPEAKERS.values())
-    return Vocabulary((*marks, *(word for word, _ in ranked[: VOCABULARY_SIZE - len(marks)])))
+    return Vocabulary.most_frequent(counts, VOCABULARY_SIZE, marks=(EOS, UNK, *SPEAKERS.values()))
 
 
 def _encoded(talks: list[list[Line]], vocabulary: Vocabulary) -> Iterator[Ids]:
     """Yield the ids of each conversation; a word outside the vocabulary is `UNK`."""
-    index: Mapping[str, int] = vocabulary.index
     for talk in talks:
-        tokens = chain.from_iterable([[*line, EOS] for line in talk])
-        yield np.fromiter((index.get(token, index[UNK]) for token in (*tokens, EOS)), np.int64)
+        yield vocabulary.encode_known([*chain.from_iterable([*line, EOS] for line in talk), EOS])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorpusError
-from ..files import json_bytes, sha256_bytes
 
 UNK = "<unk>"
 EOS = "<eos>"
@@ -44,6 +43,12 @@ class Vocabulary:
         """Return the distinct ``tokens`` in order of first appearance."""
         return cls(tuple(dict.fromkeys(tokens)))
 
+    @classmethod
+    def most_frequent(cls, counts: Mapping[str, int], size: int, *, marks: Sequence[str]) -> Vocabulary:
+        """Return ``marks`` and the most frequent tokens, ``size`` together; ties are in alphabetical order."""
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls((*marks, *(token for token, _ in ranked[: size - len(marks)])))
+
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -51,11 +56,6 @@ class Vocabulary:
     def index(self) -> dict[str, int]:
         """Each token's id."""
         return {token: place for place, token in enumerate(self.tokens)}
-
-    @cached_property
-    def sha256(self) -> str:
-        """The SHA-256 of the token list as `write_json` writes it, in hexadecimal."""
-        return sha256_bytes(json_bytes(list(self.tokens)))
 
     def encode(self, tokens: Iterable[str], where: str = "the text") -> npt.NDArray[np.int64]:
         """Return the ids of ``tokens``, 1-D int64; an unknown one is a `CorpusError` naming ``where``.
@@ -70,6 +70,11 @@ class Vocabulary:
                 f"use the corpus that the vocabulary was made from, or write "
                 f"{UNK if UNK in self.index else 'a known token'} in its place"
             ) from None
+
+    def encode_known(self, tokens: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the ids of ``tokens``, 1-D int64; an unknown one becomes `UNK`, where a corpus is prepared so."""
+        unknown = self.index[UNK]
+        return np.fromiter((self.index.get(token, unknown) for token in tokens), np.int64)
 
     def decode(self, ids: npt.NDArray[np.int64]) -> list[str]:
         """Return the tokens of ``ids``, a 1-D array of ids in ``[0, M)``; others are a `CorpusError`."""

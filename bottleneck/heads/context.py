@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones.dropout import locked_dropout
+from ..checks import check_dropout, check_positive
 from ..errors import ConfigurationError
-from .checks import check_dropout, check_positive
 from .scores import widest
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones.dropout import locked_dropout
+from ..checks import check_dropout, check_positive
 from ..errors import ConfigurationError
-from .checks import check_dropout, check_positive
 from .context import ContextVectors, MixtureWeights
 from .mixture import Mixture
 

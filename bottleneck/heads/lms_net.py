@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..checks import check_positive
 from ..errors import ConfigurationError
 from .base import ParameterSettings
-from .checks import check_positive
 from .first_order import first_order
 from .pointwise import Pointwise
 

@@ -7,10 +7,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_positive
 from ..embeddings import init_embeddings_
 from ..errors import ConfigurationError
 from .base import Head, ParameterSettings, RankBound
-from .checks import check_positive
 from .context import ContextVectors
 from .scores import Factors, Scores
 

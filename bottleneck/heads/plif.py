@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..checks import check_positive
 from ..errors import ConfigurationError
 from .base import ParameterSettings
-from .checks import check_positive
 from .deterministic import PIECE, histograms, prefix_sums
 from .first_order import first_order
 

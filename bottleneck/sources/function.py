@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ..checks import check_positive
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import evaluating, full_precision
 from ..spectrum.blocks import as_array, native_dtype
@@ -69,8 +70,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
         answer = partial(_logits_of, function)
     elif isinstance(function, Adapter):
         answer, vocab_size = function.logits, function.vocab_size
-    if vocab_size is not None and vocab_size < 1:
-        raise ConfigurationError(f"vocab_size must be at least 1, not {vocab_size}")
+    check_positive(vocab_size=vocab_size)
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
     answers = _Answers(answer, [_ids(batch, number) for number, batch in enumerate(data)], vocab_size)

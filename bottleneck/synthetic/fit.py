@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..allocator import keep_freed_memory
+from ..checks import check_positive
 from ..errors import ConfigurationError
 from ..heads import Head
 from ..heads.blocked import blocked_loss
@@ -49,9 +50,7 @@ class FitConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        for name in ("batch", "first_cycle", "cycles"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_positive(batch=self.batch, first_cycle=self.first_cycle, cycles=self.cycles)
         for name in ("tolerance", "negligible", "context_rate", "embedding_rate", "function_rate"):
             if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
                 raise ConfigurationError(f"{name} must be a number that is not negative, not {getattr(self, name)}")

@@ -210,7 +210,7 @@ def test_all_layers_side_by_side(make: Make) -> None:
 
 @pytest.mark.parametrize("wrong", [{"embedding_size": 0}, {"hidden_sizes": []}, {"hidden_sizes": [4, 0]}])
 def test_impossible_sizes(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="embedding_size and all of its hidden_sizes must be at least 1"):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be at least 1, not 0"):
         AWDLSTMConfig(**wrong)
 
 

@@ -136,7 +136,7 @@ def test_the_registry() -> None:
 
 @pytest.mark.parametrize("wrong", [{"embedding_size": 0}, {"hidden_size": -1}, {"layers": 0}])
 def test_impossible_sizes(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="embedding_size, hidden_size and layers must be at least 1"):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be at least 1, not {min(wrong.values())}"):
         LSTMConfig(**wrong)
 
 

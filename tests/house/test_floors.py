@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "softmax_bottleneck"
 
 FLOORS = {
+    "checks": 0,
     "errors": 0,
     "published": 0,
     "_version": 0,

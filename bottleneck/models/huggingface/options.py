@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...checks import check_positive
 from ...errors import ConfigurationError
 
 DEFAULT_CONTEXT_LENGTH = 1024
@@ -45,7 +46,4 @@ class HuggingFaceOptions:
             raise ConfigurationError(f"unknown vocabulary {self.vocab!r}; it is one of {', '.join(VOCABULARIES)}")
         if self.bos not in BOS:
             raise ConfigurationError(f"unknown bos {self.bos!r}; it is one of {', '.join(BOS)}")
-        for name in ("context_length", "stride", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {value}")
+        check_positive(context_length=self.context_length, stride=self.stride, batch_size=self.batch_size)

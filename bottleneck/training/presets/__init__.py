@@ -24,6 +24,15 @@ def find(name: str) -> Preset:
     return PRESETS[name]
 
 
+def family(name: str) -> dict[str, Preset]:
+    """Return the presets of a family by model; `ConfigurationError` lists the known families."""
+    presets = {preset.model: preset for preset in PRESETS.values() if preset.family == name}
+    if not presets:
+        families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
+        raise ConfigurationError(f"there is no family of presets {name!r}; known families are {families}")
+    return presets
+
+
 def matching(pattern: str) -> list[Preset]:
     """Return the presets whose names match a pattern of the shell; `ConfigurationError` when there are none.
 
@@ -57,4 +66,4 @@ def described(presets: Iterable[Preset]) -> list[dict[str, Any]]:
     ]
 
 
-__all__ = ["PRESETS", "Preset", "described", "find", "matching"]
+__all__ = ["PRESETS", "Preset", "described", "family", "find", "matching"]

@@ -1,8 +1,8 @@
-"""Checks of the settings that several heads have."""
+"""Checks of settings that many classes and functions have."""
 
 from __future__ import annotations
 
-from ..errors import ConfigurationError
+from .errors import ConfigurationError
 
 
 def check_positive(**counts: int | None) -> None:
