@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import Any
+
 from .errors import ConfigurationError
 
 
-def check_positive(**counts: int | None) -> None:
-    """Refuse counts and sizes below one; ``None`` stands for a default."""
+def check_positive(**counts: Any) -> None:
+    """Refuse counts and sizes that are not whole numbers of at least one; ``None`` stands for a default."""
     for name, count in counts.items():
+        if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
+            raise ConfigurationError(f"{name} must be a whole number of at least 1, not {count!r}")
         if count is not None and count < 1:
             raise ConfigurationError(f"{name} must be at least 1, not {count}")
 

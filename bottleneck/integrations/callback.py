@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import ConfigurationError
-from .statistics import model_statistics
+from .statistics import model_statistics, open_on_text
 
 
 class TransformersCallback(TrainerCallback):
@@ -46,6 +46,13 @@ class TransformersCallback(TrainerCallback):
             raise ConfigurationError(f"every must be at least 1 step, not {every}")
         self.data, self.every, self.tokenizer, self.log, self.prefix = data, every, tokenizer, log, prefix
         self._measured = -1
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Open the held-out text, so that one that cannot be read is refused before the first step."""
+        if state.is_world_process_zero:
+            open_on_text(getattr(given["model"], "module", given["model"]), self.data, tokenizer=self.tokenizer)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Measure every ``every`` steps."""

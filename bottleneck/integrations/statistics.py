@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 from ..heads import Head
 from ..measure import gradient, kld, rank
@@ -51,9 +54,20 @@ def model_statistics(model: nn.Module, data: Any, *, tokenizer: Any = None) -> d
     Returns:
         See `training_statistics`.
     """
-    length = data.shape[1] if getattr(data, "ndim", 0) == 2 else None
-    options = HuggingFaceOptions(context_length=length, stride=length) if length else None
-    return _statistics(open_source(model, data=data, tokenizer=tokenizer, hugging_face=options, dtype="auto"))
+    return _statistics(open_on_text(model, data, tokenizer=tokenizer))
+
+
+def open_on_text(model: nn.Module, data: Any, *, tokenizer: Any = None) -> Source:
+    """Open a model on a held-out text; ids (B, L) are read in windows of L, or of what the model can read."""
+    ids = data.get("input_ids") if isinstance(data, Mapping) else data
+    shape = () if ids is None or isinstance(ids, str) else np.shape(ids.cpu() if isinstance(ids, Tensor) else ids)
+    options = None
+    if len(shape) == 2:
+        config: Any = model.config
+        limit = getattr(config.get_text_config(), "max_position_embeddings", None) or shape[1]
+        length = max(1, min(shape[1], math.prod(shape) - 1, limit))
+        options = HuggingFaceOptions(context_length=length, stride=length)
+    return open_source(model, data=data, tokenizer=tokenizer, hugging_face=options, dtype="auto")
 
 
 def _statistics(source: Source) -> dict[str, float]:

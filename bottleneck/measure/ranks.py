@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, Unpack, cast
 
+from ..checks import check_positive
 from ..errors import ConfigurationError
 from ..full_precision import precision_state
 from ..machine import peak_memory_bytes
@@ -73,11 +74,12 @@ def rank(
     how = Computing(
         method=method,
         max_memory=max_memory,
-        width=_width(options.pop("width", DEFAULT_WIDTH)),
+        width=options.pop("width", DEFAULT_WIDTH),
         device=options.get("device", "auto"),
         progress=reporting(progress),
         processes=options.pop("processes", ALONE),
     )
+    check_positive(width=how.width)
     opened = open_source(source, **cast(Opening, options))
     matrix = _without_inf(opened, inf, how.progress)
     if asked is not None:  # before the numbers are read to see how precise they are
@@ -96,13 +98,6 @@ def rank(
     ]
     seconds = round(time.monotonic() - started, 3)
     return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
-
-
-def _width(width: Any) -> int:
-    """Return the number of dimensions of a sketch; `ConfigurationError` for one below 1."""
-    if isinstance(width, bool) or not hasattr(width, "__index__") or width.__index__() < 1:
-        raise ConfigurationError(f"width must be a whole number of at least 1, not {width!r}")
-    return int(width)
 
 
 def _without_inf(source: Source, inf: str, progress: Progress) -> Source:

@@ -16,7 +16,10 @@ SAMPLE = 64
 """Number of contexts on which the recomputed logits must equal the layer's or the model's."""
 ROUNDINGS = 4
 """Largest number of times that a product is rounded to the body's type: itself, the bias, and a margin for sums."""
-THROUGH_A_FUNCTION = "measure it through a function, softmax_bottleneck.rank(f, data=…)"
+THROUGH_A_FUNCTION = (
+    "measure it through a function of NumPy ids (B, L), softmax_bottleneck.rank(lambda ids: "
+    "model(torch.as_tensor(ids)).logits, data=batches)"
+)
 
 
 def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:

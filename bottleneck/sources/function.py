@@ -78,13 +78,17 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
 
 
 def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
-    """Return a torch module's output for ids, or the ``logits`` of that output."""
+    """Return a torch module's output for ids."""
     weight = next(chain(module.parameters(), module.buffers()), torch.empty(0))
     with evaluating(module), full_precision():
-        output = module(torch.from_numpy(ids).to(weight.device))
-    if isinstance(output, Mapping):
-        output = output["logits"]
-    output = getattr(output, "logits", output)
+        return module(torch.from_numpy(ids).to(weight.device))
+
+
+def _only_logits(output: Any) -> Any:
+    """Return the logits of an output that may hold more."""
+    if isinstance(output, Mapping) and "logits" not in output:
+        raise SourceError(f"the output holds {', '.join(map(repr, output))} and no 'logits': return the logits alone")
+    output = output["logits"] if isinstance(output, Mapping) else getattr(output, "logits", output)
     return output[0] if isinstance(output, tuple) else output
 
 
@@ -128,7 +132,7 @@ class _Answers:
 
     def _ask(self, number: int) -> NDArray[Any]:
         batch = self._batches[number]
-        answer = self._function(batch)
+        answer = _only_logits(self._function(batch))
         self.native_dtypes.add(native_dtype(answer))
         logits = as_array(answer)
         M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else "M")

@@ -21,7 +21,7 @@ class Objective(nn.Module):
         mixed: whether matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU
             and on processors without bfloat16 LSTMs; weights, losses and the state stay in float32.
         fraction: share of the predictions of a stream whose loss is computed, drawn at random in every call, at least
-            one; the others cost nothing in the head.
+            one; the logits of the others are not computed.
     """
 
     def __init__(self, model: LanguageModel, *, mixed: bool = False, fraction: float = 1.0) -> None:
@@ -42,21 +42,22 @@ class Objective(nn.Module):
                 state = self.model.backbone.read(contexts)
             encoding = self.model.backbone.encode(inputs, state)
         with torch.autocast(device, torch.bfloat16, enabled=self.mixed):
-            ignored = None if contexts is None else PADDING
-            nll = self.model.head.nll(*self._scored(encoding.hidden, targets), ignore_index=ignored)
+            # The head sees all hidden states: its dropout masks are those of the texts.
+            ignored = None if contexts is None and self.fraction == 1 else PADDING
+            nll = self.model.head.nll(encoding.hidden, self._scored(targets), ignore_index=ignored)
             penalties = encoding.penalty, self.model.head.penalty(encoding.hidden)
         loss = sum((penalty for penalty in penalties if penalty is not None), nll)
         dtype = self.model.head.weight.dtype
         after = encoding.state if contexts is None else ()
         return loss, nll.detach(), tuple(tensor.detach().to(dtype) for tensor in after)
 
-    def _scored(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the hidden states and targets of the predictions whose loss is computed."""
+    def _scored(self, targets: Tensor) -> Tensor:
+        """Return the targets with `PADDING` for those whose loss is not computed."""
         if self.fraction == 1:
-            return hidden, targets
+            return targets
         count = max(1, round(self.fraction * targets.numel()))
-        drawn = torch.randperm(targets.numel(), device=targets.device)[:count]
-        return hidden.flatten(0, 1)[drawn], targets.flatten()[drawn]
+        left_out = torch.randperm(targets.numel(), device=targets.device)[count:]
+        return targets.flatten().index_fill(0, left_out, PADDING).view_as(targets)
 
 
 def _has_bfloat16_lstm(device: str) -> bool:

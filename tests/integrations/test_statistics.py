@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,22 @@ def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
     assert logged[-1]["bottleneck/pairwise_kl"] == pytest.approx(now["pairwise_kl"], rel=1e-6)
     assert logged[0]["bottleneck/pairwise_kl"] != logged[1]["bottleneck/pairwise_kl"]
     assert all(math.isfinite(value) for value in now.values())
+
+
+def test_ids_in_any_container_and_shape() -> None:
+    model, ids = _model(), torch.randint(M, (8, 12), generator=torch.Generator().manual_seed(1))
+    expected = model_statistics(model, ids)
+    for given in (ids.numpy(), ids.tolist(), {"input_ids": ids}):
+        assert model_statistics(model, given) == expected
+    assert set(model_statistics(model, ids.reshape(1, 96))) == NAMES  # longer than the 16 tokens that the model reads
+    assert set(model_statistics(model, ids[:1])) == NAMES
+
+
+def test_a_text_that_cannot_be_read_is_refused_before_the_first_step() -> None:
+    callback = TransformersCallback(torch.full((2, 12), M), every=500)
+    state: Any = SimpleNamespace(is_world_process_zero=True, global_step=0)
+    with pytest.raises(BottleneckError):
+        callback.on_train_begin(None, state, None, model=_model())  # type: ignore[arg-type]
 
 
 def test_steps_are_counted_from_one() -> None:

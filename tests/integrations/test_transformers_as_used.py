@@ -273,3 +273,31 @@ def test_the_same_vocabulary_is_no_change() -> None:
     assert headed.resize_token_embeddings(M) is headed.get_input_embeddings()
     expected = F.cross_entropy(headed(IDS).logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten())
     assert torch.allclose(headed(IDS, labels=IDS).loss, expected)
+    assert headed.resize_token_embeddings(M, pad_to_multiple_of=20) is headed.get_input_embeddings()
+    for changed in ({"new_num_tokens": M, "pad_to_multiple_of": 64}, {"pad_to_multiple_of": 64}, {"new_num_tokens": 9}):
+        with pytest.raises(ConfigurationError, match="the head has 60 tokens"):
+            headed.resize_token_embeddings(**changed)
+
+
+def test_a_head_keeps_its_loss_and_its_place() -> None:
+    headed = with_head(_llama(), "mos", components=2)
+    with pytest.raises(ConfigurationError, match="this model has a head"):
+        headed.set_output_embeddings(nn.Linear(8, M, bias=False))
+    headed.set_output_embeddings(headed.get_output_embeddings())
+    headed.loss_function = lambda *_, **__: torch.zeros(())
+    assert headed(IDS).logits.shape == (3, 12, M)
+    with pytest.raises(ConfigurationError, match="the loss is the head's own"):
+        headed(IDS, labels=IDS)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_frozen_bias_stays_frozen(frozen: bool) -> None:
+    plain = _make("PhiForCausalLM", **{key: size for key, size in SIZES.items() if key != "num_key_value_heads"})
+    headed = with_head(plain.requires_grad_(not frozen), "softmax")
+    assert {weight.requires_grad for weight in headed.head.parameters()} == {not frozen}
+
+
+@pytest.mark.parametrize("components", ["2", 2.0, True])
+def test_a_number_of_components_is_whole(components: Any) -> None:
+    with pytest.raises(ConfigurationError, match="components must be a whole number of at least 1"):
+        with_head(_llama(), "mos", components=components)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ FORMS: dict[str, Any] = {
     "numpy": logits,
     "torch": lambda ids: torch.from_numpy(logits(ids)).requires_grad_(),
     "lists": lambda ids: logits(ids).tolist(),
+    "output": lambda ids: SimpleNamespace(logits=torch.from_numpy(logits(ids))),
+    "mapping": lambda ids: {"logits": logits(ids), "loss": 0.0},
+    "tuple": lambda ids: (logits(ids), None),
     "log-probabilities": lambda ids: torch.log_softmax(torch.from_numpy(logits(ids)), -1),
 }
 
@@ -133,3 +137,8 @@ def test_the_precision_is_that_of_the_whole_first_batch() -> None:
     report = sb.rank(lambda ids: rows[ids], data=[np.arange(M).reshape(1, M)], vocab_size=M)
     assert report.eps.dtype == "float64"
     assert report.rank.value == sb.rank(rows, kind="logits").rank.value
+
+
+def test_an_output_without_logits_is_named() -> None:
+    with pytest.raises(SourceError, match=r"the output holds 'out' and no 'logits': return the logits alone"):
+        sb.rank(lambda ids: {"out": logits(ids)}, data=BATCHES)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.language_model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import RunConfig
 from softmax_bottleneck.training.objective import Objective
 
@@ -42,3 +43,17 @@ def test_the_loss_of_drawn_predictions_has_the_mean_of_all(configure: Callable[.
         assert 0.85 < drawn.std() / expected < 1.15
         assert abs(drawn.mean() - whole.detach()) < 5 * drawn.std() / DRAWS**0.5
         assert ((slopes.mean(0) - gradient).abs() < 5 * slopes.std(0) / DRAWS**0.5 + 1e-7).all()
+
+
+def test_each_text_has_its_own_mask() -> None:
+    settings = {
+        "tie_embeddings": False,
+        "backbone": {"name": "lstm", "embedding_size": 8, "hidden_size": 8, "layers": 1, "dropout": 0.0},
+        "head": {"name": "mos", "components": 1, "embedding_size": 100, "context_dropout": 0.5},
+    }
+    model = LanguageModel(ModelConfig.model_validate(settings), vocab_size=50).train()
+    dropped: list[Tensor] = []
+    model.head.get_submodule("contexts").register_forward_hook(lambda module, given, out: dropped.append(out == 0))
+    ids = torch.randint(50, (21, 6))
+    Objective(model, fraction=0.5)(ids[:-1], ids[1:], model.backbone.initial_state(6))
+    assert len(torch.unique(dropped[0].reshape(-1, 100), dim=0)) == 6

@@ -119,8 +119,8 @@ def _check_kind(path: Path, config: dict[str, Any]) -> None:
     if own_code and not (native and own_code <= {native, native.replace("ForCausalLM", "Model")}):
         raise SourceError(
             f"the model {path} is code of its own (auto_map names {', '.join(sorted(own_code))}), and no code that "
-            "comes with a model is run here: measure it through a function, softmax_bottleneck.rank(f, data=…), or "
-            "through a file of its logits"
+            "comes with a model is run here: measure it through a function of NumPy ids (B, L), "
+            "softmax_bottleneck.rank(f, data=batches), or through a file of its logits"
         )
     if config.get("transformers_weights") is not None:
         raise SourceError(

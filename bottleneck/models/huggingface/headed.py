@@ -119,6 +119,8 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
         assert hidden is not None
         loss, logits = None, None
         if labels is not None:
+            if "_loss_function" in self.__dict__:
+                raise ConfigurationError("the loss is the head's own: compute another one from the log-probabilities")
             if shifted is None:
                 shifted = F.pad(labels, (0, 1), value=ignored)[..., 1:]
             loss = _loss(layer.head, hidden, shifted.to(hidden.device), counted, ignored=ignored)
@@ -209,9 +211,20 @@ class _Headed:
         finally:
             delattr(self.config, MARK)  # type: ignore[attr-defined]
 
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *_: Any, **__: Any) -> Any:
+    def set_output_embeddings(self, layer: nn.Module) -> None:
+        """Refuse an output layer without a head."""
+        if not isinstance(layer, WithheldStates):
+            raise ConfigurationError(
+                "this model has a head: change the output layer of the plain model, before with_head"
+            )
+        setattr(self, self.spec.layer, layer)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, *_: Any, **__: Any
+    ) -> Any:
         """Refuse to change the vocabulary."""
-        if new_num_tokens in (None, self.head.vocab_size):
+        size, step = new_num_tokens or self.head.vocab_size, pad_to_multiple_of or 1
+        if -(-size // step) * step == self.head.vocab_size:
             return self.get_input_embeddings()  # type: ignore[attr-defined]
         raise ConfigurationError(
             f"the head has {self.head.vocab_size:,} tokens: resize the embeddings of the model before with_head"

@@ -223,7 +223,7 @@ def _name(model: Any, head: Head) -> str:
 
 
 def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    limit = max(0, getattr(config.get_text_config(), "max_position_embeddings", None) or 0)  # XLNet's is −1: no limit
     length = options.context_length or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     if limit and length > limit:
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")

@@ -89,6 +89,11 @@ def open_loaded(
         ConfigurationError: for a setting out of range.
     """
     options = hugging_face or HuggingFaceOptions()
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise SourceError(
+            f"{type(model).__name__} is a sequence-to-sequence model; only causal (decoder-only) language models can "
+            "be measured"
+        )
     loaded = LoadedModel(model, dtype=dtype)
     cutter = None if tokenizer is None else given_tokenizer(tokenizer)
     if data is not None and not isinstance(data, str | Path):

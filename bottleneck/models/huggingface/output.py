@@ -148,4 +148,5 @@ def head_for(layer: nn.Linear, name: str, settings: dict[str, Any], *, scale: fl
     if head.bias is not None and layer.bias is not None:
         with torch.no_grad():
             head.bias.copy_(layer.bias * scale)
+        head.bias.requires_grad_(layer.bias.requires_grad)
     return head
