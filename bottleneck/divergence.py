@@ -25,8 +25,6 @@ CACHED = 1 << 17
 KINDS = ("log-probs", "logits")
 BINS = 40
 """Number of bins of the histogram of drawn pairs."""
-CONSTANT = 0.9
-"""Share of constant rows from which a rounding may have hidden all that the rows held."""
 LARGEST_LOG_SUM = 0.5
 """Largest |log Σ P| of a row, in nats, that is accepted at any precision. Rounding alone stays below it; probabilities
 or logits given in place of log-probabilities exceed it."""
@@ -290,9 +288,12 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
 
 
 def _step(eps: Precision) -> float:
-    """Return the step of a coarser rounding, 0 where there is none, infinite where nearly all rows are constant."""
+    """Return the step of a coarser rounding, 0 where there is none, infinite where it left constant rows.
+
+    Rows that are constant beside logits of a known size show the roundoff of these logits.
+    """
     rounding = eps.rounding
-    if rounding is None or rounding.dtype == eps.dtype or (math.isinf(rounding.step) and rounding.share < CONSTANT):
+    if rounding is None or rounding.dtype == eps.dtype or (math.isinf(rounding.step) and eps.size is not None):
         return 0.0
     return rounding.step
 

@@ -55,5 +55,5 @@ class TransformerStudyFigure(Figure):
             ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
         ax.set_yticks(range(len(heads)), [LABELS[head] for head in heads])
         ax.set_ylim(-0.6, len(heads) - 0.4)
-        ax.set_xlabel("difference from tied Softmax, bits per byte")
+        ax.set_xlabel("bits per byte − tied Softmax")
         ax.set_ylabel("output layer")

@@ -203,7 +203,8 @@ class Inspection:
             return replace(judged, rounding=self._rounding(sample, judged))
         tested, unseen = can_show(sample) if self._language else True, None
         if not self._language:
-            unseen = None if can_show_grid(sample, eps=judged.value) else "bfloat16"
+            finer = judged.value < EPS["bfloat16"]
+            unseen = "bfloat16" if finer and not can_show_grid(sample, eps=judged.value) else None
         elif tested and judged.value == EPS["float64"] and not can_show(sample, "float32"):
             unseen = "float32"
         return replace(judged, rounding=self._rounding(sample, judged), tested=tested, unseen=unseen)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softmax_bottleneck.corpora import EOS, UNK, Vocabulary
+from softmax_bottleneck.corpora import UNK, Vocabulary
 from softmax_bottleneck.errors import CorpusError
 
 TOKENS = st.lists(st.text(max_size=5), max_size=40)
@@ -30,13 +27,6 @@ def test_ids_are_given_in_order_of_first_appearance(tokens: list[str]) -> None:
     vocabulary = Vocabulary.of(tokens)
     assert sorted(set(tokens), key=tokens.index) == list(vocabulary.tokens)
     assert [vocabulary.index[token] for token in vocabulary.tokens] == list(range(len(vocabulary)))
-
-
-def test_sha256_is_that_of_the_json_file() -> None:
-    tokens = ["é", UNK, EOS]
-    written = json.dumps(tokens, indent=2, ensure_ascii=False) + "\n"
-    assert Vocabulary.of(tokens).sha256 == hashlib.sha256(written.encode()).hexdigest()
-    assert Vocabulary.of(tokens[::-1]).sha256 != Vocabulary.of(tokens).sha256
 
 
 @pytest.mark.parametrize(("tokens", "stand_in"), [(["a", UNK], UNK), (["a"], "a known token")])

@@ -221,8 +221,8 @@ def test_a_configuration_in_toml_or_yaml(name: str, text: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("c.toml", "corpus = ptb", "c.toml is not TOML: Invalid value"),
-        ("c.yaml", "corpus: [", "c.yaml is not YAML: while parsing a flow node"),
+        ("c.toml", "corpus = ptb", "c.toml is not valid TOML: Invalid value"),
+        ("c.yaml", "corpus: [", "c.yaml is not valid YAML: while parsing a flow node"),
         ("c.yaml", "- corpus", "c.yaml must hold a YAML mapping, not a list"),
         ("c.yaml", "corpu: ptb", "c.yaml: unknown key 'corpu'; known keys there are corpus"),
     ],
