@@ -16,6 +16,9 @@ from .arithmetic import Arithmetic, Spectra, Values, toward_ones
 from .bidiagonal import bidiagonal, bidiagonal_values
 from .tridiagonal import tridiagonal
 
+SYRK_COLUMNS, AT_ONCE = 10_000, 1024
+"""Most columns for ``syrk``, and columns of the products beyond. On two threads the syrk of OpenBLAS (in SciPy 1.17, on
+AVX-512) writes beyond its buffer and crashes from 16,000 columns on, with rows of 2,048; 10,000 are tested."""
 PANEL = 32
 """Number of columns that LAPACK eliminates at once in one update."""
 
@@ -34,6 +37,14 @@ class Host(Arithmetic):
 
     def add_square(self, total: Tensor, rows: Tensor) -> None:
         """Add rowsᵀ rows to the lower triangle of ``total``."""
+        columns = rows.shape[1]
+        if columns > SYRK_COLUMNS:
+            for start in range(0, columns, AT_ONCE):
+                some = rows[:, start : start + AT_ONCE]
+                strip = total[start : start + AT_ONCE, : start + AT_ONCE]
+                strip[:, :start].addmm_(some.T, rows[:, :start])
+                strip[:, start:].add_((some.T @ some).tril_())
+            return
         # The transpose of a C-ordered array is Fortran-ordered, so LAPACK's upper triangle is our lower triangle.
         dsyrk(1.0, rows.numpy().T, beta=1.0, c=total.numpy().T, lower=0, overwrite_c=1)
 
