@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import kld, rank
+from softmax_bottleneck.cli.sources import labelled
 from softmax_bottleneck.errors import BottleneckError, StoreError
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum, save_spectrum
@@ -185,3 +186,10 @@ def test_a_spectrum_is_loaded_by_its_name(tmp_path: Path) -> None:
     spectrum = Spectrum(np.array([2.0, 1.0]), np.array([1.0, 0.0]), (3, 2), "dense", 0.0)
     save_spectrum(tmp_path / "s.npz", spectrum, {})
     assert load_spectrum(str(tmp_path / "s.npz")).spectrum.values.tolist() == [2.0, 1.0]
+
+
+def test_an_equals_sign_in_a_files_name_is_no_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("lr=0.1.npz", logits=low_rank(60, 40, 9))
+    assert list(labelled(["lr=0.1.npz:logits"]).values()) == ["lr=0.1.npz:logits"]
+    assert labelled(["lr=0.2.npz:logits"]) == {"lr": "0.2.npz:logits"}

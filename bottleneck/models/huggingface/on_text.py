@@ -222,8 +222,14 @@ def _name(model: Any, head: Head) -> str:
     return "softmax" if getattr(head, "soft_cap", None) is None else "soft-capped softmax"
 
 
+def longest_input(config: Any) -> int | None:
+    """Return the most tokens that a model can read; ``None`` for no limit, which XLNet's configuration writes as −1."""
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
+    return limit if limit > 0 else None
+
+
 def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
-    limit = max(0, getattr(config.get_text_config(), "max_position_embeddings", None) or 0)  # XLNet's is −1: no limit
+    limit = longest_input(config)
     length = options.context_length or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     if limit and length > limit:
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")
