@@ -49,6 +49,8 @@ class Study:
     """Number of rows of the test split to measure; ``None`` for all."""
     adaptive: bool = False
     """Whether seed 0 is also scored by dynamic evaluation, which takes as long as training, and with a cache."""
+    max_memory: int | str | None = None
+    """Memory of each decomposition, as for `rank`."""
 
     def configurations(self) -> list[tuple[Preset, RunConfig]]:
         """Return the preset and configuration of each run, sorted by seed.
@@ -165,7 +167,7 @@ def measure(
         progress: progress display.
     """
     source = open_source(done.path, device=device, contexts=study.contexts)
-    report = rank(source, progress=progress)
+    report = rank(source, max_memory=study.max_memory, progress=progress)
     values = {
         "name": name,
         "seed": seed,

@@ -70,8 +70,15 @@ class Result(ABC):
 
     def __repr__(self) -> str:
         """Return the class, the name and the first values of the summary, on one line."""
-        shown = [f"{key}={_cell(value)}" for key, value in self.summary().items() if value is not None][:6]
+        shown = [f"{key}={value}" for key, value in self._first_values()]
         return f"{type(self).__name__}({', '.join([repr(self.name), *shown] if self.name else shown)})"
+
+    def line(self) -> str:
+        """Return the name and the first values of the summary, on one line for people."""
+        return f"{self.name}: {', '.join(f'{_words(key)} {value}' for key, value in self._first_values())}"
+
+    def _first_values(self) -> list[tuple[str, str]]:
+        return [(key, _cell(value)) for key, value in self.summary().items() if value is not None][:6]
 
     def _repr_html_(self) -> str:
         body = "".join(
@@ -121,7 +128,11 @@ def cells(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
         [result.name, *(_cell(summary.get(key)) for key in shown)]
         for result, summary in zip(results, summaries, strict=True)
     ]
-    return ["name", *(key.replace("_", " ") for key in shown)], rows
+    return ["name", *map(_words, shown)], rows
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
 
 
 def _cell(value: Any) -> str:

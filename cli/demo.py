@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from .options import NAMES, device_option, example, listed, progress
+from .options import NAMES, device_option, example, listed, memory_option, progress
 from .tables import terminal_table
 
 
@@ -53,6 +53,7 @@ from .tables import terminal_table
 @click.option(
     "--reports", type=click.Path(path_type=Path), metavar="DIR", help="Only print the table of reports in DIR."
 )
+@memory_option
 @device_option
 def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, device: str, **options: Any) -> None:
     """Train output layers on real text and measure their ranks, on a laptop and without a download.
@@ -61,8 +62,9 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     finished runs are only measured again.
     """
     if reports is not None:
-        if given := [name for name in ("settings", "initial", "contexts", "adaptive") if options[name]]:
-            raise click.UsageError(f"--reports only prints a table: leave out --{given[0].replace('settings', 'set')}")
+        if given := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
+            option = {"settings": "set", "max_memory": "max-memory"}.get(given[0], given[0])
+            raise click.UsageError(f"--reports only prints a table: leave out --{option}")
         from softmax_bottleneck.demo_table import read, table
 
         click.echo(table(read(reports)))

@@ -131,6 +131,8 @@ def with_source(
         @functools.wraps(command)
         def opened(**given: Any) -> Any:
             names = given.pop("source") if count == 1 else given.pop("sources")
+            if count > 1 and len(names) != count:
+                raise click.UsageError(f"the command takes {count} sources, not {len(names)}")
             named = {names: names} if count == 1 else labelled(names)
             check_written(given, sources=named.values(), data=given["data"])
 
@@ -154,7 +156,7 @@ def with_source(
         if count == 1:
             return click.argument("source", shell_complete=files)(wrapped)
         several = "[LABEL=]SOURCE…" if count < 0 else " ".join(["SOURCE"] * count)
-        return click.argument("sources", nargs=count, required=True, metavar=several, shell_complete=files)(wrapped)
+        return click.argument("sources", nargs=-1, required=True, metavar=several, shell_complete=files)(wrapped)
 
     return decorate
 

@@ -45,7 +45,7 @@ def measure_all(sources: Mapping[str, Source], measure: Callable[[Source], Resul
         given = label not in short_names([result.name])  # a label that the user gave, and not the end of the path
         results.append(result.named(label) if given or len(sources) > 1 else result)
         if len(sources) > 1:
-            progress().line(repr(results[-1]))  # an error in a later source loses nothing
+            progress().line(results[-1].line())  # an error in a later source loses nothing
     return results
 
 

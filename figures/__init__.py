@@ -22,7 +22,7 @@ from .base import Entry, Figure, Table
 from .bench_heads import BenchHeads
 from .bench_training import BenchTraining
 from .effective_ranks import EffectiveRanks
-from .family import DemoFamily, PTBFast, PTBSmall, PTBSmallMoS, PTBSmallNTASGD
+from .family import DemoFamily, PTBFast, PTBSmall, PTBSmallMoS, PTBSmallNTASGD, WT2Fast
 from .lms_figure_1 import LMSFigure1
 from .lms_figure_4 import LMSFigure4
 from .lms_figure_5 import LMSFigure5
@@ -103,6 +103,7 @@ REGISTRY: dict[str, type[Entry]] = {
     "ptb-small": PTBSmall,
     "ptb-small-mos": PTBSmallMoS,
     "ptb-small-nt-asgd": PTBSmallNTASGD,
+    "wt2-fast": WT2Fast,
     "presets": Presets,
     "bench-heads": BenchHeads,
     "bench-training": BenchTraining,

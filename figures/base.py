@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 
 from softmax_bottleneck.files import write_bytes
 from softmax_bottleneck.plotting import latex, markdown, save_figure
-from softmax_bottleneck.plotting.layout import Panel, lay_out
+from softmax_bottleneck.plotting.layout import LEAST_PANEL, Panel, lay_out
 from softmax_bottleneck.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.plotting.style import Style
 from softmax_bottleneck.tables import escape_markdown, float_environment
@@ -70,6 +70,8 @@ class Figure(Entry):
     panel_title: ClassVar[str] = "{}"
     height: ClassVar[float] = 0.62
     """Height of one of several panels, as a multiple of its width; a single panel has the style's height."""
+    least_width: ClassVar[float] = LEAST_PANEL
+    """Width in inches that a panel beside others needs."""
     share_y: ClassVar[bool] = True
     from_zero: ClassVar[bool] = False
     """Whether the vertical axis begins at zero."""
@@ -103,6 +105,7 @@ class Figure(Entry):
                 canvas,
                 panels,
                 height=self.height,
+                least_width=self.least_width,
                 share_y=self.share_y,
                 from_zero=self.from_zero,
                 heading=self.heading(data),
@@ -112,14 +115,23 @@ class Figure(Entry):
 
     def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
         """Return the title of a panel; a lone panel has none."""
-        if lone:
-            return ""
-        corpus = CORPORA.get(str(value).partition("-")[0]) if self.panel == "family" else None
-        return f"{corpus} ({value})" if corpus else self.panel_title.format(value)
+        return "" if lone else self.panel_title.format(value)
 
     def heading(self, data: pd.DataFrame) -> str:
         """Return the line above the legend."""
         return ""
+
+
+class FamilyFigure(Figure):
+    """A figure with one panel for each family of presets, under the name of its corpus."""
+
+    panel = "family"
+    least_width = 2.4
+
+    def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
+        """Return corpus and family; a lone panel has no title."""
+        corpus = CORPORA.get(str(value).partition("-")[0])
+        return f"{corpus} ({value})" if corpus and not lone else super().title_of(value, data, lone=lone)
 
 
 class Table(Entry):

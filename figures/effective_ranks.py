@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.plotting import looks
 from softmax_bottleneck.spectrum.measures import effective_rank
 
-from .base import Figure
+from .base import FamilyFigure
 from .measured_spectra import NEEDS, measured
 from .results import Results
 
@@ -19,12 +19,11 @@ EPSILONS = np.geomspace(1e-10, 1e-1, 91)
 
 
 @final
-class EffectiveRanks(Figure):
+class EffectiveRanks(FamilyFigure):
     """ε-effective rank: the number of singular values that hold all but a share ε of the energy Σσ² (Parthiban et al.
     2021). A curve ends where the singular values that the method does not resolve could hold that share.
     """
 
-    panel = "family"
     needs = NEEDS
 
     def compute(self, results: Results) -> pd.DataFrame:

@@ -9,18 +9,17 @@ from matplotlib.axes import Axes
 
 from softmax_bottleneck.plotting import looks
 
-from .base import Figure
+from .base import FamilyFigure
 from .results import Results
 
 
 @final
-class LMSFigure4(Figure):
+class LMSFigure4(FamilyFigure):
     """Functions that PLIF heads learned, shifted to f(0) = 0, since a softmax does not depend on a constant; the dotted
     line is the identity, with which the head is a Softmax; a learned function close to the identity hides it (Ganea et
     al. 2019, figure 4, for WikiText-2).
     """
 
-    panel = "family"
     needs = "a report of a PLIF head with its function: bottleneck demo"
 
     def compute(self, results: Results) -> pd.DataFrame:

@@ -10,17 +10,16 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.plotting.spectra import draw_cdf
 from softmax_bottleneck.spectrum import Spectrum
 
-from .base import Figure
+from .base import FamilyFigure
 from .results import SPECTRUM, Results
 
 
 @final
-class MoSFigure1(Figure):
+class MoSFigure1(FamilyFigure):
     """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
     1). Where a curve starts with a hollow circle, its method does not resolve smaller values.
     """
 
-    panel = "family"
     needs = f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}"
 
     def compute(self, results: Results) -> pd.DataFrame:

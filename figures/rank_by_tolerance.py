@@ -12,7 +12,7 @@ from softmax_bottleneck.plotting import looks
 from softmax_bottleneck.plotting.spectra import mark_unresolved
 from softmax_bottleneck.spectrum.rules import MARGIN
 
-from .base import Figure
+from .base import FamilyFigure
 from .measured_spectra import NEEDS, measured
 from .results import Results
 
@@ -20,13 +20,12 @@ FACTORS = np.geomspace(1e-3, 1e3, 241)
 
 
 @final
-class RankByTolerance(Figure):
+class RankByTolerance(FamilyFigure):
     """Number of singular values above a tolerance, against its ratio to Press's tolerance. In the grey band, a factor
     of ten on either side, a determinate rank is constant. Where a curve starts with a hollow circle, its method
     does not resolve smaller tolerances.
     """
 
-    panel = "family"
     needs = NEEDS
 
     def compute(self, results: Results) -> pd.DataFrame:

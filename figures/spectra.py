@@ -9,20 +9,19 @@ from matplotlib.axes import Axes
 
 from softmax_bottleneck.plotting.spectra import draw_scree
 
-from .base import Figure
+from .base import FamilyFigure
 from .measured_spectra import NEEDS, measured
 from .results import Results
 
 
 @final
-class Spectra(Figure):
+class Spectra(FamilyFigure):
     """Singular values of the log-probability matrix over the largest. The dashed line is the tolerance (Press) that the
     rank is counted at, and the grey band ten times more and less: a rank is determinate if as many singular values lie
     above the band as above its lower edge. A vertical line marks the bound of an output layer's rank. Where a curve
     ends with a hollow circle, its method does not resolve further values.
     """
 
-    panel = "family"
     needs = NEEDS
 
     def compute(self, results: Results) -> pd.DataFrame:

@@ -24,7 +24,8 @@ LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 class TrainingCourse(Figure):
     """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from the
     lowest to the highest rank within the interval of tolerances. Marks of one epoch stand side by side. Models of the
-    preset family ``ptb-fast`` (the papers' sizes on Penn Treebank) or of another whose checkpoints were ranked.
+    preset family ``ptb-fast`` (the papers' sizes on Penn Treebank), or of another if more of its checkpoints were
+    ranked.
     """
 
     panel, panel_title = "panel", ""
@@ -33,7 +34,10 @@ class TrainingCourse(Figure):
     height = 0.75
 
     def compute(self, results: Results) -> pd.DataFrame:
-        """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low`` and ``high`` of one family, seed 0."""
+        """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low`` and ``high`` of one family, seed 0.
+
+        It is the family with most checkpoints, or the last one if none was kept.
+        """
         rows = []
         for saved in results.of("report"):
             family, _, model = saved.key.rpartition("/")
@@ -46,9 +50,7 @@ class TrainingCourse(Figure):
             rows.append({"panel": "rank", "family": family, "model": model, "epoch": saved.epoch, **rank})
         columns = ["panel", "family", "model", "epoch", "value", "low", "high"]
         data = pd.DataFrame(rows, columns=columns)
-        # Ranks come last, and only some families have them.
-        shown = data[data["family"] == rows[-1]["family"]] if rows else data
-        return shown.sort_values(["panel", "model", "epoch"], kind="stable")
+        return data[data["family"].isin(_most_ranked(data))].sort_values(["panel", "model", "epoch"], kind="stable")
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the ranks where there are none."""
@@ -71,3 +73,9 @@ class TrainingCourse(Figure):
                 ax.set_ylim(0, 1.08 * data["high"].max())
         ax.set_xlabel("epoch")
         ax.set_ylabel(LABELS[panel])
+
+
+def _most_ranked(data: pd.DataFrame) -> list[str]:
+    """Return the family with most ranks; without ranks the last family, and no family without data."""
+    ranked = data.loc[data["panel"] == "rank", "family"]
+    return [*ranked.mode()[:1]] if len(ranked) else [*data["family"][-1:]]

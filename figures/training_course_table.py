@@ -47,6 +47,7 @@ def _cells(saved: Saved, perplexity: float | None) -> list[dict[str, Any]]:
     content = saved.content
     ranks = {"rank": content["rank"], "row-centred rank": content["rank_centered"]}
     texts: dict[str, tuple[str, float | None]] = {
+        "contexts": (f"{content['contexts']:,}", content["contexts"]),
         "validation perplexity": ("" if perplexity is None else f"{perplexity:.2f}", perplexity),
         **{column: (rank_text([rank]), rank["value"]) for column, rank in ranks.items()},
         **{

@@ -15,7 +15,7 @@ from matplotlib.font_manager import FontProperties
 from .looks import plain
 
 LEAST_PANEL = 1.8
-"""Inches below which a panel moves to a row of its own."""
+"""Width in inches that a panel needs, unless it is given: narrower panels move to further rows."""
 LEGEND = 1.7
 """Height of a row of the legend, in sizes of its type."""
 HEADROOM = 1.03
@@ -35,6 +35,7 @@ def lay_out(
     panels: Sequence[Panel],
     *,
     height: float = 0.62,
+    least_width: float = LEAST_PANEL,
     share_y: bool = True,
     from_zero: bool = False,
     heading: str = "",
@@ -45,12 +46,13 @@ def lay_out(
         figure: changed in place.
         panels: from left to right, then in further rows.
         height: of a panel beside others, in its widths; one with a row of its own has the style's.
+        least_width: in inches, that a panel beside others needs.
         share_y: whether all panels have one vertical axis.
         from_zero: whether the vertical axis begins at zero.
         heading: text above the legend.
     """
     width, lone = mpl.rcParams["figure.figsize"]
-    rows = math.ceil(len(panels) / max(1, int(width // LEAST_PANEL)))
+    rows = math.ceil(len(panels) / max(1, int(width // least_width)))
     columns = math.ceil(len(panels) / rows)
     figure.set_size_inches(width, rows * (height * width / columns if columns > 1 else lone))
     axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y)

@@ -175,6 +175,7 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
     assert [re.sub(" +", " ", line) for line in part[2:]] == [
         re.sub(" +", " ", line) for line in done.stdout.splitlines() if re.match(r"\| (softmax|mos) ", line)
     ]
+    assert "1.0 KiB allowed: raise --max-memory" in bottleneck("demo", "--out", "new", "--max-memory", "1KiB").stderr
     assert "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif" in (
         bottleneck("demo", "--models", "mos,gss").stderr
     )

@@ -32,7 +32,8 @@ def test_several_sources_make_one_table(world: Path, bottleneck: Bottleneck) -> 
         assert int(row["rank"]) == report["rank"]["value"]
         assert (int(row["low"]), int(row["high"])) == (report["rank"]["low"], report["rank"]["high"])
         assert int(row["effective_rank_1e-3"]) == report["effective_rank"]["1e-3"]
-    assert "RankReport('softmax', contexts=" in done.stderr
+    assert "softmax: contexts " in done.stderr
+    assert "My mixture: contexts " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -315,6 +315,7 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
         rank = {**whole["rank"], "value": value, "low": value - 5, "high": value + 1}
         content = {**whole, "rank": rank, "rank_centered": rank}
         write(folder / "demo" / f"mos.epoch-{epoch}.json", content)
+    write(folder / "wt2-fast" / "mos.epoch-1.json", whole)  # fewer epochs: not drawn
     other = report("mos", seed=1)
     other["history"] = [{**row, "valid_perplexity": 7.0} for row in other["history"]]
     write(folder / "demo" / "mos-1.json", other)
@@ -324,6 +325,7 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     data = figure.compute(results)
     assert figure.missing(data) == []
     assert set(data["panel"]) == {"perplexity", "rank"}
+    assert set(data["family"]) == {"demo"}
     ranks = data[data["panel"] == "rank"]
     assert list(ranks[["epoch", "value", "low"]].itertuples(index=False, name=None)) == [
         (1, 20, 15),
@@ -335,11 +337,12 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     cells = find("training-course-table").compute(results)
     ranks = cells[cells["column"] == "row-centred rank"]
     assert dict(zip(ranks["row"], ranks["value"], strict=True)) == {
-        f"MoS (demo), epoch {epoch}": value for epoch, value in ((1, 20), (2, 30), (10, 39))
+        **{f"MoS (demo), epoch {epoch}": value for epoch, value in ((1, 20), (2, 30), (10, 39))},
+        "MoS (wt2-fast), epoch 1": whole["rank_centered"]["value"],
     }
     perplexities = cells[cells["column"] == "validation perplexity"]
     history = {row["epoch"]: row["valid_perplexity"] for row in report("mos")["history"]}
-    assert [*perplexities["value"].fillna(0)] == [history.get(epoch, 0) for epoch in (1, 2, 10)]
+    assert [*perplexities["value"].fillna(0)] == [*(history.get(epoch, 0) for epoch in (1, 2, 10)), 0]
 
 
 def test_the_ratio_of_attainable_to_fitted(results: Results) -> None:
