@@ -9,7 +9,8 @@ from ..interruption import explained
 from ..progress import Progress, reporting
 from ..sources import Opening, open_source
 from ..sources.opening import shows
-from ..sources.store_files import MANIFEST, read_manifest, write_store
+from ..sources.store_files import MANIFEST, read_manifest
+from ..sources.store_writing import write_store
 
 
 @shows(Opening)

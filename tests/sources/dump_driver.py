@@ -17,7 +17,7 @@ from pathlib import Path
 from softmax_bottleneck.files import json_lines
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import base, open_source
-from softmax_bottleneck.sources import store_files as store
+from softmax_bottleneck.sources import store_writing as store
 
 matrix, folder = Path(sys.argv[1]), Path(sys.argv[2])
 base.BLOCK_BYTES = 4 * 8 * 5  # four rows of five float64: the matrix has several chunks

@@ -279,7 +279,7 @@ def test_nan_in_a_store_is_named_by_its_row(stored: Path, log_probs: Make) -> No
         with pytest.raises(MatrixError, match=r"array holds nan at row 9, column 3"):
             dump(source, stored)
         patch.setattr(
-            "softmax_bottleneck.sources.store_files.checked", lambda blocks, **_: blocks
+            "softmax_bottleneck.sources.store_writing.checked", lambda blocks, **_: blocks
         )  # as version 0.1.0 did
         dump(source, stored)
     with pytest.raises(MatrixError, match=r"s\.zarr holds nan at row 9, column 3"):
