@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,24 +44,30 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Text:
-    """One split before it is encoded: UTF-8 ``data``, a sentence a line, and ``where`` it came from."""
+    """A text before it is encoded: ``data`` in UTF-8, and ``where`` it came from."""
 
     where: str
     data: bytes
 
-    def lines(self) -> list[list[str]]:
-        """Return each line's tokens and `EOS`, as Mikolov's PTB scripts and AWD-LSTM read them.
+    @classmethod
+    def read(cls, file: Path, *, remedy: str = "give a readable text file") -> Self:
+        """Return the text in a file; `CorpusError` with the ``remedy`` if it cannot be read."""
+        if is_special(file):
+            raise CorpusError(f"{file} is a pipe or a device; {remedy}")
+        try:
+            return cls(str(file), file.read_bytes())
+        except OSError as error:
+            raise CorpusError(f"cannot read {file}: {error.strerror}; {remedy}") from error
 
-        A blank line is one `EOS`, as the 245,569 test tokens of WikiText-2 require. `CorpusError` when the data is not
-        UTF-8 or has no token.
-        """
+    def decoded(self) -> str:
+        """Return the text; `CorpusError` if it is empty or not UTF-8."""
         try:
             text = self.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise CorpusError(
-                f"{self.where}, line {line}: the byte 0x{error.object[error.start]:02x} is not UTF-8; "
-                f"save the file as UTF-8"
+                f"{self.where}, line {line}: the byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as "
+                "UTF-8"
             ) from None
         if "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
@@ -69,9 +76,16 @@ class Text:
                 "file as UTF-8"
             )
         if not text.strip():
-            raise CorpusError(f"{self.where} is empty: a split needs lines of tokens separated by spaces")
+            raise CorpusError(f"{self.where} is empty: give a file with text")
+        return text
+
+    def lines(self) -> list[list[str]]:
+        """Return each line's tokens, which stand between spaces, and `EOS`, as Mikolov's PTB scripts and AWD-LSTM do.
+
+        A blank line is one `EOS`, as the 245,569 test tokens of WikiText-2 require.
+        """
         # splitlines() would also split at form feeds and U+2028, which are spaces inside a line.
-        return [[*line.split(), EOS] for line in text.removesuffix("\n").split("\n")]
+        return [[*line.split(), EOS] for line in self.decoded().removesuffix("\n").split("\n")]
 
 
 def corpus_of(name: str, texts: Mapping[str, Text], *, vocabulary: Vocabulary | None = None) -> Corpus:
@@ -97,18 +111,9 @@ def load_folder(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus
     Its name is the folder's absolute path, so that a run finds its corpus from any working directory. `CorpusError` for
     a file that is missing, unreadable, empty, not UTF-8, or does not fit ``vocabulary``.
     """
-    texts = {}
-    for split in SPLITS:
-        file = folder / f"{split}.txt"
-        try:
-            if is_special(file):
-                raise CorpusError(f"{file} is a pipe or a device: make it a readable text file")
-            texts[split] = Text(where=str(file), data=file.read_bytes())
-        except FileNotFoundError:
-            holds = ", ".join(f"{split}.txt" for split in SPLITS)
-            raise CorpusError(f"{file} is missing: a corpus folder holds {holds}") from None
-        except OSError as error:
-            raise CorpusError(f"cannot read {file}: {error.strerror}; make it a readable text file") from error
+    files = {split: folder / f"{split}.txt" for split in SPLITS}
+    remedy = f"a corpus folder holds {', '.join(file.name for file in files.values())}"
+    texts = {split: Text.read(file, remedy=remedy) for split, file in files.items()}
     return corpus_of(str(folder.resolve()), texts, vocabulary=vocabulary)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..errors import CorpusError
 from ..files import sha256_bytes
 from .archives import is_archive, read_members
-from .corpus import SPLITS
+from .corpus import SPLITS, Text
 from .download import ByteCallback, download
 from .ids import Ids, write_ids
 from .vocabulary import EOS, UNK, Vocabulary
@@ -111,12 +111,7 @@ def _archive(data: bytes, where: str) -> Iterator[_File]:
 
 def _conversation(file: _File) -> list[Line]:
     """Return the lines of a conversation, at most `LONGEST` tokens each without their `EOS`."""
-    try:
-        rows = file.data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{file.where}: the byte at {error.start} is not UTF-8; save the file as UTF-8") from None
-    if not rows:
-        raise CorpusError(f"{file.where} is an empty conversation: leave the file out, or bring its lines back")
+    rows = Text(file.where, file.data).decoded().splitlines()
     lines = [_line(row, f"{file.where}, line {number}") for number, row in enumerate(rows, 1)]
     if len({line[0] for line in lines}) < 2:
         raise CorpusError(

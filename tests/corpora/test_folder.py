@@ -76,7 +76,7 @@ def test_a_token_outside_the_vocabulary_names_file_and_line(folder: Path) -> Non
 
 def test_a_missing_file(folder: Path) -> None:
     (folder / "valid.txt").unlink()
-    with pytest.raises(CorpusError, match=r"valid\.txt is missing: .* train\.txt, valid\.txt, test\.txt"):
+    with pytest.raises(CorpusError, match=r"cannot read .*valid\.txt: No such .* train\.txt, valid\.txt, test\.txt"):
         load(folder)
 
 

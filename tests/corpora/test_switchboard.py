@@ -76,7 +76,7 @@ def test_a_line_has_forty_tokens_and_the_vocabulary_ten_thousand(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("swda_data/train/1.txt", "", "train/1.txt is an empty conversation: leave the file out"),
+        ("swda_data/train/1.txt", "", "train/1.txt is empty: give a file with text"),
         (
             "swda_data/train/1.txt",
             "A|Hi.|fp\nA|Hello.|fp\n",
@@ -85,7 +85,11 @@ def test_a_line_has_forty_tokens_and_the_vocabulary_ten_thousand(tmp_path: Path)
         ("swda_data/train/1.txt", "A|Hi.|fp\nC|Hello.|fp\n", "line 2 reads 'C|Hello.|fp', not speaker|text|act with"),
         ("swda_data/train/1.txt", "A|Hi.|fp\nHello\n", "line 2 reads 'Hello', not speaker|text|act with the speaker A"),
         ("swda_data/train/1.txt", "A|Hi.|fp\nB| |x\n", "line 2 has a speaker and no word: leave the line out"),
-        ("swda_data/train/1.txt", b"A|Caf\xe9.|sd\n", "the byte at 5 is not UTF-8; save the file as UTF-8"),
+        (
+            "swda_data/train/1.txt",
+            b"A|Caf\xe9.|sd\n",
+            "line 1: the byte 0xe9 is not UTF-8; save the file as UTF-8",
+        ),
         ("swda_data/dev/1.txt", "A|Hi.|fp\nB|Hi.|fp\n", "is in none of the folders train, val, test, which are all"),
     ],
 )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import corpora
-from ...corpora import EOS
+from ...corpora import EOS, Text
 from ...errors import ConfigurationError, CorpusError, first_line
-from ...files import is_special, sha256_bytes
+from ...files import sha256_bytes
 
 DEFAULT_CORPUS = "python-docs"
 """Default corpus, which needs no download."""
@@ -47,7 +47,7 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
     if name.endswith(".txt") or Path(name).is_file():
         if split != "test":  # the default
             raise ConfigurationError(f"split {split} does not apply to the text file {name}, which is read whole")
-        return RunningText(name, None, _file(Path(name)))
+        return RunningText(name, None, Text.read(Path(name)).decoded())
     corpus = corpora.load(name)
     between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
     lines: list[list[str]] = [[]]
@@ -57,24 +57,6 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
         else:
             lines[-1].append(token)
     return RunningText(corpus.name, split, "\n".join(map(between.join, lines)).removesuffix("\n"))
-
-
-def _file(path: Path) -> str:
-    if is_special(path):
-        raise CorpusError(f"{path} is a pipe or a device: give a text file")
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise CorpusError(f"cannot read {path}: {error.strerror}; give a text file") from error
-    except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"{path}: the byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8; save the file as UTF-8"
-        ) from None
-    if "\0" in text:
-        raise CorpusError(f"{path} holds a NUL byte, so it is no text in UTF-8 (perhaps in UTF-16): save it as UTF-8")
-    if not text.strip():
-        raise CorpusError(f"{path} is empty: give a file with text")
-    return text
 
 
 def _dataset(name: str, split: str) -> RunningText:

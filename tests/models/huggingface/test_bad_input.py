@@ -388,7 +388,7 @@ def test_texts(folder: Path, tmp_path: Path) -> None:
     for file, error, sentence in (
         (short, SourceError, "the text has 3 tokens, and one window of 64 and the token after it need more"),
         (empty, CorpusError, "is empty: give a file with text"),
-        (other, CorpusError, "the byte 0xff at 3 is not UTF-8"),
+        (other, CorpusError, "line 1: the byte 0xff is not UTF-8"),
         (tmp_path / "none.txt", CorpusError, "cannot read .*none.txt: No such file"),
         (tmp_path / "none", CorpusError, "is no corpus: choose one of"),
     ):
