@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 from .completion import completing, head_names
-from .options import NAMES, check_outputs, device_option, emit, example, json_option, listed, progress
+from .options import NAMES, device_option, emit, example, json_option, listed, progress
 
 
 @click.group("bench", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
@@ -38,7 +38,6 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
     from softmax_bottleneck.bench import bench_spectrum
     from softmax_bottleneck.machine import resolve_device
 
-    check_outputs(json_to)
     rows, columns = int(match[1]), int(match[2])
     values = bench_spectrum(shape=(rows, columns), store=store, device=resolve_device(device), progress=progress())
     lines = [
@@ -62,7 +61,6 @@ def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path 
     from softmax_bottleneck.bench import bench_heads
     from softmax_bottleneck.machine import resolve_device
 
-    check_outputs(json_to)
     values = bench_heads(only=only or (), device=resolve_device(device), shrink=shrink, progress=progress())
     lines = [
         f"{'':>26}  seconds      MiB  GFLOP/s  of the products' speed",
@@ -88,7 +86,6 @@ def training(shrink: int, device: str, json_to: Path | None) -> None:
     from softmax_bottleneck.bench import bench_training
     from softmax_bottleneck.machine import resolve_device
 
-    check_outputs(json_to)
     values = bench_training(device=resolve_device(device), shrink=shrink, progress=progress())
     lines = [
         f"{'':>16}  seconds a step  an epoch      MiB",
@@ -109,7 +106,6 @@ def corpora(text: Path, steps: int, json_to: Path | None) -> None:
     """Train small models on the start of a text with the loaders of text8 and one-billion; report loss and memory."""
     from softmax_bottleneck.bench import bench_corpora
 
-    check_outputs(json_to)
     values = bench_corpora(text, steps=steps, progress=progress())
     lines = []
     for name, case in values["cases"].items():
@@ -158,7 +154,6 @@ def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
     """Time the rank measurement of a random model beside the model's forward pass; the size of GPT-2 takes minutes."""
     from softmax_bottleneck.bench import bench_hugging_face
 
-    check_outputs(json_to)
     values = bench_hugging_face(size=size, contexts=contexts, progress=progress())
     lines = [
         *(f"{name:>34}  {case['results'][-1]['seconds']:8.2f} s "
@@ -184,7 +179,6 @@ def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> N
     from softmax_bottleneck.bench import bench_transformers
     from softmax_bottleneck.machine import resolve_device
 
-    check_outputs(json_to)
     values = bench_transformers(device=resolve_device(device), runs=runs, shrink=shrink, progress=progress())
     lines = [
         *(f"{name:>24}  {case['seconds']:8.3f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"

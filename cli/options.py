@@ -192,10 +192,19 @@ device_option = click.option(
     help="Device to compute on; auto takes a GPU if there is one.",
     panel="How to compute",
 )
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written, before the command begins."""
+    check_outputs(path)
+    return path
+
+
 json_option = click.option(
     "--json",
     "json_to",
     type=Written(),
+    callback=_writable,
     metavar="FILE|-",
     help="Write the result as JSON to FILE; - means standard output.",
     panel="Output",
@@ -227,7 +236,6 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
     if json_to not in (None, Path("-")):
         from softmax_bottleneck.files import write_json
 
-        check_outputs(json_to)
         write_json(json_to, values)
     click.echo(text if styled and not as_json else printable(text, lines=True))
 

@@ -16,7 +16,6 @@ from .options import (
     NAMES,
     Listed,
     Memory,
-    check_outputs,
     device_option,
     emit,
     example,
@@ -72,7 +71,6 @@ def command(
         raise click.UsageError("give one of --dry-run and --profile")
     if options["slurm"] and launcher != "slurm":
         raise click.UsageError("--slurm goes with --launcher slurm")
-    check_outputs(json_to)
     how = {field.name: options.pop(field.name) for field in fields(Work) if field.name in options}
     work = Work(cells=_cells(preset_name, **options), **how)
     action = _list if dry_run else _time if profiled else _submit if launcher == "slurm" else _fit
