@@ -24,6 +24,7 @@ class MoSTable2(PublishedTable):
     """
 
     paper, number = "mos", "2"
+    small = ("wt2-fast",)
 
 
 @final
