@@ -70,15 +70,13 @@ class Result(ABC):
 
     def __repr__(self) -> str:
         """Return the class, the name and the first values of the summary, on one line."""
-        shown = [f"{key}={value}" for key, value in self._first_values()]
+        shown = [f"{key}={_cell(value)}" for key, value in self.summary().items() if value is not None][:6]
         return f"{type(self).__name__}({', '.join([repr(self.name), *shown] if self.name else shown)})"
 
     def line(self) -> str:
-        """Return the name and the first values of the summary, on one line for people."""
-        return f"{self.name}: {', '.join(f'{_words(key)} {value}' for key, value in self._first_values())}"
-
-    def _first_values(self) -> list[tuple[str, str]]:
-        return [(key, _cell(value)) for key, value in self.summary().items() if value is not None][:6]
+        """Return the name and all values of the summary in words, on one line."""
+        shown = [f"{_words(key)} {_cell(value)}" for key, value in self.summary().items() if value is not None]
+        return f"{self.name}: {', '.join(shown)}"
 
     def _repr_html_(self) -> str:
         body = "".join(

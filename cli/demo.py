@@ -63,7 +63,7 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     """
     if reports is not None:
         if given := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
-            option = {"settings": "set", "max_memory": "max-memory"}.get(given[0], given[0])
+            option = given[0].replace("settings", "set").replace("_", "-")
             raise click.UsageError(f"--reports only prints a table: leave out --{option}")
         from softmax_bottleneck.demo_table import read, table
 

@@ -79,8 +79,6 @@ class PTBSmallNTASGD(Family):
 
 @final
 class WT2Fast(Family):
-    """AWD-LSTMs of the papers' sizes on WikiText-2, after few epochs, by 'bottleneck demo --family wt2-fast'; ranks and
-    divergences are of the first 33,320 contexts of the test split.
-    """
+    """AWD-LSTMs of the papers' sizes on WikiText-2, after few epochs, by 'bottleneck demo --family wt2-fast'."""
 
     family = "wt2-fast"

@@ -112,7 +112,7 @@ def load_folder(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus
     a file that is missing, unreadable, empty, not UTF-8, or does not fit ``vocabulary``.
     """
     files = {split: folder / f"{split}.txt" for split in SPLITS}
-    remedy = f"a corpus folder holds {', '.join(file.name for file in files.values())}"
+    remedy = f"a corpus folder holds the text files {', '.join(file.name for file in files.values())}"
     texts = {split: Text.read(file, remedy=remedy) for split, file in files.items()}
     return corpus_of(str(folder.resolve()), texts, vocabulary=vocabulary)
 

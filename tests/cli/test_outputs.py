@@ -150,6 +150,7 @@ def test_a_device_swallows_results(world: Path, bottleneck: Bottleneck) -> None:
         (["synthetic", "--dry-run", "--profile"], "give one of --dry-run and --profile"),
         (["synthetic", "--slurm", "timeout_min=5"], "--slurm goes with --launcher slurm"),
         (["demo", "--reports", "reports", "--contexts", "3"], "--reports only prints a table: leave out --contexts"),
+        (["compare", "m.npy"], "the command takes 2 sources, not 1; see 'bottleneck compare --help'"),
         (["demo", "--reports", "r", "--max-memory", "1GiB"], "--reports only prints a table: leave out --max-memory"),
     ],
 )

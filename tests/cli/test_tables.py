@@ -32,8 +32,10 @@ def test_several_sources_make_one_table(world: Path, bottleneck: Bottleneck) -> 
         assert int(row["rank"]) == report["rank"]["value"]
         assert (int(row["low"]), int(row["high"])) == (report["rank"]["low"], report["rank"]["high"])
         assert int(row["effective_rank_1e-3"]) == report["effective_rank"]["1e-3"]
-    assert "softmax: contexts " in done.stderr
-    assert "My mixture: contexts " in done.stderr
+    for name, report in zip(("softmax", "My mixture"), one_by_one, strict=True):
+        assert f"{name}: contexts {report['contexts']:,}, vocab {report['vocab']:,}, " in done.stderr
+        rank = report["rank"]
+        assert f", rank {rank['value']:,}, low {rank['low']:,}, high {rank['high']:,}, determinate " in done.stderr
 
 
 @pytest.mark.parametrize(
