@@ -103,23 +103,23 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     )
 
 
-def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, distinct: tuple[int, int] | None = None) -> Finding:
+def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
     """Return the hidden size as a finding, or the reason why it is unknown.
 
     Args:
         spectrum: the spectrum.
-        eps: roundoff of the outputs.
+        eps: roundoff of the outputs; repeated rows and columns, which it tells, end the spectrum as d does.
         doubts: what makes any rank doubtful.
-        distinct: number of different rows and columns, if it is known; repeated ones end the spectrum as d does.
     """
     key = "hidden_size_estimate"
     try:
         if caution := doubts.get("caution"):
             raise MatrixError(caution)
         estimate = estimate_hidden_size(spectrum, eps=eps)
-        if distinct is not None and estimate.value >= min(distinct) - 1:
+        rows, columns = eps.distinct or spectrum.shape
+        if estimate.value >= min(rows, columns) - 1:
             raise MatrixError(
-                f"the matrix has only {distinct[0]:,} different rows and {distinct[1]:,} different columns, and "
+                f"the matrix has only {rows:,} different rows and {columns:,} different columns, and "
                 f"{estimate.value:,} directions: measure more different contexts and tokens than the hidden size"
             )
     except MatrixError as error:

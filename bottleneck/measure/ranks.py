@@ -90,11 +90,7 @@ def rank(
         *_unjudged(matrix, asked),
         *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
         *([found] if how.processes.count == 1 and (found := head_analysis(opened)) else []),
-        *(
-            [hidden_size_finding(measured.spectrum, measured.eps, measured.doubts, matrix.distinct)]
-            if hidden_size
-            else []
-        ),
+        *([hidden_size_finding(measured.spectrum, measured.eps, measured.doubts)] if hidden_size else []),
     ]
     seconds = round(time.monotonic() - started, 3)
     return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
@@ -120,7 +116,7 @@ class _Measured(NamedTuple):
 
 def _measured(source: Source, asked: Precision | None, rule: str, how: Computing) -> _Measured:
     recorded = source.precision
-    eps = recorded if asked is None else replace(asked, size=recorded.size)
+    eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
     spectrum, why = compute_spectrum(source, eps.value, how)
     doubts: Doubts = {"recorded": recorded, "caution": source.caution(max(eps.value, recorded.value))}
     return _Measured(spectrum, why, eps, doubts, judge(spectrum, eps, rule=rule, **doubts))

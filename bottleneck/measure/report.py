@@ -138,9 +138,8 @@ class RankReport(Result):
     @property
     def verdict(self) -> str:
         """What the rank says of the output layer, as one sentence; see `measure.verdict`."""
-        return verdict(
-            self.rank, shape=self.spectrum.shape, bound=self.bound["raw"], embedding_size=self.embedding_size
-        )
+        known = {"bound": self.bound["raw"], "embedding_size": self.embedding_size}
+        return verdict(self.rank, shape=self.spectrum.shape, distinct=self.eps.distinct, **known)
 
     def _by_rule(self) -> dict[str, RankEstimate]:
         return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}

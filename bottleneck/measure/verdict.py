@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from ..spectrum import RankEstimate
 
 
-def verdict(rank: RankEstimate, *, shape: tuple[int, int], bound: int | None, embedding_size: int | None) -> str:
+def verdict(
+    rank: RankEstimate,
+    *,
+    shape: tuple[int, int],
+    bound: int | None,
+    embedding_size: int | None,
+    distinct: tuple[int, int] | None = None,
+) -> str:
     """Return what a rank says of the output layer, as one sentence without a full stop.
 
     Args:
@@ -15,6 +22,7 @@ def verdict(rank: RankEstimate, *, shape: tuple[int, int], bound: int | None, em
         shape: (T, M).
         bound: largest rank that algebra allows, before the shape limits it; ``None`` if there is none or it is unknown.
         embedding_size: d, if it is known.
+        distinct: number of different rows and of different columns, if some are repeated.
 
     Example:
         >>> rank = RankEstimate(282, 282, 282, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
@@ -33,14 +41,14 @@ def verdict(rank: RankEstimate, *, shape: tuple[int, int], bound: int | None, em
         return f"{said.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
     interval = "" if rank.low == rank.high or rank.at_least else f", between {rank.low:,} and {rank.high:,}"
     interval += ", depending on the tolerance" if interval else ""
-    return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound))}"
+    return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound, distinct or shape))}"
 
 
 def _is_reached(rank: RankEstimate, bound: int) -> bool:
     return rank.value == bound and (rank.determinate or (rank.at_least and rank.low == bound))
 
 
-def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None) -> Iterator[str]:
+def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None, distinct: tuple[int, int]) -> Iterator[str]:
     """Yield what follows from the numbers; the first part may be followed by a reason to doubt it."""
     (T, M), full = shape, min(shape)
     if rank.at_least and not (bound and _is_reached(rank, bound)):
@@ -50,7 +58,7 @@ def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None) -> I
     elif not rank.value:
         yield "every entry is zero"
     elif bound is None or bound >= M:
-        yield from _unbounded(rank.value, shape)
+        yield from _unbounded(rank.value, shape, distinct)
     elif bound >= full:
         yield f"{T:,} contexts are too few to show the bound; measure more than {bound:,}"
     elif rank.value > bound:
@@ -63,9 +71,13 @@ def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None) -> I
         yield rank.doubt
 
 
-def _unbounded(value: int, shape: tuple[int, int]) -> Iterator[str]:
-    T, M = shape
-    if value == M - 1 < T:
+def _unbounded(value: int, shape: tuple[int, int], distinct: tuple[int, int]) -> Iterator[str]:
+    (T, M), (rows, columns) = shape, distinct
+    if value == rows < min(shape):
+        yield f"as many as there are different contexts; measure more than {M:,} different ones"
+    elif value == columns < min(shape):
+        yield "as many as there are different columns"
+    elif value == M - 1 < T:
         yield "full rank but for one direction, as with centred rows"
     elif value < min(shape):
         yield "below full rank, although no bound is known"

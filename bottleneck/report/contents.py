@@ -82,7 +82,7 @@ class Model:
     def verdict(self) -> str:
         """What the rank says of the output layer, as one sentence."""
         known = {"bound": self.report["bound"]["raw"], "embedding_size": self.report["embedding_size"]}
-        return verdict(self.rank, shape=self.shape, **known)
+        return verdict(self.rank, shape=self.shape, distinct=self.eps.distinct, **known)
 
 
 @dataclass(frozen=True)

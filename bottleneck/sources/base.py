@@ -94,11 +94,6 @@ class Source(ABC):
         """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
         return 0
 
-    @property
-    def distinct(self) -> tuple[int, int] | None:
-        """Number of different rows and columns, or ``None`` if it is unknown."""
-        return None
-
     def caution(self, eps: float) -> str:
         """Return why a rank computed with the roundoff ``eps`` is unreliable, or an empty string."""
         return ""

@@ -134,11 +134,6 @@ class MatrixSource(Source):
         """The exponent that keeps the squares of a matrix of kind ``"matrix"`` within float64's range."""
         return self._inspection.exponent if self._kind == "matrix" else 0
 
-    @property
-    def distinct(self) -> tuple[int, int] | None:
-        """Number of different rows and columns, where the entries were inspected."""
-        return None if self._made_in is not None else self._inspection.distinct
-
     def caution(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
         return self.recorded_caution if self._made_in is not None else self._inspection.caution(eps)
@@ -244,7 +239,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     """
     spool, inspection = Spool(), Inspection(None, language=kind != "matrix")
     passing = not isinstance(blocks, list | tuple)  # what makes its blocks one by one may reuse their memory
-    for rows in checked(inspection.noting(blocks)):
+    for rows in checked(inspection.noting(blocks), minus_inf=True):
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)
     return MatrixSource(spool.matrix(), kind=kind, path="blocks", inspection=inspection)
@@ -260,8 +255,8 @@ def _are_probabilities(rows: NDArray[Any]) -> bool:
 def _other_logarithms(row: NDArray[Any]) -> str:
     """Return which logarithms of probabilities a row holds instead of natural ones, and the remedy, or ''."""
     named = {
-        "base-2 logarithms: multiply by log 2": math.log(2),
-        "base-10 logarithms: multiply by log 10": math.log(10),
+        "base-2 logarithms: multiply by math.log(2)": math.log(2),
+        "base-10 logarithms: multiply by math.log(10)": math.log(10),
         "negative logarithms: multiply by -1": -1.0,
     }
     with np.errstate(over="ignore"):

@@ -93,7 +93,7 @@ class ModelSource(Source):
         factors = self.linear(hidden)
         assert factors is not None
         _, weight, bias = factors
-        columns = [weight, *([] if bias is None else [bias.unsqueeze(1)]), torch.ones_like(weight[:, :1])]
+        columns = [weight, *([] if bias is None else [_centered(bias).unsqueeze(1)]), torch.ones_like(weight[:, :1])]
         return FactorRows(self._left, torch.cat(columns, 1).detach().cpu().double().numpy())
 
     def _left(self, ranges: Iterable[range]) -> Iterator[NDArray[np.float64]]:
@@ -102,7 +102,8 @@ class ModelSource(Source):
                 factors = self.head.scores(hidden).linear
                 assert factors is not None
                 contexts, weight, bias = factors
-                log_partitions = log_partition(torch.nn.functional.linear(contexts, weight, bias))
+                centered = None if bias is None else _centered(bias)
+                log_partitions = log_partition(torch.nn.functional.linear(contexts, weight, centered))
                 beside = [] if bias is None else [torch.ones_like(log_partitions)]
                 rows = torch.cat([contexts, *beside, -log_partitions], 1)
             yield rows.cpu().double().numpy()
@@ -131,6 +132,11 @@ def _factor_columns(head: Head) -> int | None:
     with full_precision():
         factors = head.scores(hidden).linear
     return None if factors is None else factors.weight.shape[1] + 1 + int(factors.bias is not None)
+
+
+def _centered(bias: Tensor) -> Tensor:
+    """Return the bias without the mean of its finite entries: it changes no probability, only roundoff."""
+    return bias - bias[bias.isfinite()].mean()
 
 
 def log_partition(logits: Tensor) -> Tensor:

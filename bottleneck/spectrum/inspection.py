@@ -84,6 +84,10 @@ class Inspection:
         self._likeliest: list[NDArray[np.float64]] = []  # largest entry of each sampled row, (n, 1)
         self._row_energies: list[NDArray[np.float64]] = []
         self._column_energies: NDArray[np.float64] | float = 0.0
+        self._multipliers = np.random.default_rng(1)
+        self._of_columns: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._row_hashes: list[NDArray[np.uint64]] = []
+        self._column_hashes: NDArray[np.uint64] | int = 0
         self._finite: NDArray[np.int64] | int = 0
         self._below_likeliest: NDArray[np.float64] | float = -np.inf
         self._hidden: NDArray[np.int64] | int = 0
@@ -126,6 +130,7 @@ class Inspection:
             self._see_subnormal(rows)
         self._finite = self._finite + (len(rows) - infinite.sum(0))
         rows[infinite] = 0.0
+        self._hash(rows)
         self.largest = max(self.largest, float(np.abs(rows).max()))
         with np.errstate(over="ignore"):
             self._row_energies.append(np.einsum("ij,ij->i", rows, rows))
@@ -137,6 +142,15 @@ class Inspection:
             columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
             self._sample.append(rows[np.ix_(taken, columns)])
             self._likeliest.append(likeliest[taken])
+
+    def _hash(self, rows: NDArray[np.float64]) -> None:
+        """Hash rows and columns by sums modulo 2⁶⁴, which no order of summation changes."""
+        bits = rows.view(np.uint64).byteswap()  # the leading bits, the only ones that narrow types set, count in full
+        if not self._row_hashes:
+            self._of_columns = self._multipliers.integers(1 << 63, size=rows.shape[1:], dtype=np.uint64)
+        of_rows = self._multipliers.integers(1 << 63, size=rows.shape[:1], dtype=np.uint64)
+        self._row_hashes.append(np.einsum("ij,j->i", bits, self._of_columns))
+        self._column_hashes = self._column_hashes + np.einsum("ij,i->j", bits, of_rows)
 
     def _see_masks(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
         """Count rows whose lowest number lies far below all others."""
@@ -196,7 +210,7 @@ class Inspection:
                 f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
-        judged = replace(precision(narrow, assumed=True), tested=bool(sample.size))
+        judged = replace(precision(narrow, assumed=True), tested=bool(sample.size), distinct=self._repeated)
         if not sample.size:
             return judged
         if _counting(sample).all() if self._language else _is_whole(sample):
@@ -227,9 +241,11 @@ class Inspection:
         return max(seen, key=lambda rounding: rounding.noise(sample.shape), default=None)
 
     @property
-    def distinct(self) -> tuple[int, int]:
-        """Number of different rows and columns, told apart by their energies."""
-        return len(np.unique(np.concatenate(self._row_energies))), len(np.unique(np.asarray(self._column_energies)))
+    def _repeated(self) -> tuple[int, int] | None:
+        """Number of different rows and columns, or ``None`` if all are different."""
+        hashes = np.concatenate(self._row_hashes), np.asarray(self._column_hashes)
+        rows, columns = (len(np.unique(each)) for each in hashes)
+        return None if (rows, columns) == tuple(map(len, hashes)) else (rows, columns)
 
     def root_mean_square(self) -> float:
         """Return the root mean square of the finite entries, without those of masked tokens."""

@@ -94,14 +94,16 @@ def _rank(
     if rounding is not None and rounding.dtype in (None, SUM):  # the sum of two models' logits repeats less than either
         rank = rounded_to("bfloat16", rounding.share)
     full = min(T, M if norm is None else M - 1)
-    values = values[:full]  # centring leaves one zero, which is no drop
+    rows, columns = eps.distinct or (T, M)
+    filled = min(full, rows, columns if norm is None else columns - 1)  # by roundoff: copies add no direction
+    values = values[:filled]  # neither the zero that centring leaves nor those of copies are drops
     high = min(rank.high, max(full, rank.low))
     rank = replace(rank, high=high, determinate=rank.determinate or rank.low == high < rank.high)
     if rounding is not None and rounding.dtype == eps.dtype and full > rank.low:
         rank = replace(rank, high=full, determinate=False)  # so coarse a type hides more than its margin
     if noise and not rank.determinate:
         rank = replace(rank, doubt="rounding hides what lies below the tolerance")
-    if not eps.tested and rank.high == full and full > 1:
+    if not eps.tested and rank.high >= filled and full > 1:
         unseen = "so few numbers do not show whether they were rounded before normalization"
         rank = replace(rank, determinate=False, low=min(rank.low, 1), doubt=rank.doubt or unseen)
     if sources and values.size and 10 * EPS["float64"] * max(sources) < values[0] <= rank.tolerance:
@@ -116,7 +118,7 @@ def _rank(
     rank = _with_drops(rank, followed, stored, to_zero=values.size - known.size == 1)
     if norm is None and _norm(spectrum.centered) > ALREADY * _norm(values):
         full -= 1  # rows whose means are zero, as of a layer norm
-    if eps.unseen and min(rank.high, full) == full > 1 and (low := rounded_to(eps.unseen).low) < rank.low:
+    if eps.unseen and rank.high >= min(filled, full) > 1 and (low := rounded_to(eps.unseen).low) < rank.low:
         unseen = f"so few numbers do not show whether they were rounded to {eps.unseen}"
         rank = replace(rank, low=low, determinate=False, doubt=rank.doubt or unseen)
     return rank

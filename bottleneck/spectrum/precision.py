@@ -21,7 +21,7 @@ EPS: dict[str, float] = {
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
 
 
-OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None}
+OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None, "distinct": None}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Precision:
     size: float | None = None
     """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
     normalization."""
+    distinct: tuple[int, int] | None = None
+    """Number of different rows and of different columns, if some are repeated: roundoff fills no more directions."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; fields beyond eps, type and ``assumed`` only if they are set."""
@@ -58,11 +60,14 @@ class Precision:
         Raises:
             TypeError: for another record.
         """
-        rounding = record.get("rounding")
-        if rounding:
+        values = dict(record)
+        if rounding := values.get("rounding"):
             step = math.inf if rounding["step"] is None else rounding["step"]
-            return cls(**{**record, "rounding": Rounding(**{**rounding, "step": step})})
-        return cls(**record)
+            values["rounding"] = Rounding(**{**rounding, "step": step})
+        if distinct := values.get("distinct"):
+            rows, columns = distinct
+            values["distinct"] = rows, columns
+        return cls(**values)
 
 
 def precision(eps: str | float, *, assumed: bool = False) -> Precision:

@@ -369,6 +369,82 @@ def test_a_mask_is_seen_after_normalization() -> None:
     assert "stands for several tokens, 104 nats or more below" in rank(masked.float().log_softmax(-1)).rank.doubt
 
 
+def float32_logits(copies: str, rank: int = 18) -> Matrix:
+    """Logits of float32 over a temperature of float64, with repeated contexts or tokens."""
+    rng = np.random.default_rng(0)
+    hidden = rng.standard_normal((256, rank)).astype(np.float32)
+    weight = rng.standard_normal((400, rank)).astype(np.float32)
+    if copies.endswith("rows"):
+        hidden[: int(copies.split()[0])] = hidden[0]
+    elif copies.endswith("columns"):
+        weight[: int(copies.split()[0])] = weight[0]
+    logits = (hidden @ weight.T) / np.float64(0.7)
+    return np.hstack([logits, np.full((256, 20), -3.0)]) if copies == "unused" else logits
+
+
+@pytest.mark.parametrize("kind", ["logits", "log-probs", "matrix"])
+@pytest.mark.parametrize("copies", ["1 rows", "2 rows", "3 rows", "8 rows", "5 columns", "150 columns", "unused"])
+def test_copies_do_not_end_the_roundoff(copies: str, kind: str) -> None:
+    """The zeros that copies leave are no drop, and roundoff that fills all other directions is no rank."""
+    logits = float32_logits(copies)
+    numbers = logits if kind == "logits" else torch.from_numpy(logits).log_softmax(-1).numpy()
+    report = rank(numbers, kind=kind)
+    for found, true in ((report.rank, 19 if copies == "unused" else 18), (report.rank_centered, 18)):
+        assert not found.determinate, (found, copies)
+        assert found.low <= true + 1, (found, copies)
+
+
+def test_copies_of_exact_numbers_leave_their_rank() -> None:
+    exact = low_rank(1300, 900, 20)
+    exact[:300] = exact[0]
+    exact[:, 700:] = exact[:, 700:701]
+    report = rank(exact, kind="logits")
+    assert report.rank.low == report.rank.value == 21
+    assert report.rank_centered.low == report.rank_centered.value == 20
+
+
+def test_copies_are_counted_exactly(tmp_path: Path) -> None:
+    """Rows of equal energy are no copies; equal rows of different blocks are; a store keeps their number."""
+    assert rank(np.eye(40), kind="matrix").eps.distinct is None
+    numbers = low_rank(300, 200, 30).astype(np.float16)
+    numbers[250:] = numbers[3]
+    numbers[:, 9] = numbers[:, 4]
+    blocks = [numbers[:100], numbers[100:260], numbers[260:]]
+    for source in (numbers, blocks, np.asfortranarray(numbers)):
+        assert rank(source, kind="logits").eps.distinct == (250, 199)
+    dump(numbers, tmp_path / "a.zarr", kind="logits")
+    assert rank(tmp_path / "a.zarr").eps.distinct == (250, 199)
+
+
+def test_contexts_that_are_copies_are_named() -> None:
+    """Thirty contexts of a model with d = 64 show a rank of thirty, however often they are repeated."""
+    repeated = low_rank(30, 300, 64).astype(np.float32)[np.arange(300) % 30]
+    report = rank(repeated, kind="logits")
+    assert report.rank.value == 30
+    assert "as many as there are different contexts; measure more than 300 different ones" in report.verdict
+
+
+def test_tokens_masked_in_blocks_are_left_out() -> None:
+    """As the scores of ``generate`` are, one block a step, where some tokens are suppressed."""
+    logits = low_rank(300, 100, 16)
+    logits[:, [5, 6]] = -np.inf
+    for blocks in ([logits[:150], logits[150:]], iter([logits[:150], logits[150:]])):
+        assert rank(blocks, kind="logits", inf="drop-columns").rank.low == 17
+    with pytest.raises(MatrixError, match="holds -inf at row 0, column 5: only finite numbers can be measured"):
+        rank([logits[:150], logits[150:]], kind="logits")
+    assert kld([logits[:150], logits[150:]], kind="logits").kld == kld(logits, kind="logits").kld
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e4])
+def test_an_offset_of_the_bias_changes_no_rank(offset: float) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(32, 500)
+    with torch.no_grad():
+        layer.bias += offset
+    report = rank(layer, hidden=torch.randn(600, 32))
+    assert (str(report.rank), str(report.rank_centered)) == ("34", "33")
+
+
 def test_copies_of_contexts_do_not_tell_the_hidden_size() -> None:
     distinct = low_rank(30, 200, 64)
     repeated = torch.from_numpy(distinct[np.arange(300) % 30]).log_softmax(-1)
@@ -382,8 +458,8 @@ def test_copies_of_contexts_do_not_tell_the_hidden_size() -> None:
 def test_other_logarithms_are_named() -> None:
     log_probs = torch.from_numpy(low_rank(50, 30, 5)).log_softmax(-1)
     for given, remedy in (
-        (log_probs / np.log(2), "base-2 logarithms: multiply by log 2"),
-        (log_probs / np.log(10), "base-10 logarithms: multiply by log 10"),
+        (log_probs / np.log(2), "base-2 logarithms: multiply by math.log\\(2\\)"),
+        (log_probs / np.log(10), "base-10 logarithms: multiply by math.log\\(10\\)"),
         (-log_probs, "negative logarithms: multiply by -1"),
     ):
         with pytest.raises(MatrixError, match=remedy):
