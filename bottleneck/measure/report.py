@@ -138,8 +138,13 @@ class RankReport(Result):
     @property
     def verdict(self) -> str:
         """What the rank says of the output layer, as one sentence; see `measure.verdict`."""
-        known = {"bound": self.bound["raw"], "embedding_size": self.embedding_size}
+        known = {"bound": self.bound["raw"], "embedding_size": self.embedding_size, "of_a_model": self._of_a_model}
         return verdict(self.rank, shape=self.spectrum.shape, distinct=self.eps.distinct, **known)
+
+    @property
+    def _of_a_model(self) -> bool:
+        """Whether the rows are a model's log-probabilities, not those of a matrix of any kind."""
+        return self.source.get("kind") != "matrix"
 
     def _by_rule(self) -> dict[str, RankEstimate]:
         return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}
@@ -158,12 +163,13 @@ class RankReport(Result):
         outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
         outside += f"; the method resolves no value below {self.spectrum.error:.2g}"
         dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
+        rows, columns = ("contexts", "tokens") if self._of_a_model else ("rows", "columns")
         bound = self.bound
         raw, centered = bound["raw"], bound["centered"]
         limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
         return [
             ("source", " ".join(str(source[key]) for key in ("path", "head", "corpus", "split") if source.get(key))),
-            ("matrix", f"{d['contexts']:,} contexts × {d['vocab']:,} tokens{dropped}"),
+            ("matrix", f"{d['contexts']:,} {rows} × {d['vocab']:,} {columns}{dropped}"),
             ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
             ("bound", f"{limits} ({bound['why']})"),
             ("rank", _evidence(self.rank)),

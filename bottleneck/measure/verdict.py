@@ -14,6 +14,7 @@ def verdict(
     bound: int | None,
     embedding_size: int | None,
     distinct: tuple[int, int] | None = None,
+    of_a_model: bool = True,
 ) -> str:
     """Return what a rank says of the output layer, as one sentence without a full stop.
 
@@ -23,6 +24,7 @@ def verdict(
         bound: largest rank that algebra allows, before the shape limits it; ``None`` if there is none or it is unknown.
         embedding_size: d, if it is known.
         distinct: number of different rows and of different columns, if some are repeated.
+        of_a_model: whether the rows are a model's log-probabilities; a matrix of any kind has rows and columns only.
 
     Example:
         >>> rank = RankEstimate(282, 282, 282, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
@@ -41,14 +43,16 @@ def verdict(
         return f"{said.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
     interval = "" if rank.low == rank.high or rank.at_least else f", between {rank.low:,} and {rank.high:,}"
     interval += ", depending on the tolerance" if interval else ""
-    return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound, distinct or shape))}"
+    return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound, distinct or shape, of_a_model))}"
 
 
 def _is_reached(rank: RankEstimate, bound: int) -> bool:
     return rank.value == bound and (rank.determinate or (rank.at_least and rank.low == bound))
 
 
-def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None, distinct: tuple[int, int]) -> Iterator[str]:
+def _meaning(
+    rank: RankEstimate, shape: tuple[int, int], bound: int | None, distinct: tuple[int, int], of_a_model: bool
+) -> Iterator[str]:
     """Yield what follows from the numbers; the first part may be followed by a reason to doubt it."""
     (T, M), full = shape, min(shape)
     if rank.at_least and not (bound and _is_reached(rank, bound)):
@@ -58,7 +62,7 @@ def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None, dist
     elif not rank.value:
         yield "every entry is zero"
     elif bound is None or bound >= M:
-        yield from _unbounded(rank.value, shape, distinct)
+        yield _unbounded(rank.value, shape, distinct) if of_a_model else _of_a_matrix(rank.value, shape, distinct)
     elif bound >= full:
         yield f"{T:,} contexts are too few to show the bound; measure more than {bound:,}"
     elif rank.value > bound:
@@ -71,17 +75,22 @@ def _meaning(rank: RankEstimate, shape: tuple[int, int], bound: int | None, dist
         yield rank.doubt
 
 
-def _unbounded(value: int, shape: tuple[int, int], distinct: tuple[int, int]) -> Iterator[str]:
+def _unbounded(value: int, shape: tuple[int, int], distinct: tuple[int, int]) -> str:
     (T, M), (rows, columns) = shape, distinct
     if value == rows < min(shape):
-        yield f"as many as there are different contexts; measure more than {M:,} different ones"
-    elif value == columns < min(shape):
-        yield "as many as there are different columns"
-    elif value == M - 1 < T:
-        yield "full rank but for one direction, as with centred rows"
-    elif value < min(shape):
-        yield "below full rank, although no bound is known"
-    elif T < M:
-        yield f"full rank for so few contexts; measure more than {M:,}"
-    else:
-        yield "full rank, so this output layer is no bottleneck"
+        return f"as many as there are different contexts; measure more than {M:,} different ones"
+    if value == columns < min(shape):
+        return "as many as there are different columns"
+    if value == M - 1 < T:
+        return "full rank but for one direction, as with centred rows"
+    if value < min(shape):
+        return "below full rank, although no bound is known"
+    if T < M:
+        return f"full rank for so few contexts; measure more than {M:,}"
+    return "full rank, so this output layer is no bottleneck"
+
+
+def _of_a_matrix(value: int, shape: tuple[int, int], distinct: tuple[int, int]) -> str:
+    if value == min(distinct) < min(shape):
+        return f"as many as there are different {'rows' if value == distinct[0] else 'columns'}"
+    return "full rank" if value == min(shape) else "below full rank"

@@ -82,7 +82,8 @@ class Model:
     def verdict(self) -> str:
         """What the rank says of the output layer, as one sentence."""
         known = {"bound": self.report["bound"]["raw"], "embedding_size": self.report["embedding_size"]}
-        return verdict(self.rank, shape=self.shape, distinct=self.eps.distinct, **known)
+        of_a_model = self.source.get("kind") != "matrix"
+        return verdict(self.rank, shape=self.shape, distinct=self.eps.distinct, of_a_model=of_a_model, **known)
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,13 @@ class MatrixSource(Source):
 
     def _raw(self, ranges: Iterable[range]) -> Iterator[NDArray[Any]]:
         for rows in ranges:
-            block = self._matrix[rows.start : rows.stop]
-            yield from checked([block], what=self._path, start=rows.start, minus_inf=True)
+            (block,) = checked(
+                [self._matrix[rows.start : rows.stop]], what=self._path, start=rows.start, minus_inf=True
+            )
+            if (empty := np.isneginf(block.max(1))).any():
+                row = rows.start + int(empty.argmax())
+                raise MatrixError(f"row {row} of {self._path} holds -inf alone, as padding does: leave out such rows")
+            yield block
 
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         with np.errstate(over="ignore", divide="ignore"):

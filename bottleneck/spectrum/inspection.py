@@ -136,7 +136,7 @@ class Inspection:
             self._row_energies.append(np.einsum("ij,ij->i", rows, rows))
             self._column_energies = self._column_energies + np.einsum("ij,ij->j", rows, rows)
         if sum(map(len, self._sample)) < 2 * ROWS:
-            taken = self._random.random(len(rows)) < self._share
+            taken = (self._random.random(len(rows)) < self._share) & (likeliest[:, 0] > -np.inf)
             if self._language:
                 self._see_cut(np.where(infinite | (below < MASK), np.inf, rows)[taken], likeliest[taken])
             columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)

@@ -87,6 +87,31 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
         FREE | {"shape": (30, 10_000)},
         "no bound; rank 30 of 30: full rank for so few contexts; measure more than 10,000",
     ),
+    "few different contexts": (
+        replace(SURE, value=30, low=30, high=30),
+        FREE | {"shape": (900, 700), "distinct": (30, 700)},
+        "no bound; rank 30 of 700: as many as there are different contexts; measure more than 700 different ones",
+    ),
+    "few different columns": (
+        replace(SURE, value=30, low=30, high=30),
+        FREE | {"distinct": (82_430, 30)},
+        "no bound; rank 30 of 10,000: as many as there are different columns",
+    ),
+    "a matrix": (
+        replace(SURE, value=16, low=16, high=16),
+        FREE | {"shape": (128, 16), "of_a_model": False},
+        "no bound; rank 16 of 16: full rank",
+    ),
+    "a matrix of lower rank": (
+        SURE,
+        FREE | {"of_a_model": False},
+        "no bound; rank 282 of 10,000: below full rank",
+    ),
+    "a matrix with copies": (
+        replace(SURE, value=30, low=30, high=30),
+        FREE | {"shape": (900, 700), "distinct": (30, 700), "of_a_model": False},
+        "no bound; rank 30 of 700: as many as there are different rows",
+    ),
     "no bound, low": (SURE, FREE, "no bound; rank 282 of 10,000: below full rank, although no bound is known"),
     "doubted in an interval": (
         replace(OPEN, **DOUBTED),
@@ -141,5 +166,5 @@ def test_every_case(estimate: RankEstimate, known: dict[str, Any], sentence: str
 
 def test_a_report_ends_with_it() -> None:
     found = rank(np.random.default_rng(0).standard_normal((60, 40)), kind="matrix")
-    assert found.verdict == "no bound; rank 40 of 40: full rank, so this output layer is no bottleneck"
+    assert found.verdict == "no bound; rank 40 of 40: full rank"
     assert str(found).splitlines()[-1].strip() == f"verdict  {found.verdict}"

@@ -435,6 +435,14 @@ def test_tokens_masked_in_blocks_are_left_out() -> None:
     assert kld([logits[:150], logits[150:]], kind="logits").kld == kld(logits, kind="logits").kld
 
 
+def test_a_row_of_minus_infinity_alone_is_named() -> None:
+    logits = low_rank(300, 100, 16)
+    logits[250] = -np.inf
+    for measure in (rank, kld):
+        with pytest.raises(MatrixError, match=r"row 250 of .* holds -inf alone, as padding does: leave out such rows"):
+            measure(logits, kind="logits")
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e4])
 def test_an_offset_of_the_bias_changes_no_rank(offset: float) -> None:
     torch.manual_seed(0)
