@@ -9,11 +9,14 @@ import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from .errors import ConfigurationError, unknown
+
+if TYPE_CHECKING:
+    import torch
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
@@ -76,7 +79,7 @@ def _free_in_groups(root: Path) -> Iterator[int]:
                 yield int(limit) - int(used) + files
 
 
-def resolve_device(device: str) -> str:
+def resolve_device(device: str | torch.device) -> str:
     """Return ``"cpu"`` or a CUDA device; ``"auto"`` is CUDA if there is a device.
 
     Raises:
@@ -84,6 +87,7 @@ def resolve_device(device: str) -> str:
     """
     import torch
 
+    device = str(device)
     if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is None:
         raise ConfigurationError(unknown("device", device, ("auto", "cpu", "cuda")))
     if device == "auto":

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .._version import __version__
@@ -58,7 +59,7 @@ class Computing:
     """Bytes for the decomposition, or a size such as ``"1GiB"``; by default 8 GiB, or what an accelerator has free."""
     width: int = DEFAULT_WIDTH
     """Number of dimensions of a sketch."""
-    device: str = "auto"
+    device: str | torch.device = "auto"
     """Device that decomposes the matrix."""
     progress: Progress = SILENT
     """Where to report."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -110,9 +111,14 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 
 def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
-    blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
     try:
-        tensors = [torch.as_tensor(block).detach() for block in blocks]
+        blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
+        if any(isinstance(block, np.ma.MaskedArray) for block in blocks):
+            raise TypeError("a masked array: leave out what is masked")
+        arrays = (
+            block if isinstance(block, Tensor | np.ndarray | list | tuple) else np.array(block) for block in blocks
+        )
+        tensors = [torch.as_tensor(block).detach() for block in arrays]
         states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise SourceError(f"hidden states must be (T, {size}) numbers or blocks of such rows: {error}") from error

@@ -70,12 +70,16 @@ class MatrixSource(Source):
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
         check_dense(matrix, path)
         check_shape(tuple(matrix.shape), path)
+        try:
+            first = matrix[:1]
+        except TypeError:  # what has a shape and no slices
+            matrix = as_array(matrix)
+            first = matrix[:1]
         self._matrix, self._kind, self._path = matrix, kind, path
         self._made_in = made_in
         if inspection is not None:
             self._inspection = inspection
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        first = matrix[:1]
         self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
         self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Final, TypedDict, TypeVar
 
+import torch
+
 from ..models import ModelOnText
 from ..models.huggingface.options import HuggingFaceOptions
 from .base import Source
@@ -30,7 +32,7 @@ class Opening(TypedDict, total=False):
     dtype: str
     """Type that the model runs in, ``"float32"`` by default. Types narrower than float32, and ``"auto"`` for the type
     it was saved in, apply only to the body of a Hugging Face model; its output layer stays in float32."""
-    device: str
+    device: str | torch.device
     """Device to compute on: ``"cpu"``, ``"cuda"``, or ``"auto"`` (the default), which takes a GPU if there is one."""
     vocab_size: int | None
     """Vocabulary size M of a function from ids to logits."""

@@ -129,7 +129,7 @@ def as_array(block: Any) -> NDArray[Any]:
     narrow = native_dtype(block) not in ("float64", "float32", "float16", WHOLE)
     if hasattr(block, "detach"):
         check_dense(block, "the matrix")
-        block = block.detach().cpu().resolve_neg()
+        block = block.detach().cpu().resolve_neg().resolve_conj()
         block = block.float() if narrow else block
     try:
         array = np.asarray(block)

@@ -443,6 +443,38 @@ def test_a_row_of_minus_infinity_alone_is_named() -> None:
             measure(logits, kind="logits")
 
 
+class Given:
+    """An array of another library: it has a shape and gives its numbers, and cannot be sliced."""
+
+    def __init__(self, numbers: Matrix) -> None:
+        self.numbers, self.shape = numbers, numbers.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+        return self.numbers
+
+
+def test_what_people_hand_in() -> None:
+    logits, layer = low_rank(60, 40, 8), nn.Linear(16, 50)
+    assert (
+        rank(Given(logits), kind="logits").rank.low
+        == rank(logits, kind="logits", device=torch.device("cpu")).rank.low
+        == 9
+    )
+    hidden = np.random.default_rng(0).standard_normal((100, 16)).astype(np.float32)
+    expected = rank(layer, hidden=hidden).rank
+    for given in (pd.DataFrame(hidden), hidden.tolist(), [hidden[:50], torch.from_numpy(hidden[50:])]):
+        assert rank(layer, hidden=given).rank == expected
+    for refused, why in (
+        (5, "not iterable"),
+        (np.ma.masked_array(hidden), "a masked array"),
+        (["a"], "blocks of such rows"),
+    ):
+        with pytest.raises(SourceError, match=why):
+            rank(layer, hidden=refused)
+    with pytest.raises(MatrixError, match="must hold real numbers, not complex128"):
+        rank(torch.complex(torch.from_numpy(logits), torch.from_numpy(logits)).conj(), kind="logits")
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e4])
 def test_an_offset_of_the_bias_changes_no_rank(offset: float) -> None:
     torch.manual_seed(0)
