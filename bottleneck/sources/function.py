@@ -132,7 +132,13 @@ class _Answers:
 
     def _ask(self, number: int) -> NDArray[Any]:
         batch = self._batches[number]
-        answer = _only_logits(self._function(batch))
+        try:
+            answer = _only_logits(self._function(batch))
+        except IndexError as error:
+            raise SourceError(
+                f"the function failed at batch {number} of the data, with ids from {batch.min()} to {batch.max()}: "
+                f"{error}; give ids that it has embeddings for, in rows no longer than it reads"
+            ) from error
         self.native_dtypes.add(native_dtype(answer))
         logits = as_array(answer)
         M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else "M")

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 KINDS = ("log-probs", "logits", "matrix")
 ABOUT_ONE = 1e-3
 """By how much a sum of probabilities may miss one to tell which logarithms a row holds."""
+READ_AGAIN = 1 << 24
+"""Most entries of a matrix that is read again for a better message."""
 SUFFIXES = (".npy", ".safetensors", *READERS)
 _TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, SUFFIXES))})):(?P<tensor>[^:]+)$", re.IGNORECASE)
 
@@ -187,6 +189,9 @@ class MatrixSource(Source):
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if wrong.size and _are_probabilities(block):
             raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
+        small = self.shape[0] * self.shape[1] <= READ_AGAIN
+        if wrong.size and small and _are_transposed(np.concatenate(list(self._raw(self.ranges())))):
+            raise MatrixError(f"the columns of {self._path} hold log-probabilities, not its rows: give its transpose")
         if wrong.size and abs(sums[wrong[0]]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[0]])):
             raise MatrixError(f"row {start + wrong[0]} of {self._path} holds {why} to get natural logarithms")
         if wrong.size and (left_out := int(np.isneginf(block[wrong[0]]).sum())):
@@ -259,6 +264,12 @@ def _are_probabilities(rows: NDArray[Any]) -> bool:
     if not (rows[0] >= 0).all() or rows.shape[1] == 1:
         return False
     return bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-2) and (rows != np.rint(rows)).any())
+
+
+def _are_transposed(rows: NDArray[Any]) -> bool:
+    """Return whether the columns look like log-probabilities."""
+    with np.errstate(over="ignore"):
+        return bool(np.allclose(np.exp(rows.astype(np.float64)).sum(0), 1, atol=1e-2))
 
 
 def _other_logarithms(row: NDArray[Any]) -> str:

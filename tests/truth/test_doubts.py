@@ -475,6 +475,15 @@ def test_what_people_hand_in() -> None:
         rank(torch.complex(torch.from_numpy(logits), torch.from_numpy(logits)).conj(), kind="logits")
 
 
+@pytest.mark.parametrize("ids", [[1, 2, 40], [1, -2, 3]])
+def test_ids_that_a_module_does_not_know(ids: list[int]) -> None:
+    module = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 30))
+    with pytest.raises(
+        SourceError, match=rf"at batch 0 of the data, with ids from {min(ids)} to {max(ids)}: index out"
+    ):
+        rank(module, data=[[ids]])
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e4])
 def test_an_offset_of_the_bias_changes_no_rank(offset: float) -> None:
     torch.manual_seed(0)
@@ -504,6 +513,12 @@ def test_other_logarithms_are_named() -> None:
     ):
         with pytest.raises(MatrixError, match=remedy):
             rank(given)
+
+
+def test_a_transpose_is_named() -> None:
+    log_probs = torch.from_numpy(low_rank(50, 30, 5)).log_softmax(-1)
+    with pytest.raises(MatrixError, match="columns of array hold log-probabilities, not its rows: give its transpose"):
+        rank(log_probs.T)
 
 
 def test_probabilities_are_no_logits() -> None:
