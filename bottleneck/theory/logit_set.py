@@ -21,6 +21,9 @@ from ..spectrum.rules import entry_roundoff, tolerance
 from .inputs import check_dimension, real_matrix, real_vector
 
 EPS = float(np.finfo(np.float64).eps)
+SVD_ERROR = 4 * EPS
+"""Largest error of a computed singular value over σ₁ of a small matrix: 1.6 ε in 20,000 matrices of up to 6 × 6. In a
+matrix of 64 rows and columns together Press's tolerance reaches it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +136,8 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
 
     Args:
         A: (T, M) log-probabilities or logits, nats.
-        eps: relative roundoff of the entries. Singular values up to Press's tolerance, and up to ½ ε ‖A‖_F, are zero.
+        eps: relative roundoff of the entries. Singular values up to Press's tolerance, up to ½ ε ‖A‖_F, and up to the
+            error of their computation (`SVD_ERROR` σ₁) are zero.
 
     Raises:
         MatrixError: for a matrix that is empty or not finite.
@@ -147,9 +151,9 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
     means = A.mean(1)
     raw, centered = (np.linalg.svd(each, compute_uv=False) for each in (A, A - means[:, None]))
     least = entry_roundoff(float(np.linalg.norm(A)), eps)
-    limit = max(tolerance(centered[0], A.shape, eps, "press"), least)
+    limit = max(tolerance(centered[0], A.shape, eps, "press"), least, SVD_ERROR * centered[0])
     # If all rows are constant, the centred matrix holds only the roundoff of their means.
-    raw_limit = max(tolerance(raw[0], A.shape, eps, "press"), least)
+    raw_limit = max(tolerance(raw[0], A.shape, eps, "press"), least, SVD_ERROR * raw[0])
     return MinimalRank(int((centered > limit).sum()), -means, int((raw > raw_limit).sum()), float(limit))
 
 
