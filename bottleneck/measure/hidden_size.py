@@ -108,7 +108,7 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
 
     Args:
         spectrum: the spectrum.
-        eps: roundoff of the outputs; repeated rows and columns, which it tells, end the spectrum as d does.
+        eps: roundoff of the outputs, and how many rows and columns differ: repeated ones end the spectrum as d does.
         doubts: what makes any rank doubtful.
     """
     key = "hidden_size_estimate"

@@ -73,9 +73,15 @@ class ModelSource(Source):
             yield hidden.to(self.head.weight)
 
     def linear(self, hidden: Tensor) -> Factors | None:
-        """Return H, W and b of the logits H Wᵀ + b for a log-linear head, otherwise ``None``."""
+        """Return H, W and b of the logits H Wᵀ + b for a log-linear head, otherwise ``None``; the median of b is zero.
+
+        An offset of b changes no probability, only roundoff.
+        """
         with full_precision():
-            return self.head.scores(hidden).linear
+            factors = self.head.scores(hidden).linear
+        if factors is None or factors.bias is None:
+            return factors
+        return factors._replace(bias=factors.bias - factors.bias[factors.bias.isfinite()].median())
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield log P of ascending ranges of contexts; see `Source.blocks`."""
@@ -93,17 +99,16 @@ class ModelSource(Source):
         factors = self.linear(hidden)
         assert factors is not None
         _, weight, bias = factors
-        columns = [weight, *([] if bias is None else [_centered(bias).unsqueeze(1)]), torch.ones_like(weight[:, :1])]
+        columns = [weight, *([] if bias is None else [bias.unsqueeze(1)]), torch.ones_like(weight[:, :1])]
         return FactorRows(self._left, torch.cat(columns, 1).detach().cpu().double().numpy())
 
     def _left(self, ranges: Iterable[range]) -> Iterator[NDArray[np.float64]]:
         for hidden in self.hidden(ranges):
             with full_precision():
-                factors = self.head.scores(hidden).linear
+                factors = self.linear(hidden)
                 assert factors is not None
                 contexts, weight, bias = factors
-                centered = None if bias is None else _centered(bias)
-                log_partitions = log_partition(torch.nn.functional.linear(contexts, weight, centered))
+                log_partitions = log_partition(torch.nn.functional.linear(contexts, weight, bias))
                 beside = [] if bias is None else [torch.ones_like(log_partitions)]
                 rows = torch.cat([contexts, *beside, -log_partitions], 1)
             yield rows.cpu().double().numpy()
@@ -132,11 +137,6 @@ def _factor_columns(head: Head) -> int | None:
     with full_precision():
         factors = head.scores(hidden).linear
     return None if factors is None else factors.weight.shape[1] + 1 + int(factors.bias is not None)
-
-
-def _centered(bias: Tensor) -> Tensor:
-    """Return the bias without the mean of its finite entries: it changes no probability, only roundoff."""
-    return bias - bias[bias.isfinite()].mean()
 
 
 def log_partition(logits: Tensor) -> Tensor:
