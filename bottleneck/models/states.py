@@ -111,6 +111,13 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 
 def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
+    if isinstance(hidden, Mapping):
+        raise SourceError(f"a {type(hidden).__name__} holds no hidden states as such: give its last_hidden_state")
+    if _are_of_layers(hidden):
+        raise SourceError(
+            f"hidden is a tuple of {len(hidden)} tensors of one shape, as the hidden states of all layers are: give "
+            "those before the output layer, such as hidden_states[-1], or a list of blocks"
+        )
     try:
         blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
         if any(isinstance(block, np.ma.MaskedArray) for block in blocks):
@@ -130,3 +137,11 @@ def _tensor(hidden: Any, size: int) -> Tensor:
     if not bool(states.isfinite().all()):
         raise SourceError("the hidden states hold NaN or infinity: only finite numbers can be measured")
     return states
+
+
+def _are_of_layers(hidden: Any) -> bool:
+    """Return whether these are the hidden states of several layers, (B, L, size) each, as transformers returns them."""
+    if not isinstance(hidden, tuple):
+        return False
+    shapes = {tuple(getattr(states, "shape", ())) for states in hidden}
+    return len(hidden) > 1 and len(shapes) == 1 and len(shapes.pop()) == 3

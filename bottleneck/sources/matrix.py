@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 KINDS = ("log-probs", "logits", "matrix")
 ABOUT_ONE = 1e-3
 """By how much a sum of probabilities may miss one to tell which logarithms a row holds."""
+FIRST_ROWS, PEAK = 64, 0.9
+"""Rows of logits that are compared with logarithms of another base, and the largest probability that tells: where one
+token has nearly all of it, its logit may be 0 by a shift."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
 SUFFIXES = (".npy", ".safetensors", *READERS)
@@ -121,6 +124,10 @@ class MatrixSource(Source):
         if self._made_in is None and "_inspection" not in self.__dict__:
             self._inspection = self._inspected(progress)
         next(self.blocks([range(1)]))
+        if self._kind == "logits":
+            (rows,) = self._raw([range(min(FIRST_ROWS, self.shape[0]))])
+            if why := _other_logarithms(rows, most=PEAK):
+                raise MatrixError(f"{self._path} holds {why}, and measure log-probabilities")
 
     @cached_property
     def _inspection(self) -> Inspection:
@@ -192,7 +199,7 @@ class MatrixSource(Source):
         small = self.shape[0] * self.shape[1] <= READ_AGAIN
         if wrong.size and small and _are_transposed(np.concatenate(list(self._raw(self.ranges())))):
             raise MatrixError(f"the columns of {self._path} hold log-probabilities, not its rows: give its transpose")
-        if wrong.size and abs(sums[wrong[0]]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[0]])):
+        if wrong.size and abs(sums[wrong[0]]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[:1]])):
             raise MatrixError(f"row {start + wrong[0]} of {self._path} holds {why} to get natural logarithms")
         if wrong.size and (left_out := int(np.isneginf(block[wrong[0]]).sum())):
             raise MatrixError(
@@ -272,16 +279,22 @@ def _are_transposed(rows: NDArray[Any]) -> bool:
         return bool(np.allclose(np.exp(rows.astype(np.float64)).sum(0), 1, atol=1e-2))
 
 
-def _other_logarithms(row: NDArray[Any]) -> str:
-    """Return which logarithms of probabilities a row holds instead of natural ones, and the remedy, or ''."""
+def _other_logarithms(rows: NDArray[Any], *, most: float = 1.0) -> str:
+    """Return which logarithms of probabilities all rows hold instead of natural ones, and the remedy, or ''.
+
+    In one row at least, no probability is above ``most``.
+    """
     named = {
         "base-2 logarithms: multiply by math.log(2)": math.log(2),
         "base-10 logarithms: multiply by math.log(10)": math.log(10),
         "negative logarithms: multiply by -1": -1.0,
     }
-    with np.errstate(over="ignore"):
-        sums = {text: float(np.exp(factor * row.astype(np.float64)).sum()) for text, factor in named.items()}
-    return next((text for text, total in sums.items() if abs(total - 1) < ABOUT_ONE), "")
+    for text, factor in named.items():
+        with np.errstate(over="ignore"):
+            p = np.exp(factor * rows.astype(np.float64))
+        if (np.abs(p.sum(1) - 1) < ABOUT_ONE).all() and p.max(1).min() <= most:
+            return text
+    return ""
 
 
 def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:

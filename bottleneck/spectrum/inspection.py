@@ -276,7 +276,22 @@ class Inspection:
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
                 "hide what the other entries show"
             )
-        return self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
+        return (
+            self._constant() or self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
+        )
+
+    def _constant(self) -> str:
+        """Return a sentence on rows that hold one number, beside others that do not, or ''."""
+        if not self._language:
+            return ""
+        sample = np.concatenate(self._sample)
+        sampled, constant = len(sample), int((sample == sample[:, :1]).all(1).sum())
+        if constant in (0, sampled):
+            return ""
+        return (
+            f"{constant:,} of {sampled:,} sampled rows hold one number, the same for every token, as rows that were "
+            "never filled do: leave out such rows"
+        )
 
     def _floor(self) -> str:
         """Return a sentence on numbers of probability 0 that stand for a mask or for missing values, or ''."""

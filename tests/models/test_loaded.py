@@ -203,6 +203,8 @@ def test_an_ordinary_output_layer() -> None:
         ({"hidden": torch.randn(3, 4)}, SourceError, r"the head takes hidden states \(T, 5\).* of shape \(3, 4\)"),
         ({"hidden": [[1, 2]]}, SourceError, "hidden states"),
         ({"hidden": torch.full((3, 5), torch.nan)}, SourceError, "hold NaN or infinity"),
+        ({"hidden": (torch.randn(2, 3, 5),) * 4}, SourceError, r"a tuple of 4 tensors .* such as hidden_states\[-1\]"),
+        ({"hidden": {"last_hidden_state": torch.randn(2, 3, 5)}}, SourceError, "a dict .* give its last_hidden_state"),
         ({"hidden": torch.randn(3, 5), "targets": [1]}, SourceError, "targets must be 3 token ids"),
         ({"hidden": torch.randn(3, 5), "data": "ptb"}, ConfigurationError, "data does not apply to an output layer"),
     ],

@@ -355,6 +355,15 @@ def test_truncated_rows_are_a_doubt(fill: float | str, kind: str) -> None:
     assert "about 180 of a row's 200 entries are its lowest number" in report.rank.doubt
 
 
+def test_rows_that_were_never_filled_are_a_doubt() -> None:
+    logits = np.zeros((300, 200))
+    logits[:290] = low_rank(290, 200, 5)
+    report = rank(logits, kind="logits")
+    assert not report.rank.determinate
+    assert "10 of 300 sampled rows hold one number" in report.rank.doubt
+    assert "one number" not in rank(logits[:290], kind="logits").rank.doubt
+
+
 def test_floors_are_a_doubt_and_equal_tokens_are_none() -> None:
     log_probs = torch.from_numpy(3 * low_rank(300, 200, 10)).log_softmax(-1)
     for floored in (log_probs.exp().add(1e-8).log(), log_probs.clamp_min(-20)):
@@ -511,8 +520,18 @@ def test_other_logarithms_are_named() -> None:
         (log_probs / np.log(10), "base-10 logarithms: multiply by math.log\\(10\\)"),
         (-log_probs, "negative logarithms: multiply by -1"),
     ):
-        with pytest.raises(MatrixError, match=remedy):
-            rank(given)
+        for kind in ("log-probs", "logits"):
+            with pytest.raises(MatrixError, match=remedy):
+                rank(given, kind=kind)
+
+
+def test_logits_that_resemble_logarithms_are_measured() -> None:
+    """Natural logarithms, and logits of which one is 0 and all others are far below."""
+    log_probs = torch.from_numpy(low_rank(50, 30, 5)).log_softmax(-1)
+    peaked = log_probs - 20
+    peaked[:, 3] = 0.0
+    for given in (log_probs, peaked, peaked / np.log(10)):
+        assert rank(given, kind="logits").to_dict()["contexts"] == len(given)
 
 
 def test_a_transpose_is_named() -> None:
