@@ -53,7 +53,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 @listed("--only", "only", NAMES, metavar="NAME,…", shell_complete=completing(head_names),
         help="Heads to time.  [default: all]")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide contexts and vocabulary by N for a quick look; the goals are for N = 1.")  # fmt: skip
+              help="Divide contexts and vocabulary by N for a quick look; our goals are for N = 1.")  # fmt: skip
 @device_option
 @json_option
 def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path | None) -> None:
@@ -75,7 +75,7 @@ def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path 
 
 @command.command(epilog=example("bottleneck bench training --shrink 50"))
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide layers, vocabulary and batch by N for a quick look; the goals are for N = 1.")  # fmt: skip
+              help="Divide layers, vocabulary and batch by N for a quick look; our goals are for N = 1.")  # fmt: skip
 @device_option
 @json_option
 def training(shrink: int, device: str, json_to: Path | None) -> None:
@@ -168,7 +168,7 @@ def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20), metavar="N",
               help="Timed runs of each case at most.")  # fmt: skip
 @click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide width, vocabulary and tokens by N for a quick look; the goals are for N = 1.")  # fmt: skip
+              help="Divide width, vocabulary and tokens by N for a quick look; our goals are for N = 1.")  # fmt: skip
 @device_option
 @json_option
 def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> None:

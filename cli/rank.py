@@ -69,7 +69,8 @@ INDETERMINATE = 3
     type=Counts(),
     metavar="HISTORIES,FUTURES",
     panel="What to measure",
-    help="Measure instead the extended logit matrix of this many histories and futures, drawn from the text.",
+    help="Measure instead the logits after this many histories, each followed by this many futures, all drawn from "
+    "the text: the extended logit matrix of Golowich, Liu and Shetty 2026.",
 )
 @click.option(
     "--estimate-hidden-size",

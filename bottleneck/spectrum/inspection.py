@@ -276,9 +276,7 @@ class Inspection:
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
                 "hide what the other entries show"
             )
-        return (
-            self._constant() or self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
-        )
+        return self._constant() or self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
 
     def _constant(self) -> str:
         """Return a sentence on rows that hold one number, beside others that do not, or ''."""
