@@ -266,8 +266,7 @@ def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = 
     from softmax_bottleneck.corpora import SPLITS
     from softmax_bottleneck.errors import OutputError
 
-    # The part after the colon is the name of a tensor.
-    places = [Path(re.sub(r"(\.safetensors):[^/]+$", r"\1", str(source))) for source in sources]
+    places = [*map(_file_of, sources)]
     texts = [Path(name) for name in (data, *map(_corpus_of, places)) if name is not None]
     read = [*places, *(file for place in places if place.is_dir() for file in place.iterdir())]
     read += [*texts, *(text / f"{split}.txt" for text in texts for split in SPLITS)]
@@ -275,6 +274,11 @@ def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = 
     same = [file for file in read if output.exists() and file.exists() and file.samefile(output)]
     if inputs := above + same:
         raise OutputError(f"cannot write {output}: it is part of what is read, {inputs[0]}; name another place")
+
+
+def _file_of(source: str | Path) -> Path:
+    """Return the file or folder of a SOURCE, without the name of an array in it, FILE.npz:NAME."""
+    return Path(source) if Path(source).exists() else Path(re.sub(r"(\.\w+):[^:]+$", r"\1", str(source)))
 
 
 def _corpus_of(place: Path) -> str | None:

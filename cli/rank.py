@@ -123,12 +123,7 @@ def command(
     if save_spectrum is not None and reports:
         save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
     show_all(results, as_format, json_to)
-    open_ranks = [
-        f"{which} of {report.name}"
-        for report in reports
-        for which, rank in (("rank", report.rank), ("row-centred rank", report.rank_centered))
-        if not rank.determinate
-    ]
+    open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]
     if strict and open_ranks:
         click.echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)
         raise SystemExit(INDETERMINATE)

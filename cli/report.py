@@ -22,7 +22,7 @@ def is_saved(name: str) -> bool:
 
 
 @click.command("report", epilog=example("bottleneck report demo/reports --out demo/report.html"))
-@with_source(count=-1, saved=is_saved)
+@with_source(count=-1, device=True, saved=is_saved)
 @click.option("--out", required=True, type=Page(), metavar="PAGE.html", help="Page to write.")
 @click.option(
     "--pairs",
@@ -39,7 +39,9 @@ def is_saved(name: str) -> bool:
     help="Number of contexts to show for each model of a comparison.",
 )
 @memory_option
-def command(sources: dict[str, Source | Path], out: Path, pairs: int, examples: int, max_memory: int | None) -> None:
+def command(
+    sources: dict[str, Source | Path], device: str, out: Path, pairs: int, examples: int, max_memory: int | None
+) -> None:
     """Write one self-contained, interactive HTML page about several models.
 
     SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the first one. Saved results
@@ -57,7 +59,9 @@ def command(sources: dict[str, Source | Path], out: Path, pairs: int, examples: 
     opened = {label: each for label, each in sources.items() if not isinstance(each, Path)}
     contents = read_saved(saved) if saved else Contents(())
     if opened:
-        contents += measure_sources(opened, pairs=pairs, examples=examples, max_memory=max_memory, progress=progress())
+        contents += measure_sources(
+            opened, pairs=pairs, examples=examples, max_memory=max_memory, device=device, progress=progress()
+        )
     write_page(contents, out)
     click.echo(out)
     for text in contents.missing:

@@ -111,7 +111,12 @@ def is_spectrum(name: str) -> bool:
 
 
 def with_source(
-    *, count: int = 1, kind: bool = True, parallel: bool = False, saved: Callable[[str], bool] | None = None
+    *,
+    count: int = 1,
+    kind: bool = True,
+    device: bool = False,
+    parallel: bool = False,
+    saved: Callable[[str], bool] | None = None,
 ) -> Callable[[Command], Command]:
     """Return a decorator that adds the argument SOURCE and its options, and passes the opened source to the command.
 
@@ -122,6 +127,7 @@ def with_source(
         count: number of sources that the command takes, −1 for any number. For 1 the command receives ``source``,
             otherwise ``sources``: the opened sources by their labels, which users give as LABEL=SOURCE.
         kind: whether the command accepts matrices, and so has ``--kind``.
+        device: whether the command computes beyond the source's rows, and so receives ``device``.
         parallel: whether the command shares its work among the processes of torchrun; it then also receives
             ``processes`` and ``device``.
         saved: whether a name is that of saved results, which are passed on as paths.
@@ -144,7 +150,7 @@ def with_source(
 
             options = _options(given)
             if not parallel:
-                return run()
+                return run(**({"device": options["device"]} if device else {}))
             from softmax_bottleneck.parallel import launched
 
             with launched() as processes:

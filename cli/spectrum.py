@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out two.png"))
-@with_source(count=-1, saved=is_spectrum)
+@with_source(count=-1, device=True, saved=is_spectrum)
 @click.option(
     "--out",
     required=True,
@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 @style_option
 @memory_option
 def command(
-    sources: dict[str, Source | Path], out: Path, part: str, log: bool, style: str, max_memory: int | None
+    sources: dict[str, Source | Path],
+    device: str,
+    out: Path,
+    part: str,
+    log: bool,
+    style: str,
+    max_memory: int | None,
 ) -> None:
     """Draw singular values: their cumulative distribution (Yang et al. 2018, figure 1) beside a log-log plot.
 
@@ -48,12 +54,12 @@ def command(
 
     from softmax_bottleneck.plotting.spectra import save_spectra
 
-    curves = [_curves(source, label, max_memory) for label, source in sources.items()]
+    curves = [_curves(source, label, max_memory, device) for label, source in sources.items()]
     save_spectra(pd.concat(curves), out, part=part, log=log, style=style)
     click.echo(f"{out}\n{out.with_suffix('.csv')}")
 
 
-def _curves(source: Source | Path, name: str, max_memory: int | None) -> pd.DataFrame:
+def _curves(source: Source | Path, name: str, max_memory: int | None, device: str) -> pd.DataFrame:
     """Return the rows of one source, or of one saved spectrum."""
     from softmax_bottleneck.measure import rank
     from softmax_bottleneck.spectrum import load_spectrum
@@ -61,5 +67,5 @@ def _curves(source: Source | Path, name: str, max_memory: int | None) -> pd.Data
     if isinstance(source, Path):
         saved = load_spectrum(source)
         return saved.spectrum.curves(name, saved.limits)
-    report = rank(source, max_memory=max_memory, progress=progress())
+    report = rank(source, max_memory=max_memory, device=device, progress=progress())
     return report.spectrum.curves(name, report.limits)

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..checkpoint import MODEL, Run, corpus_of
+from ..checkpoint import Run, corpus_of
 from ..corpora import Corpus
 from ..errors import ConfigurationError, SourceError
-from ..files import sha256_file
 from ..full_precision import full_precision
 from ..models import RunOnText
 from ..progress import SILENT, Progress, reporting
@@ -22,6 +21,7 @@ from ..result import Result
 from ..sources import Opening, Source, open_source
 from ..sources.model import ModelSource
 from ..sources.opening import shows
+from ..tensor_file import digest
 from ..training.evaluate import Evaluation
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
@@ -182,7 +182,7 @@ def dynamic_scores(
     """Score a split by dynamic evaluation; the training text's gradient statistics stay in the run's folder.
 
     Args:
-        run: run whose model is on the device of the evaluation.
+        run: run whose model is on the device of the evaluation; its weights may differ from those in its folder.
         corpus: corpus of the split; the statistics are always those of the run's own training text.
         split: ``"train"``, ``"valid"`` or ``"test"``.
         settings: settings of the update; by default `published_dynamic` for the head and the corpus.
@@ -192,7 +192,6 @@ def dynamic_scores(
         TrainingError: for a text that is too short, or a loss too large for a perplexity.
         SourceError: for a run that answers contexts, see `Backbone.context_lines`.
         CorpusError, RunError: if the run's own corpus is missing or has changed.
-        OutputError: for a run's folder that cannot be written.
     """
     _check_stream(run, "dynamic evaluation")
     trained_on = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
@@ -200,7 +199,7 @@ def dynamic_scores(
         run.model,
         trained_on.split("train"),
         file=run.path / FILE,
-        identity=f"{sha256_file(run.path / MODEL)} {trained_on.sha256}",
+        identity=f"{digest(run.model.state_dict())} {trained_on.sha256}",
         progress=progress,
     )
     settings = settings or published_dynamic(run.model.config.head.name, corpus.name)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import tensor_file
+from ..errors import OutputError
 from ..files import write_bytes
 from ..full_precision import full_precision
 from ..language_model import LanguageModel
@@ -77,13 +78,13 @@ def gradient_statistics(
         ids: int64, (N,), the training text.
         batch_size: number of parallel texts; a short text has fewer.
         bptt: number of tokens of each text in a batch; 5 in Krause et al. 2018.
-        file: file that keeps the statistics; it is read if it holds those of the same ``identity`` and sizes.
+        file: file that keeps the statistics, where it can be written; it is read if it holds those of the same
+            ``identity`` and sizes.
         identity: hash of model and text.
         progress: progress display.
 
     Raises:
         TrainingError: for a text of fewer than two tokens.
-        OutputError: for a file that cannot be written.
     """
     batch_size = max(1, min(batch_size, len(ids) // 2))
     description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
@@ -105,7 +106,10 @@ def gradient_statistics(
             bar.advance(1)
     if file is not None:
         about = {**description, "batches": batches}
-        write_bytes(file, tensor_file.pack(means, key="statistics", about=about))
+        try:
+            write_bytes(file, tensor_file.pack(means, key="statistics", about=about))
+        except OutputError as error:
+            progress.line(f"the gradient statistics are not kept, and the next evaluation computes them again: {error}")
     return GradientStatistics(means, batches)
 
 

@@ -154,8 +154,8 @@ def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
     if first.shape != second.shape or not np.array_equal(first.targets, second.targets):
         raise SourceError(
             f"{first.description['path']} and {second.description['path']} do not predict the same tokens: compare "
-            "models with one vocabulary on the same --data, --split and --contexts, and use --bos off if only one of "
-            "them begins its windows with a special token"
+            "models with one vocabulary on the same --data, --split and --contexts, with the same --context-length and "
+            "--stride, and use --bos off if only one of them begins its windows with a special token"
         )
     return first.targets
 

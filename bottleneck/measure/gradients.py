@@ -135,8 +135,8 @@ def gradient(
     targets = opened.targets
     if not isinstance(opened, ModelSource) or targets is None:
         raise SourceError(
-            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the run "
-            "or the Hugging Face model itself"
+            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities, or part of "
+            "an opened source: give the run or the Hugging Face model itself, with --contexts where it is opened"
         )
     if sample < 1:
         raise ConfigurationError(f"--sample must be at least 1, not {sample}")

@@ -115,6 +115,21 @@ class RankReport(Result):
             "version": __version__,
         }
 
+    @property
+    def indeterminate(self) -> tuple[str, ...]:
+        """Names of the ranks that are not determinate, with those of the tokenizer's tokens alone."""
+        ranks: list[tuple[str, Mapping[str, Any]]] = [
+            ("rank", asdict(self.rank)),
+            ("row-centred rank", asdict(self.rank_centered)),
+        ]
+        for finding in self.findings:
+            ranks += [
+                (f"{which}, no padding,", finding.values[key])
+                for which, key in (("rank", "rank"), ("row-centred rank", "rank_centered"))
+                if key in finding.values
+            ]
+        return tuple(which for which, rank in ranks if not rank["determinate"])
+
     def summary(self) -> dict[str, Any]:
         """Return the values that a table shows: size, bound, both ranks with their intervals, and a related one."""
         values, rank, centered = self.spectrum.values, self.rank, self.rank_centered

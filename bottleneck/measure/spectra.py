@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Unpack
 
 from .. import spectrum
 from ..machine import parse_size, resolve_device
 from ..progress import Progress, reporting
-from ..sources import Opening, Source, open_source
+from ..sources import Opening, find, open_source
+from ..sources.matrix import ARRAY, BLOCKS
 from ..sources.opening import shows
+from ..sources.zarr_array import OBJECT
 from ..spectrum import Spectrum
 from .computing import Computing, compute_spectrum
 
@@ -44,11 +46,14 @@ def singular_values(
         [3.0, 2.0, 1.0]
     """
     device = options.get("device", "auto")
-    plain = hasattr(source, "shape") or (isinstance(source, Iterable) and not isinstance(source, str))
-    if plain and not isinstance(source, Source) and not options.keys() - {"device"}:
+    as_it_is = not options.keys() - {"device"} and not isinstance(source, str | Path)
+    found = find(source) if as_it_is else None
+    if found in (ARRAY, BLOCKS):
         return spectrum.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )
+    if found is OBJECT:
+        options["kind"] = "matrix"
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
     how = Computing(method=method, max_memory=max_memory, device=device, progress=report)

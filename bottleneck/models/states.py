@@ -54,11 +54,11 @@ class GivenStates(ModelOnText):
         self.contexts, self.dtype = len(self._states), str(weight.dtype).removeprefix("torch.")
         self._device = weight.device
         if targets is not None:
-            ids = torch.as_tensor(targets).reshape(-1).to(torch.int64)
+            ids = _ids(targets)
             if len(ids) != self.contexts or bool(((ids < 0) | (ids >= self._head.vocab_size)).any()):
                 raise SourceError(
                     f"targets must be {self.contexts:,} token ids from 0 to {self._head.vocab_size - 1:,}, one for "
-                    f"each hidden state, not {tuple(ids.shape)} of them from {int(ids.min())} to {int(ids.max())}"
+                    f"each hidden state, not {len(ids):,}" + (f" from {ids.min()} to {ids.max()}" if len(ids) else "")
                 )
             self.targets = ids.cpu().numpy()
         self.contexts = first_contexts(contexts, self.contexts)
@@ -112,7 +112,9 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
     if isinstance(hidden, Mapping):
-        raise SourceError(f"a {type(hidden).__name__} holds no hidden states as such: give its last_hidden_state")
+        raise SourceError(
+            f"a {type(hidden).__name__} holds no hidden states as such: give its last_hidden_state, without padding"
+        )
     if _are_of_layers(hidden):
         raise SourceError(
             f"hidden is a tuple of {len(hidden)} tensors of one shape, as the hidden states of all layers are: give "
@@ -126,6 +128,8 @@ def _tensor(hidden: Any, size: int) -> Tensor:
             block if isinstance(block, Tensor | np.ndarray | list | tuple) else np.array(block) for block in blocks
         )
         tensors = [torch.as_tensor(block).detach() for block in arrays]
+        if any(each.ndim > 3 for each in tensors):
+            raise ValueError("more than three dimensions, as the hidden states of all layers have: give the last layer")
         states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise SourceError(f"hidden states must be (T, {size}) numbers or blocks of such rows: {error}") from error
@@ -137,6 +141,17 @@ def _tensor(hidden: Any, size: int) -> Tensor:
     if not bool(states.isfinite().all()):
         raise SourceError("the hidden states hold NaN or infinity: only finite numbers can be measured")
     return states
+
+
+def _ids(targets: Any) -> Tensor:
+    """Return token ids, (N,), int64."""
+    try:
+        ids = torch.as_tensor(targets).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SourceError(f"targets must be token ids, one for each hidden state: {error}") from error
+    if ids.is_floating_point() and len(ids):
+        raise SourceError(f"targets must be whole token ids, not {ids.dtype}: convert them to int64")
+    return ids.to(torch.int64)
 
 
 def _are_of_layers(hidden: Any) -> bool:

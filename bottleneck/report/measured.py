@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import BottleneckError
@@ -20,6 +20,7 @@ def measure_sources(
     pairs: int = 5000,
     examples: int = 3,
     max_memory: int | None = None,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> Contents:
     """Measure sources, and compare each with the first.
@@ -32,6 +33,7 @@ def measure_sources(
         pairs: number of pairs of contexts in the histogram of KL divergences, at least 2.
         examples: number of contexts to show for each model of a comparison.
         max_memory: bytes for each decomposition; by default 8 GiB, or what an accelerator has free.
+        device: device of the decompositions.
         progress: where to report.
 
     Raises:
@@ -39,18 +41,21 @@ def measure_sources(
     """
     comparisons: list[Plain] = []
     missing: list[str] = []
-    first, *others = sources.values()
-    for other in others:
+    losses: dict[str, float] = {}
+    (first, source), *others = sources.items()
+    for label, other in others:
         try:
-            comparisons.append(compare(first, other, examples=examples, progress=progress).to_dict())
+            comparison = compare(source, other, examples=examples, progress=progress).to_dict()
         except BottleneckError as error:
             missing.append(f"no comparison: {error}")
-    losses = {str(source["path"]): nll for each in comparisons for source, nll in zip(*_both(each), strict=True)}
+            continue
+        comparisons.append(comparison)
+        losses |= zip((first, label), comparison["nll"], strict=True)
     models = []
     for label, source in sources.items():
-        report = rank(source, max_memory=max_memory, progress=progress).named(label)
+        report = rank(source, max_memory=max_memory, device=device, progress=progress).named(label)
         numbers: dict[str, float] = {}
-        numbers.update(_perplexity(source, losses.get(str(source.description["path"])), progress))
+        numbers.update(_perplexity(source, losses.get(label), progress))
         drawn = None
         try:
             numbers[f"{_split(source)} pairwise KL"] = kld(source, progress=progress).kld
@@ -59,10 +64,6 @@ def measure_sources(
             missing.append(f"no pairwise KL divergence: {error}")
         models.append(Model(report.to_dict(), "measured for this page", report.spectrum, "", numbers, drawn))
     return Contents(tuple(models), tuple(comparisons), tuple(missing))
-
-
-def _both(comparison: Plain) -> tuple[Sequence[Plain], Sequence[float]]:
-    return comparison["sources"], comparison["nll"]
 
 
 def _split(source: Source) -> str:

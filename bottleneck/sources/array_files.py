@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import SourceError, first_line
+from ..spectrum.blocks import WHOLE, type_name
 
 UNREADABLE = (
     OSError, TypeError, ValueError, LookupError, EOFError, OverflowError, NotImplementedError, RuntimeError,
@@ -154,6 +155,19 @@ def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray
             "would be measured as a context: leave it out, or save the matrix by np.save to keep it"
         )
     return table
+
+
+def check_columns(table: Any, name: str) -> None:
+    """Refuse a data frame of real numbers with a column of whole numbers: an index or a target, no token."""
+    if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
+        return
+    whole = [key for key, dtype in zip(table.columns, table.dtypes, strict=True) if type_name(dtype) == WHOLE]
+    for key in whole if len(whole) < len(table.columns) else ():
+        if len(np.unique(np.asarray(table[key]))) > 1:
+            raise SourceError(
+                f"{name}: column {key!r} holds whole numbers and others do not, as an index or a target does, and "
+                "would be measured as a token: leave it out, or give the frame's array, frame.to_numpy(), to keep it"
+            )
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:

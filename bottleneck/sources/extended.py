@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Unpack, final
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..models.huggingface.on_text import HuggingFaceOnText
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, native_dtype
 from .base import Block, Source, spanning
+from .function import KIND as FUNCTION
 from .model import ModelSource
 from .opening import Opening
 
@@ -280,12 +282,14 @@ def extended_logits(
         >>> matrix.shape, bool(np.ptp(matrix.future(1), axis=1).any())  # a bigram has forgotten the history
         ((10, 3), False)
     """
-    from .kinds import open_source  # imported late: its registry imports this folder's modules
+    from .kinds import find, open_source  # imported late: its registry imports this folder's modules
 
     known: Mapping[str, str] = {}
     vocab_size = options.get("vocab_size")
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
+    if find(str(model) if isinstance(model, Path) else model) is not FUNCTION:
         model = open_source(model, **options)
+    elif others := sorted(options.keys() - {"vocab_size"}):
+        raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
     adapter: _Model
     on_text = model.model if isinstance(model, ModelSource) else None
     if isinstance(model, ModelSource) and isinstance(on_text, RunOnText | HuggingFaceOnText):
@@ -310,8 +314,10 @@ def extended_logits(
             f"{type(model).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
         )
     generator = np.random.default_rng(seed)
-    history_length = history_length or min(HISTORY_LENGTH, 3 * adapter.reads // 4)
-    future_length = future_length or min(FUTURE_LENGTH, adapter.reads // 4)
+    if history_length is None:
+        history_length = min(HISTORY_LENGTH, 3 * adapter.reads // 4)
+    if future_length is None:
+        future_length = min(FUTURE_LENGTH, adapter.reads // 4)
     parts = [
         _sequences(given, length, text, generator, adapter.vocab, least, what)
         for given, length, least, what in (
@@ -335,7 +341,7 @@ def _sequences(
     least: int,
     what: str,
 ) -> list[Ids]:
-    if isinstance(given, int):
+    if isinstance(given, int | np.integer):
         if given < 1 or length < 1 or len(text) < length:
             raise ConfigurationError(
                 f"{given} {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give ids, or "

@@ -165,7 +165,10 @@ def _ids(batch: Any, number: int) -> NDArray[np.int64]:
         if any(_is_padding_mask(other, batch[0].shape) for other in batch[1:]):
             raise SourceError(PADDED.format(number=number))
         batch = batch[0]
-    ids = np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
+    try:
+        ids = np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
+    except ValueError as error:
+        raise SourceError(PADDED.format(number=number).replace("is padded", "has texts of several lengths")) from error
     if ids.ndim != 2 or ids.size == 0 or ids.dtype.kind not in "iu":
         raise SourceError(
             f"batch {number} of the data must be whole token ids of shape (B, L), not {ids.dtype} of shape {ids.shape}"

@@ -22,7 +22,7 @@ from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
-from .array_files import CONVERT, READERS, check_suffix, read_array
+from .array_files import CONVERT, READERS, check_columns, check_suffix, read_array
 from .base import UNKNOWN, Block, Source, Work
 from .matrix_files import npy_rows, safetensors_rows
 from .opening import Kind, named
@@ -74,6 +74,7 @@ class MatrixSource(Source):
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
         check_dense(matrix, path)
+        check_columns(matrix, path)
         check_shape(tuple(matrix.shape), path)
         try:
             first = matrix[:1]

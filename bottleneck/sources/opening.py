@@ -20,8 +20,9 @@ class Opening(TypedDict, total=False):
     """The options that open a source; each kind of source takes some of them."""
 
     data: Any
-    """Text that the model reads: name of a corpus or a ``.txt`` file; for a loaded model a text or token ids; for a
-    function or a torch module batches of ids (B, L). By default the corpus of the run, or the built-in corpus."""
+    """Text that the model reads: name of a corpus or a ``.txt`` file; for a loaded model a text or its token ids, (N,)
+    or (B, L) consecutive pieces of L tokens; for a function or a torch module batches of ids (B, L). By default the
+    corpus of the run, or the built-in corpus."""
     split: str
     """Split of the corpus: ``"train"``, ``"valid"`` or ``"test"`` (the default)."""
     contexts: int | None

@@ -15,7 +15,7 @@ from ..models.on_text import first_contexts
 from ..progress import SILENT, Progress
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
-from .base import Block, FactorRows, Source
+from .base import Block, FactorRows, Source, Work
 
 
 class _View(Source):
@@ -71,6 +71,15 @@ class FirstContexts(_View):
     def factors(self) -> FactorRows | None:
         """Return the factors of the whole source."""
         return self._source.factors()
+
+    def variants(self) -> Mapping[str, Source]:
+        """Return the first rows of the whole's variants."""
+        return {key: FirstContexts(variant, self.shape[0]) for key, variant in self._source.variants().items()}
+
+    def work(self) -> Work:
+        """Return the rows' share of the whole's operations, and its memory."""
+        whole = self._source.work()
+        return whole._replace(operations=whole.operations * self.shape[0] / self._source.shape[0])
 
     def rows_at_once(self) -> int:
         """Return what suits the whole."""

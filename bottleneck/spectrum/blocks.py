@@ -104,12 +104,13 @@ def native_dtype(block: Any) -> str:
     Of a table whose columns have several types, the least precise one counts.
     """
     if hasattr(block, "dtypes"):
-        names = {_name(dtype) for dtype in block.dtypes}
+        names = {type_name(dtype) for dtype in block.dtypes}
         return max(names - {WHOLE}, key=EPS.__getitem__, default=WHOLE)
-    return _name(getattr(block, "dtype", "float64"))
+    return type_name(getattr(block, "dtype", "float64"))
 
 
-def _name(dtype: Any) -> str:
+def type_name(dtype: Any) -> str:
+    """Return the name of a type of NumPy, torch or a data frame: a key of `EPS`, or `WHOLE`."""
     name = str(dtype).removeprefix("torch.").lower()
     if name in EPS:
         return name
@@ -136,6 +137,8 @@ def as_array(block: Any) -> NDArray[Any]:
         array = array.astype(np.float32) if narrow else array
     except TypeError as error:  # torch's 4-bit floats
         raise MatrixError(f"a matrix cannot hold {block.dtype}: convert it to float32 first") from error
+    except ValueError as error:
+        raise MatrixError("the rows of a matrix must have one length: give as many numbers in each") from error
     if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
         raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
     if array.dtype.kind not in "fiub":

@@ -79,6 +79,14 @@ def test_a_tensor_of_a_file_is_of_the_file(world: Path, bottleneck: Bottleneck) 
     assert "cannot write m.safetensors: it is part of what is read, m.safetensors;" in done.stderr
 
 
+def test_an_array_of_a_file_is_of_the_file(world: Path, bottleneck: Bottleneck) -> None:
+    np.savez("logits.npz", A=np.random.default_rng(0).standard_normal((9, 4)))
+    before = _tree(world)
+    done = bottleneck("rank", "logits.npz:A", "--kind", "matrix", "--save-spectrum", "logits.npz")
+    assert _tree(world) == before
+    assert "cannot write logits.npz: it is part of what is read, logits.npz;" in done.stderr
+
+
 def test_a_file_of_a_folder_is_known_by_its_other_name(world: Path, bottleneck: Bottleneck) -> None:
     """The hub's cache keeps a model's files elsewhere and links to them."""
     Path(f"{RUN}/config.json").rename("blob")

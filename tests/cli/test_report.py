@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+
+from softmax_bottleneck import rank
 
 from .conftest import Bottleneck
 
@@ -25,6 +29,24 @@ def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) 
     assert f"<span>{shown}.</span>" in page
     perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout
     assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page
+
+
+@pytest.mark.parametrize("command", ["report", "spectrum"])
+def test_the_device_is_that_of_the_decomposition(
+    command: str, world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def decomposed(*arguments: Any, device: str = "auto", **options: Any) -> Any:
+        asked.append(device)
+        return rank(*arguments, device=device, **options)
+
+    for module in ("softmax_bottleneck.measure", "softmax_bottleneck.report.measured"):
+        monkeypatch.setattr(f"{module}.rank", decomposed)
+    out = "page.html" if command == "report" else "figure.svg"
+    done = bottleneck(command, "demo/runs/moc", "--contexts", 50, "--device", "cpu", "--out", out)
+    assert done.exit_code == 0, done.stderr
+    assert asked == ["cpu"]
 
 
 def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottleneck) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from softmax_bottleneck.errors import ConfigurationError, OutputError, TrainingError
+from softmax_bottleneck import perplexity
+from softmax_bottleneck.checkpoint import load
+from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.evaluation import Dynamic, GradientStatistics, dynamic_evaluate, gradient_statistics, statistics
 from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.progress import StreamProgress
 from softmax_bottleneck.training import evaluate
 
 from .conftest import AWD, LSTM
@@ -141,8 +146,24 @@ def test_the_file_spares_the_second_pass(
     assert not again()[1]
     file.write_bytes(file.read_bytes()[:-1] + b"\x7f")  # a number of the last tensor
     assert again()[1]
-    with pytest.raises(OutputError, match="cannot write"):
-        gradient_statistics(model, text, batch_size=7, file=tmp_path / "no" / "folder")
+    told = io.StringIO()
+    unwritable = tmp_path / "no" / "folder"
+    found = gradient_statistics(model, text, batch_size=7, file=unwritable, progress=StreamProgress(told))
+    assert all(torch.equal(found.mean_squares[name], square) for name, square in first.mean_squares.items())
+    assert "the gradient statistics are not kept" in told.getvalue()
+
+
+def test_the_statistics_are_those_of_the_weights_in_memory(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs["mos"], folder)
+    expected = perplexity(folder, how="dynamic").perplexity
+    edited = load(folder)
+    with torch.no_grad():
+        edited.model.head.weight.mul_(3.0)
+    changed = perplexity(edited, how="dynamic").perplexity
+    assert changed != expected
+    assert perplexity(folder, how="dynamic").perplexity == expected
+    assert perplexity(edited, how="dynamic").perplexity == changed
 
 
 def test_texts_that_are_too_short(build: Build, text: Ids) -> None:

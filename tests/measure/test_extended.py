@@ -125,6 +125,13 @@ def test_bad_input(runs: dict[str, Path]) -> None:
         extended_logits(runs["mos"], [[]], [[1]])
     with pytest.raises(ConfigurationError, match="ids outside 0 to"):
         extended_logits(runs["mos"], [[10**6]], [[1]])
+    with pytest.raises(ConfigurationError, match="split does not apply to an opened source"):
+        extended_logits(open_source(runs["softmax"]), 2, 1, split="valid")
+    with pytest.raises(ConfigurationError, match="split does not apply to a function, which takes vocab_size"):
+        extended_logits(lambda ids: np.zeros((len(ids), 5)), [[0]], [[]], vocab_size=5, split="valid")
+    with pytest.raises(ConfigurationError, match="2 histories of 0 tokens cannot be drawn"):
+        extended_logits(runs["softmax"], 2, 1, history_length=0)
+    assert extended_logits(load(runs["softmax"]), np.int64(2), 1).shape[1] == 2
     with pytest.raises(ConfigurationError, match="cannot be drawn from a text of 0"):
         extended_logits(lambda ids: ids, 3, [[1]], vocab_size=3)
     with pytest.raises(MatrixError, match="not all finite"):

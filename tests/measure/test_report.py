@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import RankReport, __version__, frame, rank
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.measure.report import Finding
 from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values
 from softmax_bottleneck.spectrum.measures import effective_rank
 
@@ -51,6 +52,15 @@ def report(
         "peak_memory_bytes": 3 << 29,
     }
     return RankReport(**{**values, **changes})
+
+
+def test_every_rank_that_is_open_is_named() -> None:
+    whole = report(np.diag([3.0, 2.0, 0.0]))
+    open_rank = {"rank": {"determinate": False}, "rank_centered": {"determinate": True}}
+    assert whole.indeterminate == ()
+    assert replace(whole, rank=replace(whole.rank, determinate=False)).indeterminate == ("rank",)
+    found = replace(whole, findings=(Finding("vocab_tokenizer", open_rank, ()),))
+    assert found.indeterminate == ("rank, no padding,",)
 
 
 MATRICES = {

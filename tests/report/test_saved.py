@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import softmax_bottleneck as sb
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.files import write_json
-from softmax_bottleneck.report import read_saved
+from softmax_bottleneck.report import measure_sources, read_saved
 from softmax_bottleneck.report.colors import DARK
 from softmax_bottleneck.report.page import render
 from softmax_bottleneck.report.tables import comparison_table, published_table
@@ -35,6 +37,17 @@ def test_what_was_saved_of_one_source_comes_together(tmp_path: Path) -> None:
         assert model.drawn is not None
         assert model.spectrum is not None
         assert model.rank.value == 26
+
+
+def test_sources_of_one_path_keep_their_own_perplexity() -> None:
+    torch.manual_seed(0)
+    hidden, targets = torch.randn(50, 4), torch.randint(9, (50,))
+    layers = {name: torch.nn.Linear(4, 9) for name in ("base", "tuned", "other")}
+    contents = measure_sources(
+        {name: sb.open(layer, hidden=hidden, targets=targets) for name, layer in layers.items()}, pairs=10
+    )
+    expected = [torch.nn.functional.cross_entropy(layer(hidden), targets).exp().item() for layer in layers.values()]
+    assert [model.numbers["test perplexity"] for model in contents.models] == pytest.approx(expected, rel=1e-5)
 
 
 def test_labels_are_names_and_tell_models_apart(tmp_path: Path) -> None:

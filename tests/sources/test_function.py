@@ -62,6 +62,9 @@ def test_a_padding_mask_beside_the_ids_is_seen() -> None:
     mask[0, 5:] = 0
     with pytest.raises(SourceError, match="batch 1 of the data is padded"):
         sb.rank(logits, data=[(ids, ids), (ids, mask)], vocab_size=M)
+    for ragged in ([[1, 2, 3], [4, 5]], {"input_ids": [[1, 2, 3], [4, 5]]}):
+        with pytest.raises(SourceError, match="batch 1 of the data has texts of several lengths: give batches of"):
+            sb.rank(logits, data=[ids, ragged], vocab_size=M)
 
 
 def test_each_batch_is_asked_once_a_pass() -> None:

@@ -534,6 +534,13 @@ def test_logits_that_resemble_logarithms_are_measured() -> None:
         assert rank(given, kind="logits").to_dict()["contexts"] == len(given)
 
 
+def test_an_index_in_a_data_frame_is_no_token() -> None:
+    frame = pd.DataFrame(low_rank(50, 30, 5), columns=[f"t{number}" for number in range(30)])
+    assert rank(frame, kind="logits").rank.value == 6
+    with pytest.raises(SourceError, match="column 'target' holds whole numbers and others do not, as an index"):
+        rank(frame.assign(target=range(50)), kind="logits")
+
+
 def test_a_transpose_is_named() -> None:
     log_probs = torch.from_numpy(low_rank(50, 30, 5)).log_softmax(-1)
     with pytest.raises(MatrixError, match="columns of array hold log-probabilities, not its rows: give its transpose"):

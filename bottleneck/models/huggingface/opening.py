@@ -127,7 +127,7 @@ def _given(data: Any, tokenizer: Tokenizer | None, model: HuggingFaceModel) -> T
     mask = data.get("attention_mask") if hasattr(data, "get") else None
     ids = _integers(data["input_ids"] if hasattr(data, "keys") else data)
     if mask is not None and not bool(_integers(mask).all()):
-        raise SourceError("the ids are padded (attention_mask holds zeros): give one text, or texts of one length")
+        raise SourceError("the ids are padded (attention_mask holds zeros): give one text without padding")
     vocab_size = loading.output_layer(model.skeleton, model.name).weight.shape[0]
     if bool((ids < 0).any()) or bool((ids >= vocab_size).any()):
         raise SourceError(

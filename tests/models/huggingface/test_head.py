@@ -105,6 +105,8 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     assert (both["vocab"], both["vocab_tokenizer"]["vocab"]) == (72, 60)
     assert both["rank"] == model["rank"]
     assert both["vocab_tokenizer"]["rank"] == alone["rank"]
+    few = rank(open_model(folder), contexts=20).to_dict()
+    assert (few["contexts"], few["vocab_tokenizer"]["contexts"], few["vocab_tokenizer"]["vocab"]) == (20, 20, 60)
     assert "vocab_tokenizer" not in alone
     assert "vocab_tokenizer" not in model
     assert both["head_analysis"]["vocabularies"] == {"model": 72, "tokenizer": 60}
