@@ -9,6 +9,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import OutputError
+
 KEPT = 1 << 30
 """Bytes that are kept in memory."""
 BLOCK = 1024
@@ -22,6 +24,9 @@ class Spool:
 
     Args:
         kept: bytes that are kept in memory.
+
+    Raises:
+        OutputError: when the temporary file cannot be written.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -55,7 +60,13 @@ class Spool:
             return np.memmap(self._file, dtype=self._dtype, mode="r").reshape(self._rows, -1)
 
     def _write(self, pieces: Iterable[NDArray[Any]]) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="bottleneck-")  # noqa: SIM115 (closed by `matrix`)
-        for piece in pieces:
-            self._file.write(np.ascontiguousarray(piece, dtype=self._dtype).data.cast("B"))
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="bottleneck-")  # noqa: SIM115 (closed by `matrix`)
+            for piece in pieces:
+                self._file.write(np.ascontiguousarray(piece, dtype=self._dtype).data.cast("B"))
+        except OSError as error:
+            raise OutputError(
+                f"the rows cannot be kept in the folder of temporary files, {tempfile.gettempdir()} "
+                f"({error.strerror or error}): set TMPDIR to a folder with enough space"
+            ) from error

@@ -60,13 +60,14 @@ def _write(source: Source, path: Path, attributes: Mapping[str, Any], progress: 
     array = open_group(path)[LOG_PROBS]
     rows = attributes["chunk_rows"]
     finished = {chunk.start for chunk in done}
-    with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar, explain_output_errors(path):
+    with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar:
         bar.advance(sum(chunk.rows for chunk in done))
         for block in source.blocks(each for each in source.ranges(rows) if each.start not in finished):
             written = np.ascontiguousarray(block.log_probs)
             (values,) = checked([written], what=_name(source), start=block.start, minus_inf=True)
-            array[block.start : block.start + len(values)] = values
-            _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
+            with explain_output_errors(path):
+                array[block.start : block.start + len(values)] = values
+                _append(path, Chunk(block.start, len(values), sha256_bytes(values.data.cast("B"))))
             bar.advance(len(values))
     _write_manifest(path, read_manifest(path).values())
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import softmax_bottleneck as sb
+from softmax_bottleneck.errors import OutputError
 from softmax_bottleneck.sources import spool
 from softmax_bottleneck.sources.spool import Spool
 
@@ -45,3 +46,9 @@ def test_a_generator_is_measured_and_dumped_from_disk(tmp_path: Path, monkeypatc
     sb.dump(blocks(), tmp_path / "rows.zarr")
     assert sb.kld(str(tmp_path / "rows.zarr")).kld == pytest.approx(sb.kld(ROWS).kld)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.zarr"]
+
+
+def test_a_folder_of_temporary_files_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(OutputError, match="cannot be kept in the folder of temporary files"):
+        Spool(kept=10).add(ROWS)
