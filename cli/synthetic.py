@@ -39,7 +39,7 @@ WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 @listed("--dim", "dims", WHOLE, metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
 @click.option("--contexts", type=int, metavar="N", help="Number of distributions.  [default: 500]")
 @listed("--models", "models", NAMES, metavar="NAME,…",
-        help="Any of softmax, mos, lms, lms-plif, sigsoftmax.  [default: softmax,mos,lms]")  # fmt: skip
+        help="Any of softmax, mos, lms (lms-net), lms-plif, sigsoftmax.  [default: softmax,mos,lms]")  # fmt: skip
 @click.option("--seeds", type=int, metavar="N", help="Number of fits of each cell.  [default: 2]")
 @click.option(
     "--cycles", type=int, default=5, show_default=True,
