@@ -62,7 +62,7 @@ MEASURED = {
     "wt2-softmax": "test perplexity 221.6, rank 402 of 33,320 contexts",
     "wt2-mos": "test perplexity 189.7, rank 1,606 (188 to 11,226) of 245,568 contexts",
 }
-"""Results of 23 to 25 November 2026, seed 0; see docs/full-size.md. `wt2-softmax` had two cosine cycles of one epoch."""
+"""Results of November 2026, seed 0; see docs/full-size.md. `wt2-softmax` had two cosine cycles of one epoch."""
 
 
 def _fast(corpus: str, head: str, **settings: Any) -> Preset:
