@@ -261,3 +261,10 @@ def test_equal_rows_have_a_histogram_too() -> None:
     found = pairwise_kld(np.log(np.full((5, 4), 0.25)), pairs=20)
     assert found.histogram is not None
     assert sum(found.histogram.counts) == 20
+
+
+def test_lists_of_rows() -> None:
+    rows = log_probs(4, 5)
+    assert pairwise_kld(rows.tolist()).kld == pairwise_kld(rows).kld
+    with pytest.raises(MatrixError, match="the rows of a matrix must have one length"):
+        pairwise_kld([[0.0], [-1.0, -2.0]])

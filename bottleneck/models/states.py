@@ -55,10 +55,11 @@ class GivenStates(ModelOnText):
         self._device = weight.device
         if targets is not None:
             ids = _ids(targets)
+            given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
             if len(ids) != self.contexts or bool(((ids < 0) | (ids >= self._head.vocab_size)).any()):
                 raise SourceError(
                     f"targets must be {self.contexts:,} token ids from 0 to {self._head.vocab_size - 1:,}, one for "
-                    f"each hidden state, not {len(ids):,}" + (f" from {ids.min()} to {ids.max()}" if len(ids) else "")
+                    f"each hidden state, not {given}"
                 )
             self.targets = ids.cpu().numpy()
         self.contexts = first_contexts(contexts, self.contexts)
@@ -113,7 +114,7 @@ def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
     if isinstance(hidden, Mapping):
         raise SourceError(
-            f"a {type(hidden).__name__} holds no hidden states as such: give its last_hidden_state, without padding"
+            f"a {type(hidden).__name__} is no array of hidden states: give its last_hidden_state, without padding"
         )
     if _are_of_layers(hidden):
         raise SourceError(

@@ -280,11 +280,9 @@ class Inspection:
 
     def _constant(self) -> str:
         """Return a sentence on rows that hold one number, beside others that do not, or ''."""
-        if not self._language:
-            return ""
         sample = np.concatenate(self._sample)
         sampled, constant = len(sample), int((sample == sample[:, :1]).all(1).sum())
-        if constant in (0, sampled):
+        if not self._language or constant in (0, sampled):
             return ""
         return (
             f"{constant:,} of {sampled:,} sampled rows hold one number, the same for every token, as rows that were "
