@@ -67,19 +67,28 @@ class PairwiseKLD(Result):
     """Wall-clock time of the measurement."""
     histogram: Histogram | None = None
     """The divergences of drawn pairs; ``None`` when all pairs are used, because none of them is then formed."""
+    variants: Mapping[str, PairwiseKLD] = field(default_factory=dict, hash=False)
+    """The divergences of further matrices; ``"vocab_tokenizer"`` is that of the tokenizer's tokens alone."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         first, last = {"source": dict(self.source)}, {"seconds": self.seconds, "version": __version__}
         names = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
         drawn = {"histogram": asdict(self.histogram)} if self.histogram else {}
-        return first | {name: getattr(self, name) for name in names} | {"eps": self.eps.to_dict()} | drawn | last
+        values = {name: getattr(self, name) for name in names} | {"eps": self.eps.to_dict()}
+        variants = {key: {name: getattr(each, name) for name in names} for key, each in self.variants.items()}
+        return first | values | drawn | variants | last
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the divergence as rows of label and text."""
         named = [("source", str(self.source["path"]))] if self.source else []
-        label, text = "expected pairwise KL divergence", str(self).removeprefix("expected pairwise KL divergence ")
-        return [*named, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), (label, text)]
+        label = "expected pairwise KL divergence"
+        variants = [
+            (f"{label}, no padding", f"{str(each).removeprefix(f'{label} ')} ({each.vocab:,} tokens, renormalized)")
+            for each in self.variants.values()
+        ]
+        matrix = f"{self.contexts:,} contexts × {self.vocab:,} tokens"
+        return [*named, ("matrix", matrix), (label, str(self).removeprefix(f"{label} ")), *variants]
 
     def __float__(self) -> float:
         """Return the divergence in nats."""

@@ -42,5 +42,8 @@ def command(
     from softmax_bottleneck.measure import kld
 
     drawn = pairs if pairs == "all" else int(pairs)
-    results = measure_all(sources, lambda source: kld(source, pairs=drawn, seed=seed or 0, progress=progress()))
-    show_all(results, as_format, json_to)
+    measure_all(
+        sources,
+        lambda source: kld(source, pairs=drawn, seed=seed or 0, progress=progress()),
+        lambda results: show_all(results, as_format, json_to),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,13 +117,17 @@ def command(
         raise click.UsageError("--save-spectrum takes one SOURCE at a time; 'bottleneck report' takes several")
     if settings["dry_run"] and (strict or save_spectrum is not None):
         raise click.UsageError("--dry-run measures nothing, so --save-spectrum and --strict do not go with it")
-    results = measure_all(sources, lambda source: _measured(source, processes, **settings))
+
+    def show(results: Sequence[Result]) -> None:
+        if processes.first:
+            show_all(results, as_format, json_to)
+
+    results = measure_all(sources, lambda source: _measured(source, processes, **settings), show)
+    reports = [result for result in results if isinstance(result, RankReport)]
     if not processes.first:
         return
-    reports = [result for result in results if isinstance(result, RankReport)]
     if save_spectrum is not None and reports:
         save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
-    show_all(results, as_format, json_to)
     open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]
     if strict and open_ranks:
         click.echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)

@@ -35,17 +35,27 @@ format_option = click.option(
 )
 
 
-def measure_all(sources: Mapping[str, Source], measure: Callable[[Source], Result]) -> list[Result]:
-    """Measure each source, and name each result by its label; say of several on standard error that each is done."""
+def measure_all(
+    sources: Mapping[str, Source], measure: Callable[[Source], Result], show: Callable[[Sequence[Result]], None]
+) -> list[Result]:
+    """Measure each source, name each result by its label, and show all results.
+
+    Of several sources, each result is printed on standard error as soon as it is there. An error or an interruption
+    ends the measurements; the results before it are shown.
+    """
     from softmax_bottleneck.result import short_names
 
-    results = []
-    for label, source in sources.items():
-        result = measure(source)
-        given = label not in short_names([result.name])  # a label that the user gave, and not the end of the path
-        results.append(result.named(label) if given or len(sources) > 1 else result)
-        if len(sources) > 1:
-            progress().line(results[-1].line())  # an error in a later source loses nothing
+    results: list[Result] = []
+    try:
+        for label, source in sources.items():
+            result = measure(source)
+            given = label not in short_names([result.name])  # a label that the user gave, and not the end of the path
+            results.append(result.named(label) if given or len(sources) > 1 else result)
+            if len(sources) > 1:
+                progress().line(results[-1].line())
+    finally:
+        if results:
+            show(results)
     return results
 
 

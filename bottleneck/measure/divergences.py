@@ -38,6 +38,8 @@ def kld(
 ) -> PairwiseKLD:
     """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
 
+    A head with rows for more tokens than the tokenizer has is also measured without them, renormalized.
+
     Args:
         source: as for `rank`.
         pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
@@ -52,11 +54,19 @@ def kld(
     started = time.monotonic()
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
+    whole = _divergence(opened, pairs, seed, report)
+    variants = {key: _divergence(each, pairs, seed, report) for key, each in opened.variants().items()}
+    seconds = round(time.monotonic() - started, 3)
+    return replace(whole, source=opened.description, variants=variants, seconds=seconds)
+
+
+def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress) -> PairwiseKLD:
+    """Return the divergence of one matrix."""
 
     def blocks() -> Iterator[NDArray[Any]]:
-        masked, nearly = np.zeros((2, opened.entries_shape[1]), dtype=np.int64)
-        with report.bar("computing pairwise KL", opened.entries_shape[0], "contexts") as bar:
-            for rows in opened.entries():
+        masked, nearly = np.zeros((2, source.entries_shape[1]), dtype=np.int64)
+        with progress.bar("computing pairwise KL", source.entries_shape[0], "contexts") as bar:
+            for rows in source.entries():
                 if rows.min() < rows.max() + MASK:
                     below = rows - rows.max(1, keepdims=True)
                     masked += (below < MASK).sum(0)
@@ -65,17 +75,16 @@ def kld(
                     rows = np.where(rows == -np.inf, rows.max(1, keepdims=True) + 2 * MASK, rows)
                 yield rows
                 bar.advance(len(rows))
-        _refuse_masks(masked, nearly, opened.entries_shape[0])
+        _refuse_masks(masked, nearly, source.entries_shape[0])
 
-    divergences = divergence.pairwise_kld(
+    return divergence.pairwise_kld(
         blocks,
         pairs=pairs,
         seed=seed,
-        shape=opened.entries_shape,
-        kind="logits" if opened.description["kind"] in ("logits", "extended") else "log-probs",
-        eps=_precision(opened),
+        shape=source.entries_shape,
+        kind="logits" if source.description["kind"] in ("logits", "extended") else "log-probs",
+        eps=_precision(source),
     )
-    return replace(divergences, source=opened.description, seconds=round(time.monotonic() - started, 3))
 
 
 def _precision(source: Source) -> Precision:

@@ -158,3 +158,16 @@ def test_matrices_are_checked_before_a_source_is_measured(world: Path, bottlenec
     done = bottleneck("rank", RUNS[0], "logits.npy")
     assert done.exit_code == 1
     assert done.stderr.startswith("Error: row 0 of logits.npy is not a row of log-probabilities")
+
+
+def test_results_before_an_error_are_shown_and_written(world: Path, bottleneck: Bottleneck) -> None:
+    log_probs = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 9))
+    log_probs[7] += 1
+    np.save("damaged.npy", log_probs)
+    for command in ("rank", "kld"):
+        done = bottleneck(command, *RUNS, "damaged.npy", "--format", "csv", "--json", f"{command}.json")
+        assert done.exit_code == 1
+        assert done.stderr.splitlines()[-1].startswith("Error: ")
+        names = [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))]
+        written = json.loads(Path(f"{command}.json").read_text(encoding="utf-8"))["results"]
+        assert names == [result["source"]["label"] for result in written] == ["softmax", "mos"]

@@ -113,6 +113,14 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     whole, part = (log_probs_of(open_model(folder, vocab=vocab)) for vocab in ("model", "tokenizer"))
     renormalized = whole[:, :60] - np.log(np.exp(whole[:, :60]).sum(1, keepdims=True))
     np.testing.assert_allclose(part, renormalized, atol=2e-5)
+    divergence = kld(open_model(folder))
+    for log_probs, measured in ((whole, divergence.to_dict()), (part, divergence.to_dict()["vocab_tokenizer"])):
+        between = log_probs[:, None] - log_probs
+        assert measured["kld"] == pytest.approx((np.exp(log_probs)[:, None] * between).sum(2).mean(), rel=1e-5)
+    label, text = divergence.rows()[-1]
+    assert label.endswith("no padding")
+    assert text.endswith("(60 tokens, renormalized)")
+    assert "vocab_tokenizer" not in kld(open_model(folder, vocab="tokenizer")).to_dict()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
