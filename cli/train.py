@@ -89,9 +89,13 @@ def command(
     assert out is not None
     done = fit(config, out, device=device, progress=progress())
     if os.environ.get("RANK", "0") == "0":
+        averaged = f"weights averaged over the last {done.averaged_steps:,} steps"
+        if not done.averaged_steps:
+            averaged = "averaging of the weights never started"
         click.echo(
             f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
             f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"
+            + (f", {averaged}" if config.training.averaging.start != "never" else "")
         )
 
 

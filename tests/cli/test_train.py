@@ -26,8 +26,9 @@ def test_finetune(world: Path, bottleneck: Bottleneck) -> None:
     config = checkpoint.load("finetuned").config
     assert config["initial"] == str(Path("mos").resolve())
     assert config["training"]["averaging"].items() >= {"start": "epoch", "epoch": 0}.items()
-    row = json.loads(Path("finetuned/metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert row["averaged_steps"] == row["step"]
+    rows = [json.loads(line) for line in Path("finetuned/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows[0]["averaged_steps"] == rows[0]["step"]
+    assert done.stdout.endswith(f", weights averaged over the last {rows[-2]['step']:,} steps\n")
     again = bottleneck("train", "--finetune", "mos", "--out", "finetuned", *settings)
     assert again.exit_code == 0
     assert again.stdout == done.stdout
@@ -73,6 +74,13 @@ def test_a_finished_run_is_extended_by_its_folder_alone(world: Path, bottleneck:
     assert "continuing from step" in done.stderr
     assert "a run of 2 epochs, so the result differs" in done.stderr
     assert checkpoint.load("demo/runs/mos").config["training"]["epochs"] == 3
+
+
+def test_averaging_that_never_started_is_said(world: Path, bottleneck: Bottleneck) -> None:
+    settings = ["--set", "training.averaging.start=non-monotone"]
+    done = bottleneck("train", "--config", "demo/runs/softmax/config.json", *settings, "--out", "run")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith(", averaging of the weights never started\n")
 
 
 def test_what_training_takes_is_told_without_a_run(world: Path, bottleneck: Bottleneck) -> None:
