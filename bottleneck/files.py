@@ -18,8 +18,6 @@ from platformdirs import user_cache_path
 
 from .errors import OutputError
 
-_READ_BYTES = 1 << 20
-
 CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
 
 
@@ -38,12 +36,9 @@ def sha256_bytes(data: bytes | memoryview) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes in hexadecimal, reading it in blocks of 1 MiB."""
-    digest = hashlib.sha256()
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
     with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_json(value: Any) -> str:

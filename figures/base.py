@@ -27,15 +27,17 @@ CORPORA = {"demo": "Python's documentation", "ptb": "Penn Treebank", "wt2": "Wik
 
 
 class Entry(ABC):
-    """A figure or a table; the docstring of a final class is its caption."""
+    """A figure or a table."""
 
-    needs: ClassVar[str] = ""
+    needs: str = ""
     """The results it reads and the command that writes them."""
+    about: str = ""
+    """What it shows; by default the docstring of its class."""
 
     @property
     def title(self) -> str:
-        """Return the docstring as one line."""
-        return " ".join((type(self).__doc__ or "").split())
+        """Return what it shows, as one line."""
+        return " ".join((self.about or type(self).__doc__ or "").split())
 
     @abstractmethod
     def compute(self, results: Results) -> pd.DataFrame:
@@ -142,9 +144,9 @@ class Table(Entry):
     ``low`` and ``high`` (interval of an indeterminate rank), ``seeds``, ``source``.
     """
 
-    kinds_as_rows: ClassVar[bool] = False
+    kinds_as_rows: bool = False
     """Whether published and measured numbers are in separate rows in place of columns, for tables of many columns."""
-    first: ClassVar[str] = "model"
+    first: str = "model"
     """Heading of the first column."""
 
     def rows(self, data: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

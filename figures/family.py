@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import final
 
 import pandas as pd
 
@@ -13,16 +13,17 @@ from .published_table import COLUMNS, cell
 from .results import Results
 
 
+@final
 class Family(Table):
-    """The reports of one family of presets, which subclasses name."""
+    """The reports of one family of presets.
 
-    family: ClassVar[str]
-    first = "model"
+    Args:
+        family: name of the family.
+        about: what its models are.
+    """
 
-    @property
-    def needs(self) -> str:  # type: ignore[override]
-        """Say which command writes its reports."""
-        return f"bottleneck demo --family {self.family}"
+    def __init__(self, family: str, about: str) -> None:
+        self.family, self.about, self.needs = family, about, f"bottleneck demo --family {family}"
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return perplexities, ranks and divergences; see `demo_table.cells`."""
@@ -40,45 +41,30 @@ class Family(Table):
         )
 
 
-@final
-class DemoFamily(Family):
-    """Four LSTMs on the text of Python's own documentation, trained and measured by 'bottleneck demo'."""
-
-    family = "demo"
-
-
-@final
-class PTBFast(Family):
-    """AWD-LSTMs of the papers' sizes on Penn Treebank, after few epochs, by 'bottleneck demo --family ptb-fast'."""
-
-    family = "ptb-fast"
-
-
-@final
-class PTBSmall(Family):
-    """Small LSTMs on Penn Treebank, by 'bottleneck demo --family ptb-small'."""
-
-    family = "ptb-small"
-
-
-@final
-class PTBSmallMoS(Family):
-    """Small AWD-LSTMs with MoS of K softmaxes on Penn Treebank, by 'bottleneck demo --family ptb-small-mos'."""
-
-    family = "ptb-small-mos"
-
-
-@final
-class PTBSmallNTASGD(Family):
-    """Small AWD-LSTMs on Penn Treebank, AdamW and then NT-ASGD, by 'bottleneck demo --family ptb-small-nt-asgd':
-    mean and standard deviation of three seeds.
-    """
-
-    family = "ptb-small-nt-asgd"
-
-
-@final
-class WT2Fast(Family):
-    """AWD-LSTMs of the papers' sizes on WikiText-2, after few epochs, by 'bottleneck demo --family wt2-fast'."""
-
-    family = "wt2-fast"
+FAMILIES = {
+    table.family: table
+    for table in (
+        Family(
+            "demo", "Four LSTMs on the text of Python's own documentation, trained and measured by 'bottleneck demo'."
+        ),
+        Family(
+            "ptb-fast",
+            "AWD-LSTMs of the papers' sizes on Penn Treebank, after few epochs, by 'bottleneck demo --family "
+            "ptb-fast'.",
+        ),
+        Family("ptb-small", "Small LSTMs on Penn Treebank, by 'bottleneck demo --family ptb-small'."),
+        Family(
+            "ptb-small-mos",
+            "Small AWD-LSTMs with MoS of K softmaxes on Penn Treebank, by 'bottleneck demo --family ptb-small-mos'.",
+        ),
+        Family(
+            "ptb-small-nt-asgd",
+            "Small AWD-LSTMs on Penn Treebank, AdamW and then NT-ASGD, by 'bottleneck demo --family "
+            "ptb-small-nt-asgd': mean and standard deviation of three seeds.",
+        ),
+        Family(
+            "wt2-fast",
+            "AWD-LSTMs of the papers' sizes on WikiText-2, after few epochs, by 'bottleneck demo --family wt2-fast'.",
+        ),
+    )
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import pandas as pd
 from matplotlib import rcParams
@@ -20,6 +20,7 @@ from .base import Figure
 from .results import Results
 
 LABELS = {"mode_match": "matching modes, %", "kl": "KL($P^*$ ‖ $Q$), nats"}
+ABOUT = {"mode_match": "Contexts whose modes match", "kl": "Mean KL divergence of the fit from the truth"}
 SCALES = {"mode_match": 100.0, "kl": 1.0}
 KEPT = ("alpha", "vocab", "dim", "model", "seed", "contexts", "converged")
 """Keys of a result that are columns of `tidy`."""
@@ -27,19 +28,25 @@ MOST_LEVEL = 3
 """Number of models whose names fit side by side under a panel."""
 
 
+@final
 class DirichletFigure(Figure):
-    """One metric against the embedding size D at one concentration, which subclasses name."""
+    """One metric against the embedding size D at one concentration.
 
-    alpha: ClassVar[float]
-    metric: ClassVar[str]
+    Args:
+        metric: a key of ``LABELS``.
+        alpha: the concentration α.
+        number: number of the figure in Ganea et al. 2019; ``None`` for another one.
+    """
+
     panel = "vocab"
     height = 0.95
     from_zero = True
 
-    @property
-    def needs(self) -> str:  # type: ignore[override]
-        """Say which command writes its cells."""
-        return f"cells with α = {self.alpha:g}: bottleneck synthetic --alpha {self.alpha:g} --json FILE"
+    def __init__(self, metric: str, alpha: float, *, number: int | None = None) -> None:
+        self.metric, self.alpha = metric, alpha
+        paper = f" (Ganea et al. 2019, figure {number})" if number else ""
+        self.about = f"{ABOUT[metric]}, Dirichlet concentration α = {alpha:g}{paper}."
+        self.needs = f"cells with α = {alpha:g}: bottleneck synthetic --alpha {alpha:g} --json FILE"
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return one row a fit: the columns of ``KEPT``, the metric, and ``attainable``.
@@ -141,13 +148,6 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
         ax.plot(reached.index, reached, "x", color="0.6", markersize=size, zorder=5, label=f"{look.label}, attainable")
 
 
-class _Fresh(DirichletFigure):
-    """Fits to Dirichlet distributions."""
-
-    def __init__(self, metric: str) -> None:
-        self.metric = metric  # type: ignore[misc]
-
-
 def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
     """Write the two figures of every α as PNG, PDF and SVG, with their numbers as CSV; return the paths.
 
@@ -160,40 +160,19 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
             if len(data):
                 stem = folder / f"{name}-alpha-{alpha:g}"
                 several = len(data.drop_duplicates(["vocab", "dim", "model"])) > 1
-                paths += _Fresh(metric).save(data, stem, formats=(*(FORMATS if several else ()), "csv"), style=SCREEN)
+                paths += DirichletFigure(metric, alpha).save(
+                    data, stem, formats=(*(FORMATS if several else ()), "csv"), style=SCREEN
+                )
     return paths
 
 
-@final
-class LMSFigure2(DirichletFigure):
-    """Contexts whose modes match, Dirichlet concentration α = 0.1 (Ganea et al. 2019, figure 2)."""
-
-    alpha, metric = 0.1, "mode_match"
-
-
-@final
-class LMSFigure3(DirichletFigure):
-    """Mean KL divergence of the fit from the truth, Dirichlet concentration α = 0.1 (Ganea et al. 2019, figure 3)."""
-
-    alpha, metric = 0.1, "kl"
-
-
-@final
-class LMSFigure6(DirichletFigure):
-    """Contexts whose modes match, Dirichlet concentration α = 0.01 (Ganea et al. 2019, figure 6)."""
-
-    alpha, metric = 0.01, "mode_match"
-
-
-@final
-class LMSFigure7(DirichletFigure):
-    """Mean KL divergence of the fit from the truth, Dirichlet concentration α = 0.01 (Ganea et al. 2019, figure 7)."""
-
-    alpha, metric = 0.01, "kl"
-
-
-@final
-class LMSFigure8(DirichletFigure):
-    """Contexts whose modes match, Dirichlet concentration α = 1 (Ganea et al. 2019, figure 8)."""
-
-    alpha, metric = 1.0, "mode_match"
+FIGURES = {
+    f"lms-figure-{number}": DirichletFigure(metric, alpha, number=number)
+    for number, metric, alpha in (
+        (2, "mode_match", 0.1),
+        (3, "kl", 0.1),
+        (6, "mode_match", 0.01),
+        (7, "kl", 0.01),
+        (8, "mode_match", 1.0),
+    )
+}

@@ -15,13 +15,7 @@ MEASURED = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mo
 
 @final
 class MoSTable13(PublishedTable):
-    """Training time divided by Softmax's (Yang et al. 2018, table 13); bs: equal batch sizes on one GPU;
-    best-1 and best-3: each model's best settings on one and three GPUs. Measured on a CPU: ptb-mos and ptb-softmax.
-    """
-
-    paper, number = "mos", "13"
-    kinds_as_rows = True
-    needs = "bottleneck bench training --json FILE"
+    """Training time, measured by the benchmark of training steps."""
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return the published ratios and those of the benchmark of training steps."""
@@ -37,3 +31,13 @@ class MoSTable13(PublishedTable):
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the benchmark where it is absent."""
         return [] if "bench/training" in set(data["source"]) else [self.needs]
+
+
+MOS_TABLE_13 = MoSTable13(
+    "mos",
+    "13",
+    "Training time divided by Softmax's (Yang et al. 2018, table 13); bs: equal batch sizes on one GPU; best-1 and "
+    "best-3: each model's best settings on one and three GPUs. Measured on a CPU: ptb-mos and ptb-softmax.",
+    kinds_as_rows=True,
+    needs="bottleneck bench training --json FILE",
+)

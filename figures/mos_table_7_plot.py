@@ -13,7 +13,7 @@ from softmax_bottleneck.plotting import HEADS
 from softmax_bottleneck.plotting.looks import DASHES
 
 from .base import Figure
-from .published_tables import MoSTable7
+from .published_tables import MOS_TABLE_7
 from .results import Results
 
 LABELS = {"rank": "rank", "perplexity": "test perplexity, % of K = 3"}
@@ -35,7 +35,7 @@ class MoSTable7Plot(Figure):
 
     def compute(self, results: Results) -> pd.DataFrame:
         """Return the numbers of table 7; see `Table`."""
-        data = MoSTable7().compute(results)
+        data = MOS_TABLE_7.compute(results)
         softmaxes = data["row"].str.extract(r"(?:^|K = )(\d+)", expand=False).astype(int)
         size = data["row"].str.extract(r"(, d = \d+)", expand=False).fillna("")
         data = data.assign(K=softmaxes, series="MoS" + size + ", " + data["kind"])
@@ -48,7 +48,7 @@ class MoSTable7Plot(Figure):
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the numbers of components without a measurement."""
-        return MoSTable7().missing(data)
+        return MOS_TABLE_7.missing(data)
 
     def draw(self, ax: Axes, data: pd.DataFrame) -> None:
         """Draw one of the two columns."""

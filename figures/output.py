@@ -82,7 +82,7 @@ def table_text(name: str, results: Results) -> str:
 
 
 def _tables() -> list[str]:
-    return [name for name, entry in REGISTRY.items() if issubclass(entry, Table)]
+    return [name for name, entry in REGISTRY.items() if isinstance(entry, Table)]
 
 
 def with_tables(text: str, results: Results) -> str:
@@ -111,7 +111,7 @@ def write_gallery(page: Path, results: Results) -> Drawn:
         results: from `results.read`.
     """
     folder = page.with_suffix("")
-    figures = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
+    figures = [name for name, entry in REGISTRY.items() if isinstance(entry, Figure)]
     drawn = draw(figures, results, folder, formats=("png",))
     parts = ["# Every figure and table", INTRODUCTION]
     gaps: list[tuple[str, str]] = []

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.plotting import HEADS
 
 from .base import Figure
-from .published_tables import ParthibanETASGD, ParthibanNTASGD
+from .published_tables import PARTHIBAN_ET_ASGD, PARTHIBAN_NT_ASGD
 from .results import Results
 
-TRIGGERS = {"NT-ASGD": ParthibanNTASGD, "ET-ASGD": ParthibanETASGD}
+TRIGGERS = {"NT-ASGD": PARTHIBAN_NT_ASGD, "ET-ASGD": PARTHIBAN_ET_ASGD}
 LEFT = ("sigsoftmax", "mos")
 """Heads whose label is left of their point, because another point is near."""
 CORPORA = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
@@ -34,7 +34,7 @@ class ParthibanFigure(Figure):
         """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
         parts = []
         for trigger, table in TRIGGERS.items():
-            data = table().compute(results)
+            data = table.compute(results)
             data = data[(data["kind"] == "published") & data["value"].notna()]
             metric, corpus = (data["column"].str.split(", ").str[part] for part in (0, 1))
             wide = data.assign(metric=metric, panel=corpus.map(CORPORA)).pivot_table(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -27,14 +28,20 @@ def cell(row: str, column: str, kind: str, text: str, **more: Any) -> dict[str, 
     return {"row": row, "column": column, "kind": kind, "text": text, **more}
 
 
+@dataclass(frozen=True)
 class PublishedTable(Table):
-    """A table of a paper; its subclasses say which."""
+    """A table of a paper, with measurements beside the published numbers."""
 
-    paper: ClassVar[str]
-    number: ClassVar[str]
-    small: ClassVar[tuple[str, ...]] = ()
+    paper: str
+    """Name of the paper's file in `published`."""
+    number: str
+    """Number of the table; two numbers are joined by " and "."""
+    about: str
+    small: tuple[str, ...] = ()
     """Families of small models that have rows below the published ones."""
-    needs = (
+    kinds_as_rows: bool = False
+    first: str = "model"
+    needs: str = (
         "no run of the papers' size is measured yet: bottleneck train --preset NAME, bottleneck rank, bottleneck eval"
     )
 

@@ -37,8 +37,8 @@ def training_statistics(head: Head | nn.Linear, hidden: Any, targets: Any = None
 
     Example:
         >>> import torch
-        >>> found = training_statistics(torch.nn.Linear(4, 50), torch.randn(200, 4))
-        >>> found["rank_centered"]
+        >>> statistics = training_statistics(torch.nn.Linear(4, 50), torch.randn(200, 4))
+        >>> statistics["rank_centered"]
         5.0
     """
     return _statistics(open_source(head, hidden=hidden, targets=targets))
@@ -73,7 +73,7 @@ def _statistics(source: Source) -> dict[str, float]:
     bias = source.head.bias if isinstance(source, ModelSource) else None
     masks = bias is not None and bool(bias.isneginf().any())
     report = rank(source, inf="drop-columns" if masks else "refuse")
-    effective = report.to_dict()["effective_rank"]["1e-3"]
+    effective = report.summary()["effective_rank_1e-3"]
     statistics = {
         "rank": report.rank.value,
         "rank_centered": report.rank_centered.value,

@@ -95,8 +95,7 @@ class RankReport(Result):
             "rank_centered": asdict(self.rank_centered),
             "rank_by_rule": {rule: int(estimate) for rule, estimate in self._by_rule().items()},
             "effective_rank": {
-                _power(epsilon): effective_rank(values, epsilon=epsilon, residual=residual)
-                for epsilon in ENERGY_LEFT_OUT
+                name: effective_rank(values, epsilon=float(name), residual=residual) for name in ENERGY_LEFT_OUT
             },
             "entropy_rank": None if residual else entropy_rank(values),
             "stable_rank": stable_rank(values, residual=residual),
@@ -239,9 +238,3 @@ def _evidence(rank: RankEstimate) -> str:
     interval = f"between {rank.low:,} and {rank.high:,}" if rank.at_least else f"{rank.value:,} at the tolerance"
     doubt = f"; {rank.doubt}" if rank.doubt else ""
     return f"{rank} (indeterminate: {interval}; {evidence}{doubt})"
-
-
-def _power(epsilon: float) -> str:
-    """Return 0.001 as ``"1e-3"``, the form of the report's keys."""
-    mantissa, exponent = f"{epsilon:.0e}".split("e")
-    return f"{mantissa}e{int(exponent)}"

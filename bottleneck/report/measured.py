@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from ..errors import BottleneckError
 from ..evaluation import evaluate_source
@@ -54,8 +53,7 @@ def measure_sources(
     models = []
     for label, source in sources.items():
         report = rank(source, max_memory=max_memory, device=device, progress=progress).named(label)
-        numbers: dict[str, float] = {}
-        numbers.update(_perplexity(source, losses.get(label), progress))
+        numbers = _perplexity(source, losses.get(label), progress)
         drawn = None
         try:
             numbers[f"{_split(source)} pairwise KL"] = kld(source, progress=progress).kld
@@ -70,8 +68,8 @@ def _split(source: Source) -> str:
     return str(source.description.get("split") or "test")
 
 
-def _perplexity(source: Source, loss: float | None, progress: Progress) -> Iterator[tuple[str, Any]]:
+def _perplexity(source: Source, loss: float | None, progress: Progress) -> dict[str, float]:
+    """Return the perplexity, if the targets are known, given the mean loss in nats where that is known."""
     if loss is None and source.targets is not None:
-        loss = math.log(evaluate_source(source, progress=progress).perplexity)
-    if loss is not None:
-        yield f"{_split(source)} perplexity", math.exp(loss)
+        loss = evaluate_source(source, progress=progress).loss
+    return {} if loss is None else {f"{_split(source)} perplexity": math.exp(loss)}

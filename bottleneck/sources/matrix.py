@@ -195,25 +195,27 @@ class MatrixSource(Source):
             sums = np.log(np.exp(block.astype(np.float64)).sum(1))
         allowed = allowed_log_sum(self.precision.value, self.shape[1])
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
-        if wrong.size and _are_probabilities(block):
+        if not wrong.size:
+            return
+        if _are_probabilities(block):
             raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
         small = self.shape[0] * self.shape[1] <= READ_AGAIN
-        if wrong.size and small and _are_transposed(np.concatenate(list(self._raw(self.ranges())))):
+        if small and _are_transposed(np.concatenate(list(self._raw(self.ranges())))):
             raise MatrixError(f"the columns of {self._path} hold log-probabilities, not its rows: give its transpose")
-        if wrong.size and abs(sums[wrong[0]]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[:1]])):
-            raise MatrixError(f"row {start + wrong[0]} of {self._path} holds {why} to get natural logarithms")
-        if wrong.size and (left_out := int(np.isneginf(block[wrong[0]]).sum())):
+        first, row = wrong[0], f"row {start + wrong[0]} of {self._path}"
+        if abs(sums[first]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[:1]])):
+            raise MatrixError(f"{row} holds {why} to get natural logarithms")
+        if left_out := int(np.isneginf(block[first]).sum()):
             raise MatrixError(
-                f"row {start + wrong[0]} of {self._path} holds -inf for {left_out:,} of its tokens, and the "
-                f"probabilities of the others sum to {math.exp(sums[wrong[0]]):.6g}: give the log-probabilities of all "
-                "tokens, as they are before the most likely ones are chosen (top-k, top-p)"
+                f"{row} holds -inf for {left_out:,} of its tokens, and the probabilities of the others sum to "
+                f"{math.exp(sums[first]):.6g}: give the log-probabilities of all tokens, as they are before the most "
+                "likely ones are chosen (top-k, top-p)"
             )
-        if wrong.size:
-            raise MatrixError(
-                f"row {start + wrong[0]} of {self._path} is not a row of log-probabilities: the logarithm of its "
-                f"probabilities' sum is {sums[wrong[0]]:.3g}, and at its precision at most {allowed:.1e} from 0; use "
-                "--kind logits to normalize the rows, or --kind matrix for the rank of the rows as they are"
-            )
+        raise MatrixError(
+            f"{row} is not a row of log-probabilities: the logarithm of its probabilities' sum is {sums[first]:.3g}, "
+            f"and at its precision at most {allowed:.1e} from 0; use --kind logits to normalize the rows, or --kind "
+            "matrix for the rank of the rows as they are"
+        )
 
 
 @final

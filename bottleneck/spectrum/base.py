@@ -143,15 +143,19 @@ class SpectrumMethod(ABC):
         try:
             self._add(self.arithmetic.take(rows))
         except torch.OutOfMemoryError as error:
-            if len(rows) < 2:
-                raise MatrixError(
-                    f"{self.arithmetic.device} has no memory left for one row beside the {self.name} method's "
-                    "matrices: use --device cpu"
-                ) from error
-            torch.cuda.empty_cache()
-            self.rows_at_once = half = len(rows) // 2
+            half = self.rows_at_once = self._half(rows, error)
             self.update(rows[:half])
             self.update(rows[half:])
+
+    def _half(self, rows: Any, error: torch.OutOfMemoryError) -> int:
+        """Return half the number of rows that were too many, with unused memory given back to the accelerator."""
+        if len(rows) < 2:
+            raise MatrixError(
+                f"{self.arithmetic.device} has no memory left for one row beside the {self.name} method's matrices: "
+                "use --device cpu"
+            ) from error
+        torch.cuda.empty_cache()
+        return len(rows) // 2
 
     @abstractmethod
     def _add(self, rows: Tensor) -> None:

@@ -18,11 +18,8 @@ def bidiagonal(matrix: Values) -> tuple[Values, Values]:
     """
     size = matrix.shape[0]
     diagonal, above = np.empty(size), np.empty(max(size - 1, 0))
-    left, right, work = np.empty(size), np.empty(size), np.empty(1)
-    for length in (-1, 0):  # first the question how much workspace is best, then the work
-        wanted = -1 if length == -1 else int(work[0])
-        work = work if length == -1 else np.empty(wanted)
-        lapack.call("dgebrd", size, size, matrix, max(size, 1), diagonal, above, left, right, work, wanted)
+    left, right = np.empty(size), np.empty(size)
+    lapack.call_with_workspace("dgebrd", size, size, matrix, max(size, 1), diagonal, above, left, right)
     return diagonal, above
 
 

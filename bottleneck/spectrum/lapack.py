@@ -37,6 +37,21 @@ def call(name: str, *arguments: Any) -> None:
         raise np.linalg.LinAlgError(f"{name} did not converge")
 
 
+def call_with_workspace(name: str, *arguments: Any) -> None:
+    """Call a routine whose last arguments before ``info`` are a workspace and its length, with the length it asks for.
+
+    Args:
+        name: as for `call`.
+        arguments: all arguments before the workspace.
+
+    Raises:
+        numpy.linalg.LinAlgError, LookupError: as for `call`.
+    """
+    asked = np.empty(1)
+    call(name, *arguments, asked, -1)
+    call(name, *arguments, np.empty(int(asked[0])), int(asked[0]))
+
+
 @cache
 def _routine(name: str, arguments: int) -> Any:
     capsule = vars(cython_lapack)["__pyx_capi__"].get(name)

@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigurationError, MatrixError
 
-ENERGY_LEFT_OUT = (1e-3, 1e-4, 1e-5)
-"""The ε of the ε-effective ranks that Parthiban, Mao and Inkpen (AAAI 2021) report."""
+ENERGY_LEFT_OUT = ("1e-3", "1e-4", "1e-5")
+"""The ε, as reports name them, of the ε-effective ranks that Parthiban, Mao and Inkpen (AAAI 2021) report."""
 
 
 def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: float = 0.0) -> int | None:

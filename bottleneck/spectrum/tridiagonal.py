@@ -44,16 +44,11 @@ def tridiagonal(matrix: Values) -> tuple[Values, Values, str]:
 def _two_stages(matrix: Values) -> tuple[Values, Values]:
     size = len(matrix)
     band, reflectors = np.zeros((BAND + 1, size), order="F"), np.empty(size)
-    work = np.empty(1)
-    for length in (-1, 0):  # first the question how much workspace is best, then the work
-        wanted = -1 if length == -1 else int(work[0])
-        work = work if length == -1 else np.empty(wanted)
-        lapack.call("dsytrd_sy2sb", b"L", size, BAND, matrix, size, band, BAND + 1, reflectors, work, wanted)
+    lapack.call_with_workspace("dsytrd_sy2sb", b"L", size, BAND, matrix, size, band, BAND + 1, reflectors)
     diagonal, below = np.empty(size), np.empty(size - 1)
-    work, kept = np.empty(1), np.empty(1)
-    for length in (-1, 0):
-        sizes = [-1, -1] if length == -1 else [int(kept[0]), int(work[0])]
-        kept, work = (kept, work) if length == -1 else (np.empty(sizes[0]), np.empty(sizes[1]))
-        lapack.call("dsytrd_sb2st", b"Y", b"N", b"L", size, BAND, band, BAND + 1, diagonal, below, kept, sizes[0],
-                    work, sizes[1])  # fmt: skip
+    second = ("dsytrd_sb2st", b"Y", b"N", b"L", size, BAND, band, BAND + 1, diagonal, below)
+    reflections, work = np.empty(1), np.empty(1)
+    lapack.call(*second, reflections, -1, work, -1)  # asks for the lengths of both
+    reflections, work = np.empty(int(reflections[0])), np.empty(int(work[0]))
+    lapack.call(*second, reflections, reflections.size, work, work.size)
     return diagonal, below

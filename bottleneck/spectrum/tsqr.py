@@ -8,7 +8,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ..errors import MatrixError
 from .arithmetic import Arithmetic, Spectra, turned
 from .base import QR_SHARE, SMALL, Options, SpectrumMethod, Totals
 
@@ -108,14 +107,9 @@ class TSQR(SpectrumMethod):
             self._turned_triangle = self.arithmetic.eliminate(self._turned_triangle, rows)
             self._merged = self._merged + 1
         except torch.OutOfMemoryError as error:
-            if len(rows) < 2:
-                raise MatrixError(
-                    f"{self.arithmetic.device} has no memory left for one row beside the tsqr method's matrices: "
-                    "use --device cpu"
-                ) from error
-            torch.cuda.empty_cache()
-            for half in rows.chunk(2):
-                self._eliminate(half)
+            half = self._half(rows, error)
+            self._eliminate(rows[:half])
+            self._eliminate(rows[half:])
 
     def merge(self, state: Mapping[str, Tensor]) -> None:
         """Eliminate the triangle of other rows."""

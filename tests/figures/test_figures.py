@@ -22,7 +22,7 @@ from softmax_bottleneck.synthetic import summarize
 
 from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, report, write
 
-FIGURES = [name for name, entry in REGISTRY.items() if issubclass(entry, Figure)]
+FIGURES = [name for name, entry in REGISTRY.items() if isinstance(entry, Figure)]
 
 
 @pytest.fixture

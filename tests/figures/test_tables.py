@@ -12,7 +12,7 @@ from softmax_bottleneck.figures import REGISTRY, PublishedTable, Results, find
 from softmax_bottleneck.figures.lms_table_2 import initial_slopes
 from softmax_bottleneck.published import tables
 
-PUBLISHED = [name for name, entry in REGISTRY.items() if issubclass(entry, PublishedTable)]
+PUBLISHED = [name for name, entry in REGISTRY.items() if isinstance(entry, PublishedTable)]
 
 
 def shown(name: str, results: Results) -> dict[tuple[str, str], str]:
