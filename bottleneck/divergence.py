@@ -67,17 +67,24 @@ class PairwiseKLD(Result):
     """Wall-clock time of the measurement."""
     histogram: Histogram | None = None
     """The divergences of drawn pairs; ``None`` when all pairs are used, because none of them is then formed."""
+    doubt: str = ""
+    """Why the entries may be something else than a model's log-probabilities: a floor, a truncation, lost digits."""
     variants: Mapping[str, PairwiseKLD] = field(default_factory=dict, hash=False)
     """The divergences of further matrices; ``"vocab_tokenizer"`` is that of the tokenizer's tokens alone."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        first, last = {"source": dict(self.source)}, {"seconds": self.seconds, "version": __version__}
         names = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
-        drawn = {"histogram": asdict(self.histogram)} if self.histogram else {}
-        values = {name: getattr(self, name) for name in names} | {"eps": self.eps.to_dict()}
-        variants = {key: {name: getattr(each, name) for name in names} for key, each in self.variants.items()}
-        return first | values | drawn | variants | last
+        return {
+            "source": dict(self.source),
+            **{name: getattr(self, name) for name in names},
+            "eps": self.eps.to_dict(),
+            **({"doubt": self.doubt} if self.doubt else {}),
+            **({"histogram": asdict(self.histogram)} if self.histogram else {}),
+            **{key: {name: getattr(each, name) for name in names} for key, each in self.variants.items()},
+            "seconds": self.seconds,
+            "version": __version__,
+        }
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the divergence as rows of label and text."""
@@ -106,11 +113,13 @@ class PairwiseKLD(Result):
         line += f" ({how})"
         if self.roundoff is None:
             line += f"; its roundoff is unknown: {self.eps.rounding}"
-        elif not self.eps.tested and self.eps.rounding is None:
+        elif self.eps.rounding is None and not self.eps.tested:
             line += "; so few numbers do not show whether they were rounded before normalization"
+        elif self.eps.rounding is None and self.eps.unseen:
+            line += f"; so few numbers do not show whether they were rounded to {self.eps.unseen}"
         if self.largest_log_sum is not None and self.largest_log_sum > (self.roundoff or 0.0):
             line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
-        return line
+        return f"{line}; {self.doubt}" if self.doubt else line
 
 
 def _nats(value: float) -> str:
@@ -223,6 +232,10 @@ class _Rows:
         self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, vocab)))
         return eps
 
+    def doubt(self) -> str:
+        """Return why the entries may be something else than log-probabilities, if they were inspected."""
+        return self._inspection.replaced() if self._eps is None else ""
+
     def sizes(self, given: Matrix) -> Matrix:
         """Return the sizes of the entries when they were rounded: normalized logits may have been larger."""
         least = self._eps.size if self._eps is not None and self._kind == "log-probs" else None
@@ -261,7 +274,8 @@ def _exact(rows: _Rows) -> PairwiseKLD:
     summing = -(contexts + p.size) * (negative_entropy + cross)
     coarse = _step(eps) / 2 * (math.sqrt(max(variance, 0.0)) + 2)
     roundoff = _finite(eps.value / 2 * rounding + coarse + 2.0**-53 * summing)
-    return PairwiseKLD(exact, "all", None, contexts, p.size, roundoff, rows.largest_log_sum(), eps)
+    sums_off = rows.largest_log_sum()
+    return PairwiseKLD(exact, "all", None, contexts, p.size, roundoff, sums_off, eps, doubt=rows.doubt())
 
 
 ROWS_IN_MEMORY = 1 << 27
@@ -292,7 +306,7 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
     counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
     return PairwiseKLD(
         float(values.mean()), pairs, error, contexts, vocab, roundoff, rows.largest_log_sum(), eps,
-        histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())),
+        histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())), doubt=rows.doubt(),
     )  # fmt: skip
 
 

@@ -225,7 +225,11 @@ def test_the_line_for_people() -> None:
     )
     few = "; so few numbers do not show whether they were rounded before normalization"
     assert str(pairwise_kld(log_probs(30, 40))).endswith("(roundoff of float64) nats (all pairs)" + few)
-    assert str(pairwise_kld(log_probs(300, 40))).endswith("(roundoff of float64) nats (all pairs)")
+    few = "; so few numbers do not show whether they were rounded to bfloat16"
+    assert str(pairwise_kld(log_probs(300, 40))).endswith("(roundoff of float64) nats (all pairs)" + few)
+    enough = log_probs(300, 200).astype(np.float32)
+    assert str(pairwise_kld(enough)).partition("; ")[0].endswith("(roundoff of float32) nats (all pairs)")
+    assert "so few numbers" not in str(pairwise_kld(enough))
 
 
 def test_unknown_kinds() -> None:

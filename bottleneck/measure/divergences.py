@@ -18,7 +18,7 @@ from ..sources import Opening, Source, open_source
 from ..sources.model import ModelSource
 from ..sources.opening import shows
 from ..spectrum import Precision
-from ..spectrum.inspection import MASK
+from ..spectrum.replaced import MASK
 
 NEARLY = 0.5
 """A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the
@@ -57,7 +57,7 @@ def kld(
     whole = _divergence(opened, pairs, seed, report)
     variants = {key: _divergence(each, pairs, seed, report) for key, each in opened.variants().items()}
     seconds = round(time.monotonic() - started, 3)
-    return replace(whole, source=opened.description, variants=variants, seconds=seconds)
+    return replace(whole, source=opened.description, doubt=opened.replaced(), variants=variants, seconds=seconds)
 
 
 def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress) -> PairwiseKLD:

@@ -70,7 +70,10 @@ def _meaning(
     elif rank.value == bound:
         yield "this output layer is the bottleneck"
     else:
-        yield "the bound is not reached, because hidden states or output embeddings span fewer directions than d"
+        yield (
+            "the bound is not reached, because directions of the hidden states, the output embeddings or the "
+            "log-partition are missing or lie below the tolerance"
+        )
     if rank.doubt:
         yield rank.doubt
 
@@ -82,7 +85,7 @@ def _unbounded(value: int, shape: tuple[int, int], distinct: tuple[int, int]) ->
     if value == columns < min(shape):
         return "as many as there are different columns"
     if value == M - 1 < T:
-        return "full rank but for one direction, as with centred rows"
+        return "full rank but for one direction"
     if value < min(shape):
         return "below full rank, although no bound is known"
     if T < M:

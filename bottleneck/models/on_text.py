@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import SourceError
 from ..heads import Head, RankBound
-from ..spectrum.inspection import MASK
+from ..spectrum.replaced import MASK
 from .text import Text
 
 

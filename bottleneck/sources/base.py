@@ -98,6 +98,10 @@ class Source(ABC):
         """Return why a rank computed with the roundoff ``eps`` is unreliable, or an empty string."""
         return ""
 
+    def replaced(self) -> str:
+        """Return why entries may be something else than log-probabilities, such as a floor, or an empty string."""
+        return ""
+
     def __repr__(self) -> str:
         """Return the class, the path, the shape and the type, on one line."""
         T, M = self.shape

@@ -181,6 +181,10 @@ class ExtendedSource(Source):
         """Return a sentence that names the contexts or tokens that hold most of the energy of a function's logits."""
         return "" if self._model.precision is not None else self._inspection.caution(eps)
 
+    def replaced(self) -> str:
+        """Return what the inspection says of a function's logits."""
+        return "" if self._model.precision is not None else self._inspection.replaced()
+
     @cached_property
     def _inspection(self) -> Inspection:
         inspection = Inspection(self.entries_shape[0], language=True)
@@ -347,8 +351,16 @@ def _sequences(
                 f"{given} {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give ids, or "
                 "other numbers"
             )
-        starts = generator.integers(0, len(text) - length + 1, given)
-        return [text[start : start + length].astype(np.int64) for start in starts]
+        drawn: dict[bytes, Ids] = {}
+        for start in generator.permutation(len(text) - length + 1):
+            ids = text[start : start + length].astype(np.int64)
+            drawn.setdefault(ids.tobytes(), ids)
+            if len(drawn) == given:
+                return list(drawn.values())
+        raise ConfigurationError(
+            f"the text of {len(text):,} tokens has only {len(drawn):,} different {what} of {length} tokens, and "
+            f"{given:,} are asked for: give a longer text or other numbers"
+        )
     sequences = [np.asarray(ids, dtype=np.int64).reshape(-1) for ids in given]
     if not sequences or min(map(len, sequences)) < least:
         raise ConfigurationError(f"give at least one of the {what}, each of at least {least} tokens")

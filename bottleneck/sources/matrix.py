@@ -59,8 +59,8 @@ class MatrixSource(Source):
     embedding_size: int | None = None
     bound = UNKNOWN
     targets: NDArray[np.int64] | None = None
-    recorded_caution = ""
-    """The caution of entries whose precision is recorded."""
+    recorded_caution = recorded_replaced = ""
+    """What was recorded of entries whose precision is recorded."""
 
     def __init__(
         self,
@@ -151,6 +151,10 @@ class MatrixSource(Source):
     def caution(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
         return self.recorded_caution if self._made_in is not None else self._inspection.caution(eps)
+
+    def replaced(self) -> str:
+        """Return what the inspection says of floors, masks, truncations and lost digits."""
+        return self.recorded_replaced if self._made_in is not None else self._inspection.replaced()
 
     def first(self, contexts: int) -> Source:
         """Return the first rows, inspected without the others unless their precision is recorded."""

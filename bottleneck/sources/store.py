@@ -57,6 +57,10 @@ class StoreSource(Source):
         """Return the caution recorded when the store was written."""
         return str(self._attributes.get("caution", ""))
 
+    def replaced(self) -> str:
+        """Return what was recorded of the entries when the store was written."""
+        return str(self._attributes.get("replaced", ""))
+
     @property
     def exponent(self) -> int:
         """The exponent recorded when the store was written."""

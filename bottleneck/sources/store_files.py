@@ -51,6 +51,7 @@ class _Attributes(TypedDict):
     bound: dict[str, Any]
     embedding_size: _Size | None
     caution: NotRequired[str]
+    replaced: NotRequired[str]
     exponent: NotRequired[int]
 
 

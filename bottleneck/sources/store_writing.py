@@ -77,7 +77,11 @@ def _name(source: Source) -> str:
 
 
 def _attributes(source: Source) -> dict[str, Any]:
-    rare = {"caution": source.caution(source.precision.value), "exponent": source.exponent}
+    rare = {
+        "caution": source.caution(source.precision.value),
+        "replaced": source.replaced(),
+        "exponent": source.exponent,
+    }
     return {
         **{key: value for key, value in rare.items() if value},
         "format": FORMAT,

@@ -46,6 +46,10 @@ class _View(Source):
         """Return that of the whole."""
         return self._source.caution(eps)
 
+    def replaced(self) -> str:
+        """Return what the whole says."""
+        return self._source.replaced()
+
 
 @final
 class FirstContexts(_View):

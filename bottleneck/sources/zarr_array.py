@@ -176,6 +176,7 @@ def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any], kind: st
     source.bound, source.embedding_size = RankBound(**attributes["bound"]), attributes["embedding_size"]
     source.description = {**attributes["source"], **{"path": name, "kind": kind}}
     source.recorded_caution = attributes.get("caution", "")
+    source.recorded_replaced = attributes.get("replaced", "")
     source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)
     return source
 

@@ -99,7 +99,7 @@ def _rank(
     values = values[:filled]  # neither the zero that centring leaves nor those of copies are drops
     high = min(rank.high, max(full, rank.low))
     rank = replace(rank, high=high, determinate=rank.determinate or rank.low == high < rank.high)
-    if rounding is not None and rounding.dtype == eps.dtype and full > rank.low:
+    if eps.assumed and eps.value >= EPS["float16"] and full > rank.low:
         rank = replace(rank, high=full, determinate=False)  # so coarse a type hides more than its margin
     if noise and not rank.determinate:
         rank = replace(rank, doubt="rounding hides what lies below the tolerance")

@@ -99,7 +99,7 @@ def find_rounding(sample: Rows, *, eps: float, structured: bool = False) -> Roun
     steps = varied[1:] - varied[:-1]
     differences = [_lattice(steps, 2 * eps)] if len(varied) > 1 else []
     if structured:
-        scaled = [_scaled_grid(varied, eps)]
+        scaled = [_scaled_grid(varied, eps), _grids(steps, 2 * eps)]
     else:
         scaled = [_repeats(varied, eps), _grids(varied.T, eps), _grids(steps, 2 * eps)]
     signs = [_lattice(varied, eps), *differences, *scaled]
@@ -117,8 +117,9 @@ def can_show(sample: Rows, dtype: str = "float16") -> bool:
 
 
 def can_show_grid(sample: Rows, *, eps: float) -> bool:
-    """Return whether both rows and columns have enough numbers to show a grid, each on its own."""
-    return all(np.median([len(_outer_gaps(part, eps)[0]) for part in parts]) >= GAPS for parts in (sample, sample.T))
+    """Return whether rows, columns and differences of rows have enough numbers to show a grid, each on its own."""
+    parts = (sample, sample.T, *([np.diff(sample, axis=0)] if len(sample) > 1 else []))
+    return all(np.median([len(_outer_gaps(each, eps)[0]) for each in part]) >= GAPS for part in parts)
 
 
 def _copies(sample: Rows) -> NDArray[np.bool_]:

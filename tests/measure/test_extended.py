@@ -111,6 +111,11 @@ def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
     ids = run.text.ids.tolist()
     for drawn in (*one.histories, *one.futures):
         assert any(ids[i : i + len(drawn)] == drawn.tolist() for i in range(len(ids)))
+    words = len(set(ids))
+    every = extended_logits(run, words, 1, history_length=1).histories
+    assert sorted(history.item() for history in every) == sorted(set(ids))  # none twice
+    with pytest.raises(ConfigurationError, match=f"has only {words:,} different histories of 1 tokens"):
+        extended_logits(run, words + 1, 1, history_length=1)
 
 
 def test_findings() -> None:

@@ -34,8 +34,8 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
         replace(SURE, value=250, low=250, high=250),
         BOUNDED,
         (
-            "d = 280 bounds the rank at 282 and the matrix has 250: the bound is not reached, because hidden states or "
-            "output embeddings span fewer directions than d"
+            "d = 280 bounds the rank at 282 and the matrix has 250: the bound is not reached, because directions of "
+            "the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
         ),
     ),
     "more than the bound": (
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
     "no bound, centred rows": (
         replace(SURE, value=9_999, low=9_999, high=9_999),
         FREE,
-        "no bound; rank 9,999 of 10,000: full rank but for one direction, as with centred rows",
+        "no bound; rank 9,999 of 10,000: full rank but for one direction",
     ),
     "no bound, few contexts": (
         replace(SURE, value=30, low=30, high=30),

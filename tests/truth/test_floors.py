@@ -1,0 +1,141 @@
+"""Floors under probabilities, numbers added to them, and grids that few numbers show: doubted, and never "exact"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+from torch import Tensor
+
+from softmax_bottleneck import kld, pairwise_kld, rank
+from softmax_bottleneck.measure import dump
+
+Matrix = NDArray[np.float64]
+
+
+def product(rows: int, columns: int, d: int, *, scale: float = 0.75, seed: int = 0) -> Matrix:
+    rng = np.random.default_rng(seed)
+    return scale * rng.standard_normal((rows, d)) @ rng.standard_normal((d, columns))
+
+
+def probabilities(rows: int = 300, columns: int = 1000, *, scale: float = 0.75, seed: int = 0) -> Tensor:
+    """Float32 probabilities of a softmax of rank 17."""
+    return torch.softmax(torch.from_numpy(product(rows, columns, 16, scale=scale, seed=seed)).float(), 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("floor", "kept"), [(1e-12, False), (3e-12, False), (1e-8, True), (1e-10, True)])
+def test_a_floor_under_a_few_probabilities(floor: float, kept: bool, seed: int) -> None:
+    p = probabilities(seed=seed)
+    log_p = ((p + floor) if kept else p.clamp_min(floor)).log()
+    report = rank(log_p)
+    for each in (report.rank, report.rank_centered):
+        assert not each.determinate
+        assert each.low <= 16 <= 17 <= each.high
+    assert "floor" in report.rank.doubt
+    assert "floor" in kld(log_p).doubt
+
+
+@pytest.mark.parametrize(("added", "dtype"), [(1e-8, torch.float32), (1e-16, torch.float64)])
+def test_a_number_added_to_all_probabilities(added: float, dtype: torch.dtype) -> None:
+    """No probability is near the number: only the sums of the rows show it."""
+    p = torch.softmax(torch.from_numpy(product(300, 1000, 16, scale=0.1)).to(dtype), 1)
+    report = rank((p + added).log())
+    assert not report.rank.determinate
+    assert report.rank.low <= 17 <= report.rank.high
+    assert f"as after log(p + {added:g})" in report.rank.doubt
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("scale", [0.1, 0.75, 2.0])
+def test_no_floor_is_seen_without_one(scale: float, seed: int) -> None:
+    logits = torch.from_numpy(product(300, 1000, 16, scale=scale, seed=seed)).float()
+    plain = torch.exp(logits) / torch.cumsum(torch.exp(logits), 1)[:, -1:]  # sums that are off by 10^-6
+    for log_p in (torch.log_softmax(logits, 1), torch.softmax(logits, 1).log(), plain.log()):
+        report = rank(log_p)
+        assert (report.rank.value, report.rank.determinate, report.rank.doubt) == (17, True, "")
+        assert kld(log_p).doubt == ""
+
+
+def test_equal_rows_and_columns_are_no_floor() -> None:
+    logits = product(300, 400, 16).astype(np.float32)
+    logits[:, -5:] = logits[:, logits.min(0).argmin(), None]  # unused tokens share one embedding
+    logits[-5:] = logits[logits.min(1).argmin()]
+    report = rank(torch.log_softmax(torch.from_numpy(logits), 1))
+    assert (report.rank.value, report.rank.determinate) == (17, True)
+
+
+def test_the_divergence_of_a_truncated_matrix_is_doubted(tmp_path: Path) -> None:
+    exact = log_softmax(product(600, 800, 16), 1)
+    kept = exact >= np.sort(exact, 1)[:, -20, None]
+    rest = np.log((1 - np.where(kept, np.exp(exact), 0).sum(1, keepdims=True)) / 780)
+    truncated = np.where(kept, exact, rest).astype(np.float32)
+    measured = kld(truncated)
+    assert abs(measured.kld - kld(exact).kld) > 1
+    assert "a truncation (top-k, top-p) or a floor replaced them" in measured.doubt == pairwise_kld(truncated).doubt
+    assert measured.to_dict()["doubt"] in str(measured)
+    dump(truncated, tmp_path / "a.zarr")
+    for store in (tmp_path / "a.zarr", (tmp_path / "a.zarr").as_uri()):
+        assert kld(store).doubt == measured.doubt
+    assert "doubt" not in kld(exact).to_dict()
+
+
+@pytest.mark.parametrize("how", ["printed", "temperature"])
+def test_the_roundoff_of_a_divergence_says_what_few_numbers_do_not_show(how: str) -> None:
+    logits = product(50, 100, 16)
+    made = logits.round(4) if how == "printed" else logits.astype(np.float32).astype(np.float64) / 0.7
+    measured = kld(log_softmax(made, 1))
+    assert "so few numbers do not show whether they were rounded to" in str(measured)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_numbers_of_any_matrix_hide_their_rank(dtype: torch.dtype) -> None:
+    """The output embeddings of a checkpoint: their exact rank is 64."""
+    generator = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(64, 64, generator=generator))[0]
+    weight = torch.randn(2000, 64, generator=generator) * torch.exp(-torch.arange(64) / 12) @ turn
+    narrow = weight.to(dtype)
+    assert np.linalg.matrix_rank(narrow.double().numpy()) == 64
+    for each in (narrow, narrow.float()):
+        report = rank(each, kind="matrix")
+        assert report.rank.high == 64
+        assert not report.rank.determinate
+
+
+@pytest.mark.parametrize(("rows", "columns", "kind"), [(120, 100, "log-probs"), (1200, 800, "matrix")])
+def test_eight_bit_logits_with_a_bias(rows: int, columns: int, kind: str) -> None:
+    logits = product(rows, columns, 20, scale=1.0)
+    step = np.abs(logits).max() / 127
+    quantized = np.rint(logits / step) * step + np.random.default_rng(1).standard_normal(columns)
+    for made in (quantized, quantized.astype(np.float32)):
+        report = rank(log_softmax(made, 1), kind=kind)
+        assert report.rank.low <= 22 <= report.rank.high
+        assert report.rank_centered.low <= 21 <= report.rank_centered.high
+        assert not report.rank.determinate
+        assert not report.rank_centered.determinate
+
+
+@pytest.mark.parametrize("columns", [120, 200])
+def test_log_probabilities_given_as_any_matrix_show_their_rounding(columns: int) -> None:
+    """Logits of bfloat16, divided by a temperature and normalized."""
+    rng = np.random.default_rng(0)
+    logits = product(1200, columns, 40, scale=0.3 / 40**0.5) + rng.standard_normal(columns)
+    log_p = torch.log_softmax(torch.from_numpy(logits).bfloat16().float() / 1.3, 1)
+    report = rank(log_p, kind="matrix")
+    assert report.rank.low <= 42 <= report.rank.high
+    assert report.rank_centered.low <= 41 <= report.rank_centered.high
+    assert not report.rank_centered.determinate
+
+
+def test_scattered_minus_infinity_is_no_rounding() -> None:
+    logits = product(400, 500, 10)
+    rng = np.random.default_rng(0)
+    for row in logits:
+        row[rng.choice(60, 20, replace=False)] = -np.inf
+    report = rank(logits, kind="logits", inf="drop-columns")
+    assert report.eps.rounding is None
+    assert report.rank.low <= 11 <= report.rank.high < 50
