@@ -9,7 +9,8 @@ import torch
 
 from ..errors import MatrixError
 from .accelerator import on
-from .base import DEFAULT_WIDTH, Options, SpectrumMethod
+from .base import DEFAULT_WIDTH, SMALL, Options, SpectrumMethod
+from .dense import Dense
 from .precision import EPS
 from .registry import REGISTRY, check_factors, find
 from .rules import MARGIN, tolerance
@@ -120,13 +121,15 @@ def choose(
     options = Options(width=width, seed=seed, factor_columns=factor_columns, arithmetic=on(device))
     allowed = default_memory(device) if max_memory is None else max_memory
     if method == "auto":
-        reasons = {known: known.suits(shape, eps, options) for known in REGISTRY.values()}
+        small = shape[0] * shape[1] <= SMALL
+        methods = sorted(REGISTRY.values(), key=lambda known: not (known.from_factors or (small and known is Dense)))
+        reasons = {known: known.suits(shape, eps, options) for known in methods}
     else:
         reasons = {find(method): "asked for"}
     choices = [Choice(known.variant(shape), why, shape, options) for known, why in reasons.items() if why]
     excess = [choice.excess(allowed) for choice in choices]
     if "" not in excess:
-        raise choices[0].refuse(allowed)
+        raise min(choices, key=lambda choice: choice.memory_bytes).refuse(allowed)
     fitting = excess.index("")
     return replace(choices[fitting], why=excess[0]) if fitting else choices[0]
 

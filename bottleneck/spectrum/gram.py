@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra
-from .base import SMALL, Options, SpectrumMethod, Totals
+from .base import Options, SpectrumMethod, Totals
 from .rules import MARGIN, tolerance
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
@@ -60,7 +60,7 @@ class Gram(SpectrumMethod):
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
         """Suit matrices whose tolerance it resolves."""
-        if shape[0] * shape[1] <= SMALL or tolerance(1.0, shape, eps, "press") / MARGIN < RESOLUTION:
+        if tolerance(1.0, shape, eps, "press") / MARGIN < RESOLUTION:
             return ""
         return f"fast, and accurate enough for entries with a roundoff of {eps:.3g}"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, turned
-from .base import QR_SHARE, SMALL, Options, SpectrumMethod, Totals
+from .base import QR_SHARE, Options, SpectrumMethod, Totals
 
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
@@ -57,7 +57,7 @@ class TSQR(SpectrumMethod):
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
         """Suit matrices with at least as many contexts as tokens."""
-        if shape[0] < shape[1] or shape[0] * shape[1] <= SMALL:
+        if shape[0] < shape[1]:
             return ""
         return f"accurate enough for entries with a roundoff of {eps:.3g}"
 

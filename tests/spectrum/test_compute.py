@@ -65,10 +65,14 @@ def test_choose_refuses_what_does_not_fit() -> None:
     assert choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).method is Gram
     with pytest.raises(MatrixError, match=r"the tsqr method needs 3\.0 GiB"):
         choose("tsqr", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
-    # Where no exact method fits, a sketch does; where that does not either, the exact one is named.
+    # Where no exact method fits, a sketch does; where that does not either, it is what needs least.
     assert choose("auto", shape=(10**6, 200_000), eps=FLOAT32).method is Sketch
-    with pytest.raises(MatrixError, match=r"the gram method needs 11\.9 GiB"):
+    with pytest.raises(MatrixError, match=r"the sketch method needs .* or use a smaller width"):
         choose("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
+    # A matrix that is small enough for LAPACK on the whole, but not for this memory.
+    limited = choose("auto", shape=(400, 2649), eps=FLOAT32, max_memory=20 << 20)
+    assert (limited.method.name, limited.why) == ("gram", "dense would need 32.3 MiB; 20.0 MiB are allowed")
+    assert choose("auto", shape=(2649, 400), eps=2.0**-52, max_memory=20 << 20).method is TSQR
 
     # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
     for shape, advice in (((30_000, 40_000), "measure fewer contexts, or use"), ((10**6, 40_000), "or use")):
