@@ -71,8 +71,14 @@ def keep_stars(app: Any, context: Any, lines: list[str]) -> None:
     lines[:] = [line.replace("*", r"\*") for line in lines]
 
 
+def to_executed_notebooks(app: Any, page: str, source: list[str]) -> None:
+    """Turn links to notebooks in the checkout into links to the pages made of them, which lie in docs/notebooks."""
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+
+
 def setup(app: Any) -> None:
     """Register what this file adds."""
+    app.connect("source-read", to_executed_notebooks)
     app.connect("autodoc-process-docstring", keep_bars, priority=400)  # before napoleon's
     for part in ("description", "usage", "options", "arguments", "envvars", "epilog"):
         app.connect(f"sphinx-click-process-{part}", keep_stars)

@@ -86,7 +86,7 @@ class GradientReport(Result):
         onto = "the columns of W" if self.method == "weight" else jacobian
         shares = f"{100 * self.kept:.2f} % of its norm, {100 * self.kept_energy:.2f} % of its squared norm"
         return [
-            ("gradient kept", f"{shares} ({100 * self.lost:.2f} % of the norm is lost)"),
+            ("gradient kept", shares),
             ("matrix", f"{used} × {self.vocab:,} tokens"),
             ("projection", f"onto {onto}, less their means: {self.directions:,} directions"),
             *(

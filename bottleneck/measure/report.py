@@ -116,7 +116,7 @@ class RankReport(Result):
 
     @property
     def indeterminate(self) -> tuple[str, ...]:
-        """Names of the ranks that are not determinate, with those of the tokenizer's tokens alone."""
+        """Names of the ranks that are indeterminate, with those of the tokenizer's tokens alone."""
         ranks: list[tuple[str, Mapping[str, Any]]] = [
             ("rank", asdict(self.rank)),
             ("row-centred rank", asdict(self.rank_centered)),

@@ -58,7 +58,7 @@ def _meaning(
     if rank.at_least and not (bound and _is_reached(rank, bound)):
         yield "a sketch gives only this lower bound"
     elif not rank.determinate and not rank.at_least:
-        yield "not determinate"
+        yield "indeterminate"
     elif not rank.value:
         yield "every entry is zero"
     elif bound is None or bound >= M:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..checkpoint import CONFIG
 from ..errors import SourceError, first_line
 from ..spectrum.blocks import WHOLE, type_name
 
@@ -74,13 +75,15 @@ def read_array(path: Path, name: str | None) -> Any:
         raise SourceError(f"{path} cannot be read as a {path.suffix} file: {first_line(error)[:LONGEST]}") from error
     if not arrays:
         raise SourceError(f"{path} holds no array: save a matrix of contexts × tokens")
-    known = ", ".join(list(map(str, arrays))[:8])
+    known = ", ".join([*list(map(str, arrays))[:8], *(["…"] if len(arrays) > 8 else [])])
     asked = "name a matrix" if name is None else f"there is no {name!r}; name one of them"
     raise SourceError(f"{path} holds {len(arrays)} arrays; {asked} as {path}:NAME: {known}")
 
 
 def check_suffix(path: Path) -> None:
     """Refuse a kind of file that holds matrices but is not read, with the line of Python that converts it."""
+    if path.name == CONFIG:
+        raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
     if path.suffix.lower() in CONVERT:
         line = CONVERT[path.suffix.lower()].format(path=path)
         raise SourceError(f"{path}: {path.suffix} files are not read; convert it in Python by: {line}")

@@ -51,6 +51,7 @@ def warning(recorded: dict[str, Any]) -> str:
         return ""
     epochs = recorded[EXTENDED][-1]
     return (
-        f"the learning rates so far were those of a run of {epochs} epochs, so the result differs from that of a run "
-        "that has all epochs from its start; a constant schedule has no such difference"
+        f"Warning: the learning rates so far were those of a run of {epochs} epoch{'' if epochs == 1 else 's'}, so the "
+        "result differs from that of a run that has all epochs from its start; a constant schedule has no such "
+        "difference"
     )

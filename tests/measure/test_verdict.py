@@ -51,7 +51,7 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
         BOUNDED,
         (
             "d = 280 bounds the rank at 282 and the matrix has 270, between 260 and 282, depending on the tolerance: "
-            "not determinate"
+            "indeterminate"
         ),
     ),
     "too few contexts": (
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
     "no bound, not determinate": (
         OPEN,
         FREE,
-        "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: not determinate",
+        "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: indeterminate",
     ),
     "no bound, full": (
         replace(SURE, value=10_000, low=10_000, high=10_000),
@@ -117,14 +117,14 @@ CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
         replace(OPEN, **DOUBTED),
         FREE,
         (
-            "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: not determinate, "
+            "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: indeterminate, "
             "the numbers were rounded"
         ),
     ),
     "doubted, one number": (
         replace(SURE, **DOUBTED),
         FREE,
-        "no bound; rank 282 of 10,000: not determinate, the numbers were rounded",
+        "no bound; rank 282 of 10,000: indeterminate, the numbers were rounded",
     ),
     "a sketch": (
         replace(OPEN, value=800, at_least=True),
