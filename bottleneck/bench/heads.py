@@ -6,20 +6,22 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .. import plugins
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .. import heads, plugins
 from .._version import __version__
 from ..errors import ConfigurationError
+from ..heads import Head
+from ..heads.lms_net import MonotonicNetwork
+from ..heads.plif import PLIF
+from ..heads.scores import Scores
 from ..machine import machine
 from ..progress import SILENT, Progress
 from .in_turn import RUNS, in_turn, judged
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..heads import Head
-    from ..heads.scores import Scores
 
 COMPONENTS = (5, 7, 10, 15)
 """K of table 13 of Yang et al. 2018, where training times are compared."""
@@ -140,8 +142,6 @@ def _cases() -> dict[str, Case]:
 
 def _components(head: str) -> int:
     """Return the default K of a head of another package, 1 for a head without components."""
-    from .. import heads
-
     setting = heads.parameters(head).get("components")
     return 1 if setting is None else int(setting.default)
 
@@ -179,8 +179,6 @@ def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _work(case: Case) -> Callable[[], dict[str, float]]:
     """Make a case's input, and return a function that runs its step and returns the loss."""
-    import torch
-
     torch.manual_seed(0)
     make = _products if case.head == "products" else _step
     make(replace(case, contexts=2, vocab=8))()  # the step's memory must not include what torch loads on first use
@@ -189,10 +187,6 @@ def _work(case: Case) -> Callable[[], dict[str, float]]:
 
 
 def _step(case: Case) -> Callable[[], Tensor]:
-    import torch
-
-    from .. import heads
-
     settings = {"components": case.components} if "components" in heads.parameters(case.head) else {}
     with torch.device(case.device):
         head = heads.build(case.head, hidden_size=case.size, vocab_size=case.vocab, **settings)
@@ -211,8 +205,6 @@ def _step(case: Case) -> Callable[[], Tensor]:
 
 def _products(case: Case) -> Callable[[], Tensor]:
     """Return a function that computes only the three matrix products of a step, into existing buffers."""
-    import torch
-
     rows = case.contexts * case.components
     with torch.device(case.device):
         contexts, weight = torch.randn(rows, case.size), torch.randn(case.vocab, case.size)
@@ -237,9 +229,6 @@ def plain_nll(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
 
     Source: Yang et al. 2018, §2.4; Ganea et al. 2019, eq. 12 to 14. Only its logarithm has nothing added inside.
     """
-    import torch
-    from torch.nn import functional as F
-
     scores = head.scores(hidden)
     logits = _plain_logits(scores)
     if scores.log_prior is None:
@@ -249,12 +238,6 @@ def plain_nll(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
 
 
 def _plain_logits(scores: Scores) -> Tensor:
-    import torch
-    from torch.nn import functional as F
-
-    from ..heads.lms_net import MonotonicNetwork
-    from ..heads.plif import PLIF
-
     logits, *others = (F.linear(*factors) for factors in scores.factors)
     function = scores.function
     if isinstance(function, PLIF):

@@ -16,11 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import corpora
 from .._version import __version__
+from ..corpora import text8
+from ..corpora.one_billion import SHARDS
 from ..errors import ConfigurationError
 from ..files import CACHE_VARIABLE, cache_folder, sha256_bytes
 from ..machine import machine, status
 from ..progress import SILENT, Progress
+from ..training import fit, override
+from ..training.presets import find
 from .in_turn import in_turn
 
 ROUNDS = 10
@@ -83,8 +88,6 @@ def text8_cut(text: bytes) -> bytes:
 
 
 def _prepare_text8(case: Case) -> None:
-    from ..corpora import text8
-
     held_out = case.tokens // 18  # 5 of the 90 hundredths
     sizes = {"train": case.tokens, "valid": held_out, "test": held_out}
     data = text8_cut(Path(case.text).read_bytes())[: sum(sizes.values())]
@@ -96,9 +99,6 @@ def _prepare_text8(case: Case) -> None:
 
 
 def _prepare_one_billion(case: Case) -> None:
-    from .. import corpora
-    from ..corpora.one_billion import SHARDS
-
     lines, used, last = Path(case.text).read_bytes().splitlines(keepends=True), 0, 0
     while last < len(lines) and used < case.tokens:
         used += len(lines[last].split()) + 1
@@ -128,10 +128,6 @@ class _Memory(Progress):
 
 
 def _train(case: Case) -> dict[str, Any]:
-    from .. import corpora
-    from ..training import fit, override
-    from ..training.presets import find
-
     with tempfile.TemporaryDirectory() as folder:
         os.environ[CACHE_VARIABLE] = folder  # only for this process, so that the user's corpora are not changed
         {"text8": _prepare_text8, "one-billion": _prepare_one_billion}[case.corpus](case)

@@ -6,18 +6,26 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
 
 from .._version import __version__
+from ..backbones import AWDLSTM
+from ..language_model import LanguageModel
 from ..machine import machine
 from ..progress import SILENT, Progress
+from ..reading import Batch
+from ..training import RunConfig
+from ..training import optimizer as optimizers
+from ..training.config import parse
+from ..training.objective import Objective, accumulate
+from ..training.presets import find
+from .heads import plain_nll
 from .in_turn import RUNS, in_turn, judged
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..language_model import LanguageModel
-    from ..training import RunConfig
 
 LENGTH, TYPES, TOKENS = 70, 10_000, 929_589
 """Tokens of a stretch, of the vocabulary and of the training text of Penn Treebank."""
@@ -71,9 +79,7 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
     """
     cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
     works = {name: partial(_work, case) for name, case in cases.items()}
-    measured = in_turn(
-        works, device=device, runs=1 if shrink > 1 else RUNS, imports=["softmax_bottleneck.training"], progress=progress
-    )
+    measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
     rows: dict[str, dict[str, Any]] = {}
     for name, case in cases.items():
         seconds, steps = measured[name].seconds, math.ceil(TOKENS / (LENGTH * case.columns))
@@ -112,14 +118,6 @@ def _work(case: Case) -> Callable[[], dict[str, float]]:
 
 def _step(case: Case) -> Callable[[], Tensor]:
     """Return one step of a preset on random text: loss, backward, clipping and update; it returns the loss."""
-    import torch
-
-    from ..language_model import LanguageModel
-    from ..reading import Batch
-    from ..training import optimizer as optimizers
-    from ..training.objective import Objective, accumulate
-    from ..training.presets import find
-
     config, types = shrunk(find(case.preset).config, case.shrink), max(2, TYPES // case.shrink)
     torch.manual_seed(0)
     settings = config.training.optimizer
@@ -147,8 +145,6 @@ def _step(case: Case) -> Callable[[], Tensor]:
 
 def shrunk(config: RunConfig, by: int) -> RunConfig:
     """Return a configuration with its layers divided by ``by``."""
-    from ..training.config import parse
-
     values = config.model_dump(mode="json")
     backbone, head = values["model"]["backbone"], values["model"]["head"]
     backbone["hidden_sizes"] = [max(2, size // by) for size in backbone["hidden_sizes"]]
@@ -164,12 +160,6 @@ def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
         inputs: int64, (L, B).
         targets: int64, (L, B).
     """
-    from torch.func import functional_call
-    from torch.nn import functional as F
-
-    from ..backbones import AWDLSTM
-    from .heads import plain_nll
-
     assert isinstance(model.backbone, AWDLSTM)
     config = model.backbone.config
     between = [config.dropout_hidden] * (len(config.hidden_sizes) - 1)

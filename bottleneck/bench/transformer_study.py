@@ -14,16 +14,22 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from .._version import __version__
 from ..checks import check_positive
 from ..files import make_folder, write_json
 from ..machine import machine
+from ..measure import gradient, rank
+from ..models.huggingface.loading import final_hidden
+from ..models.huggingface.text import read_text
 from ..progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from ..sources import open_source
+from ..training.config import OptimizerConfig
+from ..training.optimizer import build, learning_rate, set_learning_rate
 
 HEADS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -126,10 +132,7 @@ class Text:
 
 
 def _text(data: str, vocab: int) -> Text:
-    import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    from ..models.huggingface.text import read_text
 
     train, test = (read_text(data, split, dataset=None).text for split in ("train", "test"))
     tokenizer = Tokenizer(models.BPE())
@@ -164,7 +167,6 @@ def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
 
 def _model(cell: Cell) -> tuple[Any, bool]:
     """Return the model, and whether it has as many parameters as the one with tied embeddings and a softmax."""
-    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from ..integrations.transformers import with_head
@@ -194,11 +196,6 @@ def _model(cell: Cell) -> tuple[Any, bool]:
 
 
 def _train(model: Any, ids: Tensor, steps: int, *, rate: float, seed: int) -> dict[str, float]:
-    import torch
-
-    from ..training.config import OptimizerConfig
-    from ..training.optimizer import build, learning_rate, set_learning_rate
-
     config = OptimizerConfig(learning_rate=rate, weight_decay=DECAY, warmup_steps=WARMUP)
     optimizer = build(config, model.parameters(), model.head.parameter_settings())
     generator = torch.Generator().manual_seed(seed)
@@ -219,8 +216,6 @@ def _train(model: Any, ids: Tensor, steps: int, *, rate: float, seed: int) -> di
 
 def _nats(model: Any, ids: Tensor) -> float:
     """Return −log P of all tokens but the first, in windows that overlap by one token."""
-    import torch
-
     model.eval()
     whole = (len(ids) - 1) // LENGTH * LENGTH
     windows = [ids[start : start + LENGTH + 1] for start in range(0, whole, LENGTH)]
@@ -232,12 +227,6 @@ def _nats(model: Any, ids: Tensor) -> float:
 
 def _expressed(model: Any, ids: Tensor) -> dict[str, Any]:
     """Return rank, ε-effective rank and kept share of the gradient, of the first contexts of the test text."""
-    import torch
-
-    from ..measure import gradient, rank
-    from ..models.huggingface.loading import final_hidden
-    from ..sources import open_source
-
     contexts = min(CONTEXTS, (len(ids) - 1) // LENGTH * LENGTH)
     windows = ids[:contexts].view(-1, LENGTH)
     hidden = final_hidden(model, windows, torch.ones_like(windows))
