@@ -43,7 +43,7 @@ def _launch(tmp_path: Path, count: int, *arguments: str, script: str = SCRIPT) -
 
 
 def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path) -> None:
-    """The second has no room for the matrix: both sketch, where the first alone would wait for its state forever."""
+    """The second has no room for the matrix: both sum its Gram matrix, where the first alone would keep its rows."""
     script = SCRIPT.replace(
         "from softmax_bottleneck.cli import main",
         "import os\nfrom softmax_bottleneck.measure import computing as measure\n"
@@ -53,7 +53,7 @@ def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path
     done = _launch(tmp_path, 2, "rank", str(logits), "--kind", "logits", "--width", "12", "--json", "-", script=script)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["method"], found["rank"]["value"]) == ("sketch", 7)
+    assert (found["method"], found["rank"]["value"]) == ("gram", 7)
 
 
 @pytest.mark.parametrize(("method", "count"), [("gram", 2), ("tsqr", 3), ("dense", 2)])
