@@ -14,7 +14,7 @@ from ._version import __version__
 from .errors import ConfigurationError, MatrixError
 from .result import Result
 from .spectrum import Inspection, Precision, precision
-from .spectrum.blocks import as_array, checked
+from .spectrum.blocks import as_array, check_dense, checked
 from .spectrum.inspection import allowed_log_sum
 
 Blocks = Callable[[], Iterable[Any]]
@@ -346,6 +346,7 @@ def _collect(rows: _Rows, needed: NDArray[np.int64], vocab: int) -> Matrix:
 
 
 def _slices(matrix: Any) -> Iterable[Any]:
+    check_dense(matrix, "the matrix")
     matrix = matrix if hasattr(matrix, "shape") else as_array(matrix)
     rows_at_once = max(1, (16 << 20) // (8 * max(1, matrix.shape[-1])))
     for start in range(0, len(matrix), rows_at_once):

@@ -19,7 +19,7 @@ from ..errors import MatrixError, SourceError
 from ..models.on_text import first_contexts
 from ..progress import SILENT, Progress
 from ..spectrum import Inspection, Precision, precision
-from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
+from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
 from .array_files import CONVERT, READERS, check_columns, check_suffix, read_array
@@ -321,7 +321,7 @@ def _open_tensor(source: str, *, kind: str) -> MatrixSource:
 
 TENSOR = Kind(what="an array in a file", matches=_is_tensor, open=_open_tensor)
 FILE = Kind(what="a file of a matrix", matches=named((*SUFFIXES, *CONVERT)), open=open_matrix)
-ARRAY = Kind(what="an array", matches=lambda source: hasattr(source, "shape"), open=MatrixSource)
+ARRAY = Kind(what="an array", matches=is_array, open=MatrixSource)
 BLOCKS = Kind(
     what="blocks of rows",
     matches=lambda source: isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping),

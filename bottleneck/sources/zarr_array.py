@@ -104,12 +104,18 @@ def _reason(error: Exception) -> str:
     return f"the server answered {status} {first}" if status else first
 
 
-def from_array(array: zarr.Array[Any], *, kind: str = "log-probs", path: str | None = None) -> MatrixSource:
+def from_array(
+    array: zarr.Array[Any] | zarr.Group, *, kind: str = "log-probs", path: str | None = None
+) -> MatrixSource:
     """Return the rows of a Zarr array.
 
     Raises:
-        SourceError: when rows of a chunk that was never written are read.
+        SourceError: for a group of arrays, or when rows of a chunk that was never written are read.
     """
+    if isinstance(array, zarr.Group):
+        raise SourceError(
+            f"a Zarr group is no array: give one of its arrays, {', '.join(sorted(array.array_keys())) or 'none'}"
+        )
     path = path or str(array.store_path)
     _check_chunks(array, path)
     return MatrixSource(_WrittenRows(array, path), kind=kind, path=path)
@@ -183,4 +189,4 @@ def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any], kind: st
 
 URL = Kind(what="a Zarr array behind a URL", matches=is_url, open=open_zarr)
 FOLDER = Kind(what="a Zarr array", matches=is_plain_array, open=open_zarr)
-OBJECT = Kind(what="a Zarr array", matches=lambda source: isinstance(source, zarr.Array), open=from_array)
+OBJECT = Kind(what="a Zarr array", matches=lambda source: isinstance(source, zarr.Array | zarr.Group), open=from_array)

@@ -79,12 +79,19 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
         raise MatrixError(f"{what} is too large to be measured: its shape is {tuple(shape)}; take fewer rows")
 
 
+def is_array(value: Any) -> bool:
+    """Return whether a value is one array or tensor; a nested tensor is one, and has no shape to look at."""
+    return getattr(value, "is_nested", False) is True or hasattr(value, "shape")
+
+
 def check_dense(tensor: Any, what: str) -> None:
     """Refuse a tensor of torch that NumPy cannot read: a sparse, nested or quantized one, or one without entries."""
+    if getattr(tensor, "is_nested", False) is True:
+        raise MatrixError(f"{what} is a nested tensor: join its rows by torch.cat(tensor.unbind())")
     if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided" or any(
-        getattr(tensor, name, False) for name in ("is_meta", "is_nested", "is_quantized")
+        getattr(tensor, name, False) for name in ("is_meta", "is_quantized")
     ):
-        raise MatrixError(f"{what} is a sparse, nested, quantized or empty tensor: give a dense one, tensor.to_dense()")
+        raise MatrixError(f"{what} is a sparse, quantized or empty tensor: give a dense one, tensor.to_dense()")
 
 
 REMEDIES = {

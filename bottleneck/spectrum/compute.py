@@ -13,7 +13,7 @@ from ..errors import MatrixError
 from ..parallel import ALONE, Processes
 from .accelerator import on
 from .base import Options, SpectrumMethod
-from .blocks import as_array, check_shape, checked, gathered, native_dtype
+from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype
 from .choice import choose
 from .combination import finish, sum_up
 from .dense import Dense
@@ -51,7 +51,7 @@ def singular_values(
         [3.0, 2.0, 1.0]
     """
     check_factors(method)
-    whole = as_array(blocks) if hasattr(blocks, "shape") else None
+    whole = as_array(blocks) if is_array(blocks) else None
     if whole is not None:
         check_shape(whole.shape, "the matrix")
         rows_at_once = max(1, (64 << 20) // (8 * whole.shape[1]))

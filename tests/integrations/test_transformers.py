@@ -390,6 +390,10 @@ def test_no_output_layer_and_another_vocabulary() -> None:
     model.lm_head = nn.Identity()
     with pytest.raises(SourceError, match="the output layer of GPT2LMHeadModel is Identity, not one linear layer"):
         with_head(model, "mos")
+    adapter = type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})
+    model.lm_head = adapter()
+    with pytest.raises(SourceError, match=r"merge the adapter into it by model\.merge_and_unload\(\)"):
+        with_head(model, "mos")
     with pytest.raises(ConfigurationError, match="resize the embeddings of the model before with_head"):
         with_head(_model("gpt2"), "mos").resize_token_embeddings(70)
 

@@ -168,6 +168,14 @@ def test_a_damaged_chunk(log_probs: Make, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_group_is_no_array(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    for name in ("logits", "targets"):
+        group.create_array(name, data=np.zeros((3, 2)))
+    with pytest.raises(SourceError, match="a Zarr group is no array: give one of its arrays, logits, targets"):
+        rank(group)
+
+
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
     with pytest.raises(StoreError, match="is a group that 'bottleneck dump' did not write"):

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from softmax_bottleneck import compare, gradient, heads, kld, perplexity, rank
+from softmax_bottleneck import compare, gradient, heads, kld, pairwise_kld, perplexity, rank, singular_values
 from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
@@ -599,6 +599,10 @@ def test_tensors_that_numpy_cannot_read() -> None:
     for tensor in (matrix.to_sparse(), matrix.to("meta")):
         with pytest.raises(MatrixError, match=r"give a dense one, tensor\.to_dense\(\)"):
             rank(tensor, kind="logits")
+    nested = torch.nested.nested_tensor([matrix[:10], matrix[10:]], layout=torch.jagged)
+    for measure in (rank, kld, pairwise_kld, singular_values):
+        with pytest.raises(MatrixError, match=r"is a nested tensor: join its rows by torch\.cat\(tensor\.unbind"):
+            measure(nested)
     negative = torch.view_as_complex(torch.stack([matrix, -matrix], -1)).conj().imag
     assert np.array_equal(as_array(negative), matrix.numpy())
     with pytest.raises(SourceError, match="a dict cannot be measured: give its logits, with kind='logits'"):

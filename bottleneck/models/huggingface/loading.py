@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...errors import SourceError, first_line
 from ...full_precision import evaluating, full_precision
+from ..checked_product import THROUGH_A_FUNCTION
 from . import folder
 from .folder import import_transformers
 from .headed import model_class
@@ -203,7 +204,11 @@ def output_layer(model: nn.Module, name: str) -> nn.Linear | OutputLayer:
         kind = "none" if layer is None else type(layer).__name__
         if kind == "Linear":  # another one, such as torch's quantized layer
             kind = f"{type(layer).__module__}.{kind}"
-        raise SourceError(f"the output layer of {name} is {kind}, not one linear layer: it cannot be taken apart")
+        is_adapter = type(layer).__module__.startswith("peft.")
+        remedy = "merge the adapter into it by model.merge_and_unload()" if is_adapter else THROUGH_A_FUNCTION
+        raise SourceError(
+            f"the output layer of {name} is {kind}, not one linear layer: it cannot be taken apart; {remedy}"
+        )
     return layer
 
 
