@@ -168,7 +168,7 @@ class RankReport(Result):
         d = self.to_dict()
         source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
-        by_rule = ", ".join(f"{rule} {estimate}" for rule, estimate in self._by_rule().items())
+        by_rule = ", ".join(f"{rule} {_with_interval(estimate)}" for rule, estimate in self._by_rule().items())
         effective = ", ".join(
             f"{'an unknown number' if value is None else format(value, ',')} for ε = {epsilon}"
             for epsilon, value in d["effective_rank"].items()
@@ -177,7 +177,8 @@ class RankReport(Result):
         outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
         outside += f"; the method resolves no value below {self.spectrum.error:.2g}"
         dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
-        rows, columns = ("contexts", "tokens") if self._of_a_model else ("rows", "columns")
+        named = {"matrix": ("rows", "columns"), "extended": ("pairs of future and next token", "histories")}
+        rows, columns = named.get(source.get("kind", ""), ("contexts", "tokens"))
         bound = self.bound
         raw, centered = bound["raw"], bound["centered"]
         limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
@@ -186,8 +187,8 @@ class RankReport(Result):
             ("matrix", f"{d['contexts']:,} {rows} × {d['vocab']:,} {columns}{dropped}"),
             ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
             ("bound", f"{limits} ({bound['why']})"),
-            ("rank", _evidence(self.rank)),
-            ("row-centred rank", _evidence(self.rank_centered)),
+            ("rank", _evidence(self.rank, self.rule)),
+            ("row-centred rank", _evidence(self.rank_centered, self.rule)),
             ("by rule", by_rule),
             ("effective rank", f"singular values that hold all of Σσ² but a share ε: {effective}"),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
@@ -228,13 +229,21 @@ class RankReport(Result):
         return self.spectrum.plot(ax, label=label, limits=self.limits, part=part, log=log, style=style)
 
 
-def _evidence(rank: RankEstimate) -> str:
+def _with_interval(rank: RankEstimate) -> str:
+    """Return the number of values that count, followed by the interval if it is indeterminate."""
+    if rank.determinate or rank.at_least or not rank.high:
+        return str(rank)
+    return f"{rank.value:,} ({rank.low:,} to {rank.high:,})"
+
+
+def _evidence(rank: RankEstimate, rule: str) -> str:
     gap = "" if rank.gap is None else f", gap {rank.gap:.3g}"
     evidence = f"tolerance {rank.tolerance:.3g}, σ_1 {rank.sigma_1:.4g}{gap}"
     if rank.determinate:
         return f"{rank} (determinate; {evidence})"
     if not rank.high:
         return f"unknown (the numbers are too coarse for a matrix of this size: roundoff may exceed σ_1; {evidence})"
-    interval = f"between {rank.low:,} and {rank.high:,}" if rank.at_least else f"{rank.value:,} at the tolerance"
+    place = "before the largest gap" if rule == "gap" else "at the tolerance"
+    interval = f"between {rank.low:,} and {rank.high:,}" if rank.at_least else f"{rank.value:,} {place}"
     doubt = f"; {rank.doubt}" if rank.doubt else ""
     return f"{rank} (indeterminate: {interval}; {evidence}{doubt})"

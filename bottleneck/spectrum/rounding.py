@@ -69,7 +69,7 @@ class Rounding:
         """Return one sentence for people."""
         seen = f"(seen in {100 * self.share:.3g} % of the sampled rows)"
         if math.isinf(self.step):
-            return f"each row holds one number only: what was rounded away cannot be told {seen}"
+            return f"the numbers of a row differ by their roundoff at most: what was rounded away cannot be told {seen}"
         if self.dtype is None:
             steps = f"a rounding to steps of about {self.step:.2g}"
             return f"entries repeat within rows as after {steps}, after clipping, or in a model of counts {seen}"

@@ -153,7 +153,7 @@ def test_a_divergence_of_constant_rows_has_no_known_roundoff() -> None:
     found = kld(torch.log_softmax(logits, 1))
     assert found.roundoff is None
     assert found.to_dict()["roundoff"] is None
-    assert "its roundoff is unknown: each row holds one number only" in str(found)
+    assert "its roundoff is unknown: the numbers of a row differ by their roundoff at most" in str(found)
     assert "do not show whether they were rounded" in str(kld(log_softmax(low_rank(50, 40, 9))))
 
 
