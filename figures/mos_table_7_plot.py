@@ -16,7 +16,7 @@ from .base import Figure
 from .published_tables import MOS_TABLE_7
 from .results import Results
 
-LABELS = {"rank": "rank", "perplexity": "test perplexity, % of K = 3"}
+LABELS = {"rank": "rank", "perplexity": "perplexity, % of K = 3"}
 PUBLISHED = "0.45"
 FULL_RANK = 10_000
 

@@ -15,7 +15,7 @@ from .results import CHECKPOINT, Results
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
 DECADE = 10
 """Ratio of ranks from which on their axis is logarithmic."""
-ASIDE = 0.09
+ASIDE = 0.05
 """Epochs between the marks of two models, so that equal ranks stand side by side."""
 LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
 

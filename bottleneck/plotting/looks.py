@@ -90,11 +90,13 @@ def plain(text: str) -> str:
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Return a look for every name, heads first, in the order of ``HEADS``.
 
-    Names of one head differ in their dashes. Names without a head take colours in turn.
+    Names of one head differ in their dashes. Names without a head take the colours that no head among them has.
     """
     chosen: dict[str, Look] = {}
-    free = cycle(PALETTE)
-    for name in sorted(names, key=lambda name: [*HEADS, None].index(head_of(name))):
+    ordered = sorted(names, key=lambda name: [*HEADS, None].index(head_of(name)))
+    taken = {HEADS[head].color for name in ordered if (head := head_of(name))}
+    free = cycle([color for color in PALETTE if color not in taken] or PALETTE)
+    for name in ordered:
         head = head_of(name)
         base = HEADS[head] if head else Look(name, next(free), "o")
         same = [look for look in chosen.values() if look.color == base.color]

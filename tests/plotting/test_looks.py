@@ -47,3 +47,5 @@ def test_names_that_are_drawn_together_are_told_apart() -> None:
     assert found["mos"].label == "MoS"
     assert found["a/mos"].label == "a/mos"
     assert {found[name].color for name in ("mos", "a/mos", "mos-k5")} == {HEADS["mos"].color}
+    assert found["gpt2"].color != found["other"].color
+    assert not {found["gpt2"].color, found["other"].color} & {HEADS["mos"].color, HEADS["softmax"].color}
