@@ -58,6 +58,10 @@ def command(
     unknown NAME lists the known names.
     """
     if bool(names or every) != (out is not None):
+        from softmax_bottleneck.figures import find
+
+        for name in names:
+            find(name)
         raise click.UsageError("give figures, by NAME or with --all, and --out, the folder they go to")
     if not (out or readme or gallery):
         raise click.UsageError("give NAME or --all with --out, or --readme, or --gallery")

@@ -78,6 +78,10 @@ class Perplexity(Result):
             (label, f"{self.perplexity:.3f}"),
             ("loss", f"{self.loss:.5f} nats, {self.bits:.5f} bits per token"),
             ("tokens", f"{self.tokens:,}"),
+            *(
+                [("settings", ", ".join(f"{name} {value}" for name, value in self.settings.items()))]
+                * bool(self.settings)
+            ),
         ]
 
 

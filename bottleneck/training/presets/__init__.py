@@ -28,8 +28,9 @@ def family(name: str) -> dict[str, Preset]:
     """Return the presets of a family by model; `ConfigurationError` lists the known families."""
     presets = {preset.model: preset for preset in PRESETS.values() if preset.family == name}
     if not presets:
-        families = ", ".join(dict.fromkeys(preset.family for preset in PRESETS.values()))
-        raise ConfigurationError(f"there is no family of presets {name!r}; known families are {families}")
+        families = list(dict.fromkeys(preset.family for preset in PRESETS.values()))
+        known = f"known families are {', '.join(families)}{meant(name, families)}"
+        raise ConfigurationError(f"there is no family of presets {name!r}; {known}")
     return presets
 
 
