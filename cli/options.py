@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from softmax_bottleneck.errors import ConfigurationError, OutputError
 from softmax_bottleneck.printable import printable
 
 from .verbosity import is_quiet
@@ -29,7 +30,6 @@ class Memory(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read ``8GiB``, ``500 MB`` or a plain number of bytes."""
-        from softmax_bottleneck.errors import ConfigurationError
         from softmax_bottleneck.machine import parse_size
 
         try:
@@ -59,7 +59,6 @@ class Method(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse an unknown name and list the known ones."""
         if value != "auto":
-            from softmax_bottleneck.errors import ConfigurationError
             from softmax_bottleneck.spectrum.registry import find
 
             try:
@@ -128,7 +127,6 @@ class SpectrumFile(Written):
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
         """Refuse another suffix than .npz too: 'bottleneck spectrum' reads no other."""
-        from softmax_bottleneck.errors import OutputError
         from softmax_bottleneck.files import is_special
 
         super().check(path, others, sources, data)
@@ -144,7 +142,6 @@ class Figure(Written):
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
         """Refuse an unknown image format, and a CSV file of that name which is not of a figure, too."""
-        from softmax_bottleneck.errors import OutputError
         from softmax_bottleneck.plotting.style import check_format
 
         check_format(path)
@@ -164,8 +161,6 @@ class Page(Written):
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
         """Refuse another suffix too."""
-        from softmax_bottleneck.errors import OutputError
-
         if path.suffix not in (".html", ".htm"):
             raise OutputError(f"a report is one HTML page, and {path} does not end in .html; name it so")
         super().check(path, others, sources, data)
@@ -242,7 +237,6 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
 
 def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:
     """Refuse output files that cannot be written, that are inputs, or that two results share."""
-    from softmax_bottleneck.errors import OutputError
     from softmax_bottleneck.files import followed, is_special
 
     files = [Path(path) for path in paths if path is not None and str(path) != "-"]
@@ -264,7 +258,6 @@ def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (),
 def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = None) -> None:
     """Refuse an output that is a SOURCE, lies inside one, or is a text that a model is evaluated on."""
     from softmax_bottleneck.corpora import SPLITS
-    from softmax_bottleneck.errors import OutputError
 
     places = [*map(_file_of, sources)]
     texts = [Path(name) for name in (data, *map(_corpus_of, places)) if name is not None]

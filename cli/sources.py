@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from softmax_bottleneck.errors import SourceError
+
 from .completion import completing, corpus_names, files
 from .options import check_written, device_option, progress
 
@@ -218,7 +220,6 @@ def _open(
     named: Mapping[str, str], options: Mapping[str, Any], saved: Callable[[str], bool] | None
 ) -> dict[str, Source | Path]:
     """Open each source with the options that it takes; refuse an option that no source takes."""
-    from softmax_bottleneck.errors import SourceError
     from softmax_bottleneck.sources import find, open_source
 
     wanted = [name for name in named.values() if saved is None or not saved(name)]

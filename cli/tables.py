@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import shutil
 import sys
 import textwrap
@@ -137,7 +137,6 @@ def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        console = Console(width=width, record=True, file=nowhere)
-        console.print(table)
-        return "\n".join(line.rstrip() for line in console.export_text().strip("\n").split("\n"))
+    text = io.StringIO()
+    Console(width=width, file=text).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n"))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from softmax_bottleneck.errors import ConfigurationError
+
 from .completion import completing, preset_names
 from .options import device_option, example, progress
 
@@ -118,7 +120,6 @@ def _start(preset: str | None, config_file: Path | None, finetune: Path | None, 
 
 def _check_initial(preset: str | None, config: RunConfig) -> None:
     """Refuse a preset that starts from trained weights without any."""
-    from softmax_bottleneck.errors import ConfigurationError
     from softmax_bottleneck.training.presets import find
 
     if preset is not None and config.initial is None and (other := find(preset).initial):
