@@ -211,10 +211,10 @@ class _Rows:
             for start in range(0, len(block), rows):
                 yield block[start : start + rows].astype(np.float64)
 
-    def normalized(self, given: Matrix, numbers: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
+    def normalized(self, entries: Matrix, numbers: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
         """Return P and log P of rows, whose indices in the matrix are ``numbers``."""
-        largest = given.max(1, keepdims=True)
-        log_p = given - largest
+        largest = entries.max(1, keepdims=True)
+        log_p = entries - largest
         p = np.exp(log_p)
         sums = p.sum(1, keepdims=True)
         p /= sums
@@ -236,10 +236,10 @@ class _Rows:
         """Return why the entries may be something else than log-probabilities, if they were inspected."""
         return self._inspection.replaced() if self._eps is None else ""
 
-    def sizes(self, given: Matrix) -> Matrix:
+    def sizes(self, entries: Matrix) -> Matrix:
         """Return the sizes of the entries when they were rounded: normalized logits may have been larger."""
         least = self._eps.size if self._eps is not None and self._kind == "log-probs" else None
-        return np.maximum(np.abs(given), least or 0.0)
+        return np.maximum(np.abs(entries), least or 0.0)
 
     def largest_log_sum(self) -> float | None:
         """Return the largest |log Σ P| of the rows read, in nats; ``None`` for logits."""
@@ -257,12 +257,12 @@ class _Rows:
 def _exact(rows: _Rows) -> PairwiseKLD:
     contexts = 0
     sums: Matrix | float = 0.0
-    for given in rows.pieces():
-        p, log_p = rows.normalized(given, contexts + np.arange(len(given)))
-        size = rows.sizes(given)
+    for entries in rows.pieces():
+        p, log_p = rows.normalized(entries, contexts + np.arange(len(entries)))
+        size = rows.sizes(entries)
         terms = (p, log_p, size, p * log_p, p * log_p**2, p * size, p * size**2)
         sums = sums + np.stack([term.sum(0) for term in terms])
-        contexts += len(given)
+        contexts += len(entries)
     assert isinstance(sums, np.ndarray)
     p, log_p, size, p_log_p, p_log_p_squared, p_size, p_size_squared = sums / contexts
     eps = rows.eps(p.size)
@@ -290,10 +290,10 @@ def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> Pair
     for start in range(0, pairs, at_once):
         some = drawn[start : start + at_once]
         needed, places = np.unique(some, return_inverse=True)
-        given = _collect(rows, needed, vocab)
+        collected = _collect(rows, needed, vocab)
         for index, pair in enumerate(places.reshape(some.shape), start):
-            (p, q), (log_p, log_q) = rows.normalized(given[pair], needed[pair])
-            one, other = rows.sizes(given[pair])
+            (p, q), (log_p, log_q) = rows.normalized(collected[pair], needed[pair])
+            one, other = rows.sizes(collected[pair])
             values[index] = float(p @ (log_p - log_q))
             apart = p * np.abs(log_p - log_q - values[index])
             entries[index] = float(apart @ one + (p + q) @ other)
@@ -336,13 +336,13 @@ def _shape(blocks: Blocks) -> tuple[int, int]:
 
 def _collect(rows: _Rows, needed: NDArray[np.int64], vocab: int) -> Matrix:
     """Return the rows of a streamed matrix whose indices are ``needed``, in ascending order."""
-    given = np.empty((needed.size, vocab))
+    collected = np.empty((needed.size, vocab))
     start = 0
     for block in rows.blocks():
         first, last = np.searchsorted(needed, [start, start + len(block)])
-        given[first:last] = block[needed[first:last] - start]
+        collected[first:last] = block[needed[first:last] - start]
         start += len(block)
-    return given
+    return collected
 
 
 def _slices(matrix: Any) -> Iterable[Any]:

@@ -56,7 +56,7 @@ FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
 
 
 class LazyGroup(click.RichGroup):
-    """A group whose commands are imported when they are needed, and whose every end is one of the promised ones."""
+    """A group whose commands are imported when they are needed, and that always exits with a documented code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in their usual order of use; commands of other packages come last."""

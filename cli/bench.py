@@ -138,11 +138,11 @@ def gpu(out: Path, archive: Path | None, device: str, **options: Any) -> None:
 
     The same command continues after an interruption.
     """
-    from softmax_bottleneck.bench.gpu import Lent, bench_gpu
+    from softmax_bottleneck.bench.gpu import GPUStudy, bench_gpu
     from softmax_bottleneck.machine import resolve_device
 
-    lent = Lent(device=resolve_device(device), **options)
-    click.echo(bench_gpu(out, lent, archive=archive, progress=progress()) or f"the results are in {out}")
+    study = GPUStudy(device=resolve_device(device), **options)
+    click.echo(bench_gpu(out, study, archive=archive, progress=progress()) or f"the results are in {out}")
 
 
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))

@@ -41,7 +41,7 @@ FOR_RANKS = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lent:
+class GPUStudy:
     """Stages, presets, device and hours of a GPU benchmark."""
 
     hours: float
@@ -62,7 +62,7 @@ class Lent:
             raise ConfigurationError(f"unknown stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")
 
 
-def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
+def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
     """Run the stages that are not finished, and return the models' table.
 
     Writes ``bench/STAGE.json``, ``plan.json``, ``runs/NAME``, ``reports/NAME.json`` and ``.npz`` (as the demo's, which
@@ -70,7 +70,7 @@ def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: P
 
     Args:
         out: a folder, created if it does not exist.
-        lent: hours, device, presets and stages.
+        study: hours, device, presets and stages.
         archive: archive of Penn Treebank, if it is not in the cache yet.
         progress: progress display.
 
@@ -79,29 +79,29 @@ def bench_gpu(out: Path, lent: Lent, *, archive: Path | None = None, progress: P
         BottleneckError: as for the benchmarks, `fit` and `rank`.
     """
     stages: dict[str, Callable[[], dict[str, Any]]] = {
-        "device": lambda: check_device(lent.device),
-        "heads": lambda: bench_heads(device=lent.device, shrink=lent.shrink, progress=progress),
-        "spectrum": lambda: bench_spectrum(shape=_shape(lent.shrink), device=lent.device, progress=progress),
-        "training": lambda: bench_training(device=lent.device, shrink=lent.shrink, progress=progress),
+        "device": lambda: check_device(study.device),
+        "heads": lambda: bench_heads(device=study.device, shrink=study.shrink, progress=progress),
+        "spectrum": lambda: bench_spectrum(shape=_shape(study.shrink), device=study.device, progress=progress),
+        "training": lambda: bench_training(device=study.device, shrink=study.shrink, progress=progress),
     }
     make_folder(out / "bench")
     for stage, work in stages.items():
         report = out / "bench" / f"{stage}.json"
-        if stage in lent.only and not report.exists():
+        if stage in study.only and not report.exists():
             progress.line(f"{stage}: measuring")
             with _counted(out, stage):
                 write_json(report, work())
-    if "models" not in lent.only:
+    if "models" not in study.only:
         return ""
     if archive is not None:
         corpora.get("ptb", sources=[archive])
-    return _models(out, lent, progress)
+    return _models(out, study, progress)
 
 
-def _models(out: Path, lent: Lent, progress: Progress) -> str:
+def _models(out: Path, study: GPUStudy, progress: Progress) -> str:
     """Train and measure every preset of the family for the same number of epochs."""
-    configs = {model: _config(preset, lent) for model, preset in family(lent.family).items()}
-    epochs = _plan(out, lent, configs, progress)
+    configs = {model: _config(preset, study) for model, preset in family(study.family).items()}
+    epochs = _plan(out, study, configs, progress)
     curves = []
     for name, config in configs.items():
         report = out / "reports" / f"{name}.json"
@@ -111,11 +111,11 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
                 done = fit(
                     override(config, [f"training.epochs={epochs}"]),
                     out / "runs" / name,
-                    device=lent.device,
+                    device=study.device,
                     progress=progress,
                 )
-                study = demo.Study(family=lent.family, contexts=lent.contexts)
-                row = demo.measure(name, config.seed, done, study, device=lent.device, progress=progress)
+                measures = demo.Study(family=study.family, contexts=study.contexts)
+                row = demo.measure(name, config.seed, done, measures, device=study.device, progress=progress)
                 make_folder(report.parent)
                 row.save(report.with_suffix(""))
         saved = load_spectrum(spectrum)
@@ -124,12 +124,12 @@ def _models(out: Path, lent: Lent, progress: Progress) -> str:
     return table(read(out / "reports"))
 
 
-def _config(preset: Preset, lent: Lent) -> RunConfig:
-    config = preset.config if lent.shrink == 1 else shrunk(preset.config, lent.shrink)
-    return override(config, lent.settings)
+def _config(preset: Preset, study: GPUStudy) -> RunConfig:
+    config = preset.config if study.shrink == 1 else shrunk(preset.config, study.shrink)
+    return override(config, study.settings)
 
 
-def _plan(out: Path, lent: Lent, configs: dict[str, RunConfig], progress: Progress) -> int:
+def _plan(out: Path, study: GPUStudy, configs: dict[str, RunConfig], progress: Progress) -> int:
     """Return the number of epochs that fit into the hours, from the time of a few steps; ``plan.json`` keeps it."""
     file = out / "plan.json"
     if file.exists():
@@ -137,13 +137,15 @@ def _plan(out: Path, lent: Lent, configs: dict[str, RunConfig], progress: Progre
     with _counted(out, "plan"):
         seconds = {}
         for name, config in configs.items():
-            seconds[name] = training_cost(config, device=lent.device).seconds_per_epoch
-            if lent.device.startswith("cuda"):
+            seconds[name] = training_cost(config, device=study.device).seconds_per_epoch
+            if study.device.startswith("cuda"):
                 torch.cuda.empty_cache()
             progress.line(f"{name}: {seconds[name]:.1f} s an epoch")
-    left = (3600 * lent.hours - sum(_seconds(out).values())) * (1 - FOR_RANKS)
+    left = (3600 * study.hours - sum(_seconds(out).values())) * (1 - FOR_RANKS)
     epochs = max(1, int(left / sum(seconds.values())))
-    write_json(file, {"epochs": epochs, "hours": lent.hours, "epoch_seconds": seconds, "machine": machine(lent.device)})
+    write_json(
+        file, {"epochs": epochs, "hours": study.hours, "epoch_seconds": seconds, "machine": machine(study.device)}
+    )
     return epochs
 
 

@@ -110,10 +110,10 @@ def perplexity(
         ConfigurationError: for a setting that does not apply.
         BottleneckError: for a source that cannot be read.
     """
-    given = dict(settings or {})
+    changes = dict(settings or {})
     if how not in get_args(How):
         raise ConfigurationError(f"how must be one of {', '.join(get_args(How))}, not {how!r}")
-    if unknown := sorted(given.keys() - {*SETTINGS[how]}):
+    if unknown := sorted(changes.keys() - {*SETTINGS[how]}):
         takes = ", ".join(SETTINGS[how]) or "no settings"
         raise ConfigurationError(f"{unknown[0]} does not apply to {how} evaluation, which takes {takes}")
     opened, report = open_source(source, **options), reporting(progress)
@@ -121,7 +121,7 @@ def perplexity(
     if how == "static":
         scores = evaluate_source(opened, progress=report)
     else:
-        scores, used = _adaptive(_run_of(opened, how), how, given, report)
+        scores, used = _adaptive(_run_of(opened, how), how, changes, report)
     return Perplexity(opened.description, how, used, scores.tokens, scores.loss, scores.perplexity)
 
 
@@ -136,14 +136,14 @@ def _run_of(source: Source, how: str) -> RunOnText:
 
 
 def _adaptive(
-    model: RunOnText, how: str, given: Mapping[str, Any], progress: Progress
+    model: RunOnText, how: str, changes: Mapping[str, Any], progress: Progress
 ) -> tuple[Evaluation, dict[str, Any]]:
     """Return the scores of a run that learns while it is evaluated, and the settings that were used."""
     run, corpus, split = model.run, model.corpus, model.split
     if how == "cache":
-        scores, tuned = cached_scores(run, corpus, split=split, progress=progress, **given)
+        scores, tuned = cached_scores(run, corpus, split=split, progress=progress, **changes)
         return scores, {**asdict(tuned), "chosen_on": "valid"}
-    chosen = replace(published_dynamic(run.model.config.head.name, corpus.name), **given)
+    chosen = replace(published_dynamic(run.model.config.head.name, corpus.name), **changes)
     return dynamic_scores(run, corpus, split=split, settings=chosen, progress=progress), asdict(chosen)
 
 

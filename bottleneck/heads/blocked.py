@@ -92,7 +92,7 @@ class _BlockedNLL(torch.autograd.Function):
         ctx.layout, ctx.per_row, wanted = layout, per_row, ctx.needs_input_grad[3:]
         ctx.gradients = _zeros(tensors, wanted) if any(wanted) and not per_row else None
         ctx.save_for_backward(targets, *tensors)
-        nll = _pass(layout, tensors, targets, None, ctx.gradients)
+        nll = _losses(layout, tensors, targets, None, ctx.gradients)
         return nll if per_row else nll.sum()
 
     @staticmethod
@@ -102,13 +102,13 @@ class _BlockedNLL(torch.autograd.Function):
         if gradients is None:  # losses of rows, or a graph that was kept after its first backward pass
             targets, *tensors = ctx.saved_tensors
             gradients = _zeros(tensors, ctx.needs_input_grad[3:])
-            _pass(ctx.layout, tensors, targets, upstream if ctx.per_row else None, gradients)
+            _losses(ctx.layout, tensors, targets, upstream if ctx.per_row else None, gradients)
         if not ctx.per_row:  # in place, and given away: a copy of W's gradient is as large as W
             gradients = [None if g is None else g.mul_(upstream) for g in gradients]
         return (None, None, None, *gradients)
 
 
-def _pass(
+def _losses(
     layout: _Layout,
     tensors: Sequence[Tensor | None],
     targets: Tensor,

@@ -89,7 +89,7 @@ def rank(
     findings = [
         *_unjudged(matrix, asked),
         *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
-        *([found] if how.processes.count == 1 and (found := head_analysis(opened)) else []),
+        *([analysis] if how.processes.count == 1 and (analysis := head_analysis(opened)) else []),
         *([hidden_size_finding(measured.spectrum, measured.eps, measured.doubts)] if hidden_size else []),
     ]
     seconds = round(time.monotonic() - started, 3)

@@ -47,12 +47,12 @@ def singular_values(
     """
     device = options.get("device", "auto")
     as_it_is = not options.keys() - {"device"} and not isinstance(source, str | Path)
-    found = find(source) if as_it_is else None
-    if found in (ARRAY, BLOCKS):
+    source_kind = find(source) if as_it_is else None
+    if source_kind in (ARRAY, BLOCKS):
         return spectrum.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )
-    if found is OBJECT:
+    if source_kind is OBJECT:
         options["kind"] = "matrix"
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)

@@ -34,16 +34,16 @@ def verdict(
     full = min(shape)
     least = "at least " if rank.at_least else ""
     if bound is None:
-        said = f"no bound; rank {least}{rank.value:,} of {full:,}"
+        sentence = f"no bound; rank {least}{rank.value:,} of {full:,}"
     else:
         limit = f"the rank is at most {bound:,}"
         limit = limit if embedding_size is None else f"d = {embedding_size:,} bounds the rank at {bound:,}"
-        said = f"{limit} and the matrix has {'exactly ' if _is_reached(rank, bound) else least}{rank.value:,}"
+        sentence = f"{limit} and the matrix has {'exactly ' if _is_reached(rank, bound) else least}{rank.value:,}"
     if not (rank.high or rank.determinate):
-        return f"{said.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
+        return f"{sentence.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
     interval = "" if rank.low == rank.high or rank.at_least else f", between {rank.low:,} and {rank.high:,}"
     interval += ", depending on the tolerance" if interval else ""
-    return f"{said}{interval}: {', '.join(_meaning(rank, shape, bound, distinct or shape, of_a_model))}"
+    return f"{sentence}{interval}: {', '.join(_meaning(rank, shape, bound, distinct or shape, of_a_model))}"
 
 
 def _is_reached(rank: RankEstimate, bound: int) -> bool:

@@ -121,9 +121,9 @@ def _csv(path: Path) -> Mapping[str, Any]:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = ((number, line) for number, line in enumerate(file) if line.strip() and not line.startswith("#"))
-        told = [*itertools.islice(lines, 2)]
-    first, second = [*csv.reader([line for _, line in told], delimiter=separator), [], []][:2]
-    comments = told[0][0] if told else 0
+        first_lines = [*itertools.islice(lines, 2)]
+    first, second = [*csv.reader([line for _, line in first_lines], delimiter=separator), [], []][:2]
+    comments = first_lines[0][0] if first_lines else 0
     if second and len(first) != len(second):
         raise ValueError(
             f"its first line has {len(first)} fields and its second {len(second)}: leave out a title, or put # first"

@@ -58,7 +58,7 @@ def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
             not installed.
         StoreError: for a group that ``bottleneck dump`` did not write.
     """
-    with _told(name):
+    with _as_source_errors(name):
         node = zarr.open(store=name, mode="r", storage_options=_time_limits(name))
         if not isinstance(node, zarr.Group):
             return from_array(node, kind=kind, path=name)
@@ -78,8 +78,8 @@ def _time_limits(name: str) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Tell in one sentence what each codec and file system has errors of its own for."""
+def _as_source_errors(name: str) -> Iterator[None]:
+    """Turn any error of Zarr, a codec or a file system into one `SourceError`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a server may give the same answer for every name
@@ -165,7 +165,7 @@ class _WrittenRows:
         """Return some rows, with ``fill_value`` in missing chunks."""
         metadata = replace(self._array.metadata, fill_value=fill_value)
         array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path))
-        with _told(self._path):
+        with _as_source_errors(self._path):
             return np.asarray(array[rows])
 
 

@@ -219,10 +219,13 @@ class Inspection:
         limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps, "press")
         for name, energies in (("row", rows), ("column", columns)):
             order = np.argsort(energies)
-            held = np.cumsum(energies[order])  # by the smallest ones
-            lost = int(np.searchsorted(held, min(limit**2, LEAST_ENERGY) * held[-1]))
-            if 2 * lost > len(energies) and held[lost - 1] > 0:
-                share, kept = held[lost - 1] / held[-1], f"{len(energies) - lost:,} of {len(energies):,} {name}s"
+            energy_of_smallest = np.cumsum(energies[order])  # by the smallest ones
+            lost = int(np.searchsorted(energy_of_smallest, min(limit**2, LEAST_ENERGY) * energy_of_smallest[-1]))
+            if 2 * lost > len(energies) and energy_of_smallest[lost - 1] > 0:
+                share, kept = (
+                    energy_of_smallest[lost - 1] / energy_of_smallest[-1],
+                    f"{len(energies) - lost:,} of {len(energies):,} {name}s",
+                )
                 return (
                     f"all but {share:.1e} of the matrix's energy sits in {kept}, the largest in {name} {order[-1]:,}: "
                     f"the tolerance hides all others; scale or leave out such {name}s"
@@ -267,13 +270,13 @@ def _printed(values: NDArray[np.float64], stored: str) -> Rounding | None:
     sizes = np.abs(values[values != 0])
     seen = SEEN_STEPS * EPS[stored]
     powers = 10.0 ** np.floor(np.log10(sizes))
-    found = []
+    roundings = []
     for places in range(1, MOST_DECIMALS + 1):
         if 10.0**-places <= seen * sizes.max():
             break
         if (np.abs(sizes.round(places) - sizes) <= EPS[stored] * sizes).all():
             if np.median(sizes) * 10.0**places >= COUNTING:
-                found.append(Rounding(10.0**-places, 1.0, f"{places} decimals"))
+                roundings.append(Rounding(10.0**-places, 1.0, f"{places} decimals"))
             break
     for digits in range(1, MOST_DECIMALS + 1):
         if 10.0**-digits <= seen:
@@ -281,9 +284,9 @@ def _printed(values: NDArray[np.float64], stored: str) -> Rounding | None:
         if (np.abs((sizes / powers).round(digits - 1) * powers - sizes) <= 2 * EPS[stored] * sizes).all():
             if digits >= FEWEST_DIGITS:
                 step = float(np.sqrt(np.mean((powers * 10.0 ** (1 - digits)) ** 2)))
-                found.append(Rounding(step, 1.0, f"{digits} significant digits"))
+                roundings.append(Rounding(step, 1.0, f"{digits} significant digits"))
             break
-    return max(found, key=lambda rounding: rounding.step, default=None)
+    return max(roundings, key=lambda rounding: rounding.step, default=None)
 
 
 def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ import torch
 
 from softmax_bottleneck.bench import gpu
 from softmax_bottleneck.bench.device import check_device
-from softmax_bottleneck.bench.gpu import Lent, bench_gpu
+from softmax_bottleneck.bench.gpu import GPUStudy, bench_gpu
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Softmax
 from softmax_bottleneck.measure import rank
@@ -35,7 +35,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-LENT = Lent(hours=1e-9, device="cpu", family="rehearsal", only=("device", "models"), shrink=50)
+STUDY = GPUStudy(hours=1e-9, device="cpu", family="rehearsal", only=("device", "models"), shrink=50)
 
 
 def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +47,10 @@ def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(gpu.demo, "measure", stopped)
         with pytest.raises(KeyboardInterrupt):
-            bench_gpu(out, LENT)
+            bench_gpu(out, STUDY)
     weights = (out / "runs" / "softmax" / "model.safetensors").read_bytes()
     plan = (out / "plan.json").read_bytes()
-    made = bench_gpu(out, LENT)
+    made = bench_gpu(out, STUDY)
     assert (out / "runs" / "softmax" / "model.safetensors").read_bytes() == weights
     assert (out / "plan.json").read_bytes() == plan
     assert json.loads(plan)["epochs"] == 1
@@ -64,7 +64,7 @@ def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch:
     assert set(seconds) == {"device", "plan", "softmax", "mos"}
     assert min(seconds.values()) > 0
     again = {path: path.stat().st_mtime_ns for path in out.rglob("*.json")}
-    assert bench_gpu(out, LENT) == made
+    assert bench_gpu(out, STUDY) == made
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json")} == again
 
 
@@ -74,7 +74,7 @@ def test_the_hours_left_decide_the_epochs(text: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(gpu, "training_cost", lambda *_, **__: SimpleNamespace(seconds_per_epoch=next(seconds)))
     (tmp_path / "seconds.json").write_text('{"heads": 100.0}', encoding="utf-8")
     configs = {name: PRESETS[f"ptb-fast-{name}"].config for name in ("softmax", "mos")}
-    assert gpu._plan(tmp_path, replace(LENT, hours=700 / 3600), configs, gpu.SILENT) == 16  # plan.json takes no second
+    assert gpu._plan(tmp_path, replace(STUDY, hours=700 / 3600), configs, gpu.SILENT) == 16  # plan.json takes no second
 
 
 def test_the_check_passes_on_the_cpu() -> None:
@@ -106,7 +106,7 @@ def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatc
             return {"bench": name}
 
         monkeypatch.setattr(gpu, f"bench_{name}", bench)
-    benches = replace(LENT, device="cuda:1", only=("heads", "spectrum", "training"))
+    benches = replace(STUDY, device="cuda:1", only=("heads", "spectrum", "training"))
     for _ in range(2):
         assert not bench_gpu(tmp_path, benches)
     assert calls == [("heads", "cuda:1"), ("spectrum", "cuda:1"), ("training", "cuda:1")]
@@ -116,6 +116,6 @@ def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatc
 
 def test_unknown_stages_and_families(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unknown stage 'test'"):
-        replace(LENT, only=("test",))
+        replace(STUDY, only=("test",))
     with pytest.raises(ConfigurationError, match="no family of presets 'no'"):
-        bench_gpu(tmp_path, replace(LENT, family="no", only=("models",)))
+        bench_gpu(tmp_path, replace(STUDY, family="no", only=("models",)))

@@ -120,7 +120,7 @@ class LoadedModel(HuggingFaceModel):
 
 
 def body_dtype(dtype: str, saved: object) -> str:
-    """Return the type of a model's body, ``own`` for ``"auto"``; `ConfigurationError` for an unknown type."""
+    """Return the type of a model's body, ``saved`` for ``"auto"``; `ConfigurationError` for an unknown type."""
     chosen = str(saved or "float32").removeprefix("torch.") if dtype == "auto" else dtype
     if chosen not in loading.BODY_DTYPES:
         raise ConfigurationError(
