@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import torch
 
-from .checkpoint import COMPLETE, METRICS, check_hashes, corpus_of, load, read_config
+from .checkpoint import COMPLETE, METRICS, check_hashes, load, read_config
 from .demo_table import table
 from .errors import ConfigurationError, RunError
-from .evaluation import Dynamic, cached_scores, dynamic_scores
+from .evaluation import Dynamic, perplexity
 from .files import make_folder, write_json
 from .heads import Head
 from .heads.plif import PLIF
@@ -189,12 +189,10 @@ def measure(
 
 def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:
     """Return the test perplexities of dynamic evaluation and of a cache, with their settings."""
-    trained = load(done.path)
-    trained.model.to(device)
-    corpus, rates = corpus_of(trained), Dynamic()
-    cached, settings = cached_scores(trained, corpus, progress=progress)
-    dynamic = dynamic_scores(trained, corpus, settings=rates, progress=progress)
-    used = {"dynamic": asdict(rates), "cache": asdict(settings)}
+    rates = asdict(Dynamic())  # the same for every head
+    dynamic = perplexity(done.path, how="dynamic", settings=rates, device=device, progress=progress)
+    cached = perplexity(done.path, how="cache", device=device, progress=progress)
+    used = {"dynamic": dict(dynamic.settings), "cache": dict(cached.settings)}
     return {"adaptive": {"dynamic": dynamic.perplexity, "cache": cached.perplexity, "settings": used}}
 
 

@@ -65,7 +65,7 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
         )
     origin = str(source or url)
     if source:
-        files = sorted(_files(source, origin, progress))
+        files = sorted(_files(source, origin))
     else:
         files = sorted(_archive(download(origin, limit=_TOTAL, progress=progress), origin))
     if missing := [name for name, split in FOLDERS.items() if split not in {file.split for file in files}]:
@@ -80,7 +80,7 @@ def prepare(folder: Path, *, source: Path | None, url: str | None, progress: Byt
     write_ids(folder, vocabulary, encoded, sha256=sha256_bytes(digests.encode()))
 
 
-def _files(source: Path, where: str, progress: ByteCallback | None) -> Iterator[_File]:
+def _files(source: Path, where: str) -> Iterator[_File]:
     """Yield the conversations in a folder or an archive."""
     try:
         if not source.is_dir():

@@ -107,7 +107,7 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
             )
             _check(spectrum)
             limits = Limits(**about.get("limits", {}))
-    except (OSError, _NoSpectrumError, *DAMAGE) as error:
+    except (_NoSpectrumError, *DAMAGE) as error:
         reason = _why(error)
         raise MatrixError(f"{path} is no spectrum written by 'bottleneck rank --save-spectrum': {reason}") from error
     return SavedSpectrum(spectrum, source, limits)
