@@ -38,6 +38,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def repeatable() -> Iterator[None]:
+    """Random numbers of torch from seed 0; the generator's state is restored."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
 def _write_corpus(folder: Path) -> None:
     """Write a Markov chain: each token has three successors, so that a model has something to learn."""
     rng = np.random.default_rng(5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +16,7 @@ from softmax_bottleneck.errors import ConfigurationError
 EPS = torch.finfo(torch.float64).eps
 Make = Callable[..., LSTM]
 
-
-@pytest.fixture(autouse=True)
-def _repeatable() -> Iterator[None]:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("repeatable")
 
 
 @pytest.fixture

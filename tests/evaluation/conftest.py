@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck.language_model import LanguageModel, ModelConfig
@@ -24,13 +23,8 @@ LSTM: dict[str, Any] = {"name": "lstm", "embedding_size": 4, "hidden_size": 5, "
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_num_threads(threads)
+def _repeatable(repeatable: None) -> None:
+    """Repeat random numbers in every test of this folder."""
 
 
 @pytest.fixture

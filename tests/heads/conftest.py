@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 from formulas import formula
@@ -15,13 +14,8 @@ from softmax_bottleneck.heads import Head
 
 
 @pytest.fixture(autouse=True)
-def _repeatable() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_num_threads(threads)
+def _repeatable(repeatable: None) -> None:
+    """Repeat random numbers in every test of this folder."""
 
 
 @pytest.fixture

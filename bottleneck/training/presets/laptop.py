@@ -196,10 +196,10 @@ def _ptb_small_nt_asgd(head: str, settings: dict[str, Any]) -> Preset:
 
 
 SMALL_MOS = {
-    1: "test perplexity 117.22, rank 102 (measured, seed 0)",
-    3: "test perplexity 113.99, rank 3,692 (463 to 9,994) (measured, seed 0)",
-    5: "test perplexity 113.32, rank 5,152 (651 to 10,000) (measured, seed 0)",
-    10: "test perplexity 111.59, rank 6,966 (883 to 10,000) (measured, seed 0)",
+    1: "test perplexity 117.3 ± 0.6, rank 102 (measured, three seeds)",
+    3: "test perplexity 114.0 ± 0.2, rank 3,692 to 3,773 (463 to 9,998) (measured, three seeds)",
+    5: "test perplexity 113.0 ± 0.4, rank 5,152 to 5,305 (651 to 10,000) (measured, three seeds)",
+    10: "test perplexity 111.3 ± 0.4, rank 6,963 to 6,966 (883 to 10,000) (measured, two seeds)",
     15: "test perplexity 110.67, rank 7,849 (1,015 to 10,000) (measured, seed 0)",
     20: "test perplexity 111.12, rank 8,272 (1,079 to 10,000) (measured, seed 0)",
 }
