@@ -159,6 +159,13 @@ def test_an_indeterminate_rank_says_so() -> None:
     assert str(of.rank) == f"between {of.rank.low} and {of.rank.high}"
 
 
+def test_the_rule_of_the_gap_counts_before_a_gap() -> None:
+    values = np.diag(np.geomspace(1, 1e-16, 40))
+    rows = dict(rank(values, kind="matrix", rule="gap", eps="float32").rows())
+    assert re.search(r"indeterminate: \d+ before the largest gap;", rows["rank"])
+    assert re.fullmatch(r"press \d+ \(\d+ to \d+\), numpy \d+ \(\d+ to \d+\), gap \d+ \(\d+ to \d+\)", rows["by rule"])
+
+
 def test_html_is_escaped() -> None:
     html = report(MATRICES["full rank"], source={"path": "<script>&"})._repr_html_()
     assert "<script>" not in html

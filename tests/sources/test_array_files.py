@@ -179,3 +179,16 @@ def test_a_zip_file_that_is_no_npz(tmp_path: Path) -> None:
         file.writestr("readme.txt", "hello")
     with pytest.raises(BottleneckError, match=r"a.npz"):
         open_source(str(tmp_path / "a.npz"))
+
+
+def test_a_models_configuration_is_no_matrix(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(BottleneckError, match=rf"is the configuration of a model: give its folder, {tmp_path}"):
+        sb.rank(tmp_path / "config.json")
+
+
+def test_names_that_are_left_out_are_hinted_at(tmp_path: Path) -> None:
+    for count, end in ((8, "a7"), (9, "a7, …")):
+        np.savez(tmp_path / "many.npz", **{f"a{number}": np.eye(3) for number in range(count)})
+        with pytest.raises(BottleneckError, match=rf"{end}$"):
+            sb.rank(tmp_path / "many.npz")
