@@ -85,7 +85,7 @@ def test_one_model_has_one_number_in_two_tables() -> None:
 
 def test_results_are_those_of_presets() -> None:
     """But for n-gram models."""
-    known = {f"{preset.family}/{preset.variant or preset.head}" for preset in PRESETS.values()}
+    known = {f"{preset.family}/{preset.model}" for preset in PRESETS.values()}
     mapped = {row.result for table in EVERY for row in table.rows} - {""}
     assert mapped - known == {"ptb/kn3", "ptb/kn5"}
 

@@ -1,20 +1,113 @@
-"""Named configurations, each with its command, cost and expected result; one file per family."""
+"""Named configurations, each with its command, cost and expected result; one TOML file for each group of families.
+
+A file holds a table for each family of presets, with the family's presets by model in ``presets``. A preset has the
+settings of its family, then those of its ``kind`` among the family's ``kinds``, then its own. A family that is ``like``
+another has the other's settings where it has none. The texts of a preset name other values of it in braces:
+``{minutes}``, ``{head}``, ``{components}``; ``{published}`` stands for the published numbers of its model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import chain
+from importlib.resources import files
 from typing import Any
+
+import torch
 
 from ...corpora import catalogue
 from ...errors import ConfigurationError, meant, unknown
-from . import fast, laptop, one_billion, papers, switchboard, text8
-from .preset import Preset
+from ...language_model import LanguageModel
+from ...published import expectation
+from ..config import RunConfig, parse
 
-FAMILIES = laptop, papers, fast, text8, one_billion, switchboard
+FILES = ("laptop", "papers", "fast", "text8", "one_billion", "switchboard")
 
-PRESETS: dict[str, Preset] = {preset.name: preset for preset in chain(*(family.PRESETS for family in FAMILIES))}
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A configuration with its header: ``bottleneck train --preset NAME --out RUN``."""
+
+    family: str
+    """Prefix of its name."""
+    model: str
+    """Name within the family, of its run and its report."""
+    head: str
+    """Registered name of its head."""
+    summary: str
+    """Model and corpus in a few words."""
+    cost: str
+    """Expected time, and the machine."""
+    expected: str
+    """Expected result and its source: the table of a published number, or that it was measured."""
+    corpus: str
+    """The name of its corpus."""
+    backbone: dict[str, Any]
+    """Settings of the backbone, including its name; the head has the same embedding size."""
+    settings: dict[str, Any]
+    """The head's other settings."""
+    training: dict[str, Any]
+    """The section ``training`` of its configuration."""
+    initial: str = ""
+    """Preset whose run it starts from, given as ``initial`` of its ``config``; empty for random weights."""
+
+    @property
+    def name(self) -> str:
+        """Name for ``--preset``."""
+        return f"{self.family}-{self.model}"
+
+    @property
+    def command(self) -> str:
+        """Command that trains it."""
+        start = f" --set initial=runs/{self.initial}" if self.initial else ""
+        return f"bottleneck train --preset {self.name}{start} --out runs/{self.name}"
+
+    def parameters(self, vocab_size: int | None = None) -> int | None:
+        """Return the model's number of parameters, or ``None`` when its corpus's vocabulary size is unknown."""
+        size = vocab_size or {info.name: info.vocabulary_size for info in catalogue()}.get(self.config.corpus)
+        if size is None:
+            return None
+        with torch.device("meta"):
+            return LanguageModel(self.config.model, vocab_size=size).parameter_count()
+
+    @property
+    def config(self) -> RunConfig:
+        """The checked configuration."""
+        head = {"name": self.head, "embedding_size": self.backbone["embedding_size"], **self.settings}
+        model = {"backbone": self.backbone, "head": head}
+        values = {"corpus": self.corpus, "model": model, "training": self.training}
+        return parse(values, where=f"preset {self.name}")
+
+
+def _read() -> Iterator[Preset]:
+    for file in FILES:
+        families = tomllib.loads(files(__package__).joinpath(f"{file}.toml").read_text(encoding="utf-8"))
+        for family, table in families.items():
+            shared = {**families.get(table.get("like"), {}), **table}
+            for model, own in table["presets"].items():
+                kind = shared.get("kinds", {}).get(own.get("kind"), {})
+                yield _preset(family, model, _merged(_merged(shared, kind), own))
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of two nested tables, the second's where both have one."""
+    inside = {key: _merged(first[key], new) for key, new in second.items() if isinstance(new, dict) and key in first}
+    return {**first, **second, **inside}
+
+
+def _preset(family: str, model: str, values: dict[str, Any]) -> Preset:
+    values = {"head": model, "settings": {}, "published": f"{family}/{model}", **values}
+    numbers = expectation(values["published"])
+    published = numbers if numbers.startswith("no ") else f"published: {numbers}"
+    words = {**values["backbone"], **values["settings"], **values, "published": published}
+    texts = {key: values.get(key, "").format_map(words) for key in ("summary", "cost", "expected", "initial")}
+    sections = {key: values[key] for key in ("head", "corpus", "backbone", "settings", "training")}
+    return Preset(family=family, model=model, **texts, **sections)
+
+
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in _read()}
 
 
 def find(name: str) -> Preset:
@@ -65,6 +158,3 @@ def described(presets: Iterable[Preset]) -> list[dict[str, Any]]:
         }
         for preset in presets
     ]
-
-
-__all__ = ["PRESETS", "Preset", "described", "family", "find", "matching"]
