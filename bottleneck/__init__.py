@@ -45,15 +45,15 @@ if TYPE_CHECKING:
         rank,
         singular_values,
     )
-    from .models.huggingface import HuggingFaceOptions
+    from .options import HuggingFaceOptions, Opening
     from .result import Result, frame, table
-    from .sources import Opening, Source, extended_logits
+    from .sources import Source, extended_logits
     from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
     from .spectrum import Spectrum, numerical_rank
 
 _HOMES = {
-    "HuggingFaceOptions": "models.huggingface",
-    "Opening": "sources",
+    "HuggingFaceOptions": "options",
+    "Opening": "options",
     "PairwiseKLD": "divergence",
     "Perplexity": "evaluation",
     "RankReport": "measure",

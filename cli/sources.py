@@ -5,106 +5,36 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import rich_click as click
 
 from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.options import OPENING, Opening, Option
 
 from .completion import completing, corpus_names, files
-from .options import check_written, device_option, progress
+from .options import check_written, progress
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_LEAST_ONE = click.IntRange(min=1)
 _LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
-_what = functools.partial(click.option, panel="What to measure")
-_hugging_face = functools.partial(click.option, panel="Hugging Face models")
-_SOURCE = (
-    _what(
-        "--data",
-        metavar="CORPUS|FILE.txt",
-        shell_complete=completing(corpus_names),
-        help="Text that the model reads: a corpus, or a .txt file for a Hugging Face model.  "
-        "[default: the corpus of the run; python-docs for a Hugging Face model]",
-    ),
-    _what(
-        "--split",
-        type=click.Choice(["train", "valid", "test"]),
-        default="test",
-        show_default=True,
-        help="Split of the corpus.",
-    ),
-    _what("--contexts", type=_LEAST_ONE, metavar="N", help="Measure only the first N contexts.  [default: all]"),
-)
-_KIND = _what(
-    "--kind",
-    type=click.Choice(["log-probs", "logits", "matrix"]),
-    default="log-probs",
-    show_default=True,
-    help="What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is.",
-)
-_DTYPE = _what(
-    "--dtype",
-    type=click.Choice(["float32", "float64", "bfloat16", "float16", "auto"]),
-    default="float32",
-    show_default=True,
-    help="Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only "
-    "to the body of a Hugging Face model; its output layer stays in float32.",
-)
-_HUGGING_FACE = (
-    _hugging_face("--revision", metavar="NAME", help="Branch, tag or commit of a model on the Hugging Face hub."),
-    _hugging_face(
-        "--context-length",
-        type=_LEAST_ONE,
-        help="Tokens in each window of the text.  [default: the model's limit, at most 1,024]",
-    ),
-    _hugging_face(
-        "--stride",
-        type=_LEAST_ONE,
-        help="Tokens between the starts of two successive windows.  [default: half a window]",
-    ),
-    _hugging_face(
-        "--bos",
-        type=click.Choice(["auto", "on", "off"]),
-        default="auto",
-        show_default=True,
-        help="Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does.",
-    ),
-    _hugging_face(
-        "--batch-size",
-        type=_LEAST_ONE,
-        help="Windows in one forward pass.  [default: as many as hold about 4,096 tokens]",
-    ),
-    _hugging_face(
-        "--vocab",
-        type=click.Choice(["both", "model", "tokenizer"]),
-        default="both",
-        show_default=True,
-        help="Which columns to measure when the output layer has more rows than the tokenizer has tokens.",
-    ),
-    _hugging_face("--precise", is_flag=True, help="Compute the output layer of a Hugging Face model in float64."),
-    _hugging_face(
-        "--hf-dataset",
-        "dataset",
-        metavar="NAME[:CONFIG]",
-        help="Read the text from a dataset of the Hugging Face hub.",
-    ),
-    _hugging_face(
-        "--allow-pickle",
-        is_flag=True,
-        help="Accept pickled weights; only their numbers are read, and no code in them runs.",
-    ),
-)
 
 
-OPENING = ("data", "split", "contexts", "kind", "dtype", "device")
-"""The other options that decide how a source is opened."""
+def _as_click(name: str, option: Option) -> Callable[[Command], Command]:
+    """Return an option that opens a source as an option of a command."""
+    how: dict[str, Any] = {"help": option.help, "panel": option.panel, "metavar": option.metavar}
+    if option.choices:
+        how |= {"type": click.Choice(option.choices), "show_default": True}
+    elif option.counts:
+        how["type"] = click.IntRange(min=1)
+    if name == "data":
+        how["shell_complete"] = completing(corpus_names)
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    return click.option(flag, name, default=option.default, is_flag=option.default is False, **how)
 
 
 def is_spectrum(name: str) -> bool:
@@ -135,6 +65,8 @@ def with_source(
         saved: whether a name is that of saved results, which are passed on as paths.
     """
 
+    shown = {name: option for name, option in OPENING.items() if option.panel and (kind or name != "kind")}
+
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def opened(**given: Any) -> Any:
@@ -150,7 +82,7 @@ def with_source(
                     _prepare(sources.values())
                 return command(**given, **more, **({"source": sources[names]} if count == 1 else {"sources": sources}))
 
-            options = _options(given)
+            options = {name: given.pop(name) for name in shown if name in given}
             if not parallel:
                 return run(**({"device": options["device"]} if device else {}))
             from softmax_bottleneck.parallel import launched
@@ -159,8 +91,8 @@ def with_source(
                 return run(processes=processes, device=options["device"])
 
         wrapped: Any = opened
-        for option in reversed((*_SOURCE, *((_KIND,) if kind else ()), _DTYPE, device_option, *_HUGGING_FACE)):
-            wrapped = option(wrapped)
+        for name, option in reversed(shown.items()):
+            wrapped = _as_click(name, option)(wrapped)
         if count == 1:
             return click.argument("source", shell_complete=files)(wrapped)
         several = "[LABEL=]SOURCE…" if count < 0 else " ".join(["SOURCE"] * count)
@@ -204,34 +136,18 @@ def _exists(name: str) -> bool:
     return Path(name).exists() or Path(name.rpartition(":")[0] or name).exists()
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options of `Opening` from ``given`` and return those that are not at their defaults."""
-    from softmax_bottleneck.models.huggingface.options import HuggingFaceOptions
-    from softmax_bottleneck.sources.opening import DEFAULTS
-
-    read = HuggingFaceOptions(**{field.name: given.pop(field.name) for field in fields(HuggingFaceOptions)})
-    options = {name: given.pop(name) for name in OPENING if name in given}
-    options |= {"hugging_face": None if read == HuggingFaceOptions() else read}
-    kept: Mapping[str, Any] = DEFAULTS
-    return {name: value for name, value in options.items() if value != kept[name] or name == "device"}
-
-
 def _open(
     named: Mapping[str, str], options: Mapping[str, Any], saved: Callable[[str], bool] | None
 ) -> dict[str, Source | Path]:
-    """Open each source with the options that it takes; refuse an option that no source takes."""
-    from softmax_bottleneck.sources import find, open_source
+    """Open each source that is not a name of saved results."""
+    from softmax_bottleneck.sources import open_sources
 
-    wanted = [name for name in named.values() if saved is None or not saved(name)]
-    takes = {name: {"contexts", "device", *find(name).takes} for name in wanted}
-    known = set().union(*takes.values())
-    if not wanted and (given := sorted(options.keys() - {"device"})):
-        raise click.UsageError(f"{', '.join(given)}: saved results were measured before, and no option changes them")
-    if missing := [name for name in named.values() if name not in takes and not Path(name).exists()]:
+    results = [name for name in named.values() if saved is not None and saved(name)]
+    chosen = sorted({name for name, value in options.items() if value != OPENING[name].default} - {"device"})
+    if chosen and len(results) == len(named):
+        names = ", ".join(chosen)
+        raise click.UsageError(f"{names}: saved results were measured before, and no option changes them")
+    if missing := [name for name in results if not Path(name).exists()]:
         raise SourceError(f"there is no file {missing[0]}")
-    return {
-        label: open_source(name, **{key: options[key] for key in options if key in takes[name] or key not in known})
-        if name in takes
-        else Path(name)
-        for label, name in named.items()
-    }
+    opened = iter(open_sources([name for name in named.values() if name not in results], cast("Opening", options)))
+    return {label: Path(name) if name in results else next(opened) for label, name in named.items()}

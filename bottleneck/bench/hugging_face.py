@@ -6,7 +6,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from .._version import __version__
 from ..full_precision import full_precision
 from ..machine import machine
 from ..measure import rank
-from ..models.huggingface import HuggingFaceOnText, HuggingFaceOptions
+from ..models.huggingface import HuggingFaceOnText
 from ..models.huggingface.loading import quiet
+from ..options import HuggingFaceOptions
 from ..progress import SILENT, Progress
 from ..sources import ModelSource, open_source
 from .in_turn import in_turn
@@ -86,7 +86,7 @@ def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
     options = HuggingFaceOptions(batch_size=1)
     if name == ONCE:
         length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]
-        options = replace(options, stride=length)
+        options["stride"] = length
     opened = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
     assert isinstance(opened, ModelSource)
     assert isinstance(opened.model, HuggingFaceOnText)

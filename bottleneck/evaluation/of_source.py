@@ -16,11 +16,11 @@ from ..corpora import Corpus
 from ..errors import ConfigurationError, SourceError
 from ..full_precision import full_precision
 from ..models import RunOnText
+from ..options import Opening, takes
 from ..progress import SILENT, Progress, reporting
 from ..result import Result
-from ..sources import Opening, Source, open_source
+from ..sources import Source, open_source
 from ..sources.model import ModelSource
-from ..sources.opening import shows
 from ..tensor_file import digest
 from ..training.evaluate import Evaluation
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
@@ -85,7 +85,7 @@ class Perplexity(Result):
         ]
 
 
-@shows(Opening)
+@takes(Opening)
 def perplexity(
     source: Any,
     *,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ..heads import Head
 from ..measure import gradient, kld, rank
-from ..models.huggingface import HuggingFaceOptions
 from ..models.huggingface.on_text import longest_input
+from ..options import HuggingFaceOptions
 from ..sources import Source, open_source
 from ..sources.model import ModelSource
 

@@ -14,9 +14,10 @@ from .._version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
+from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..result import Result
-from ..sources import MatrixSource, ModelSource, Opening, Source, open_source
+from ..sources import MatrixSource, ModelSource, Source, open_source
 from ..theory import ArgmaxReport, unargmaxable
 
 
@@ -45,6 +46,7 @@ class ArgmaxableTokens(Result):
         return self.report.rows()
 
 
+@takes(Opening)
 def argmaxable(
     source: Any,
     *,

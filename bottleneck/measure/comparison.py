@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from .._version import __version__
 from ..errors import ConfigurationError, SourceError
+from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..result import Result, short_names
-from ..sources import Opening, Source, open_source
-from ..sources.opening import shows
+from ..sources import Source, open_source
 
 PREDICTIONS = 5
 """Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
@@ -85,7 +85,7 @@ class Comparison(Result):
         return rows
 
 
-@shows(Opening)
+@takes(Opening)
 def compare(
     first: Any, second: Any, *, examples: int = 5, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> Comparison:

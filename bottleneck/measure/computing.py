@@ -1,12 +1,10 @@
 """Compute the singular values of a source, and the settings of that computation."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +15,10 @@ from ..errors import MatrixError
 from ..files import cache_folder
 from ..interruption import explained
 from ..machine import parse_size, resolve_device
+from ..options import Opening, Option
 from ..parallel import ALONE, Processes
 from ..progress import SILENT, Progress
-from ..sources import FactorRows, Opening, Source
+from ..sources import FactorRows, Source
 from ..spectrum import Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution, default_memory
@@ -41,12 +40,13 @@ MASKED = "rank with --inf drop-columns leaves such tokens out (a large negative 
 class RankOptions(Opening, total=False):
     """The options of `rank` beside its named arguments: how the source is opened, and rarely used settings."""
 
-    width: int
-    """Number of dimensions of the sketch, for the method ``"sketch"``."""
-    processes: Processes
-    """The processes started by torchrun (see `launched`): contexts are sharded over them, and all return the report."""
-    estimate_hidden_size: bool
-    """Whether to estimate the hidden size from the row-centred spectrum."""
+    width: Annotated[int, Option(DEFAULT_WIDTH, "Number of dimensions of the sketch, for the method sketch.")]
+    processes: Annotated[
+        Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")
+    ]
+    estimate_hidden_size: Annotated[
+        bool, Option(False, "Whether to estimate the hidden size from the row-centred spectrum.")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

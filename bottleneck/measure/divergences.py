@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .. import divergence
 from ..divergence import PairwiseKLD
 from ..errors import MatrixError
+from ..options import Opening, takes
 from ..progress import Progress, reporting
-from ..sources import Opening, Source, open_source
+from ..sources import Source, open_source
 from ..sources.model import ModelSource
-from ..sources.opening import shows
 from ..spectrum import Precision
 from ..spectrum.replaced import MASK
 
@@ -27,7 +27,7 @@ OFFSET = 100.0
 """Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
 
 
-@shows(Opening)
+@takes(Opening)
 def kld(
     source: Any,
     *,

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..interruption import explained
+from ..options import Opening, takes
 from ..progress import Progress, reporting
-from ..sources import Opening, open_source
-from ..sources.opening import shows
+from ..sources import open_source
 from ..sources.store_files import MANIFEST, read_manifest
 from ..sources.store_writing import write_store
 
 
-@shows(Opening)
+@takes(Opening)
 def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **options: Unpack[Opening]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 

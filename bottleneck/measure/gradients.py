@@ -18,10 +18,10 @@ from torch.autograd import forward_ad
 from .._version import __version__
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
+from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..result import Result
-from ..sources import ModelSource, Opening, open_source
-from ..sources.opening import shows
+from ..sources import ModelSource, open_source
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
@@ -99,7 +99,7 @@ class GradientReport(Result):
         ]
 
 
-@shows(Opening)
+@takes(Opening)
 def gradient(
     source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> GradientReport:

@@ -12,10 +12,10 @@ from ..checks import check_positive
 from ..errors import ConfigurationError
 from ..full_precision import precision_state
 from ..machine import peak_memory_bytes
+from ..options import Opening, takes
 from ..parallel import ALONE
 from ..progress import Progress, reporting
-from ..sources import FiniteColumns, Opening, Source, open_source
-from ..sources.opening import shows
+from ..sources import FiniteColumns, Source, open_source
 from ..spectrum import Judgement, Precision, Spectrum, judge, precision
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
@@ -29,7 +29,7 @@ INF = ("refuse", "drop-columns")
 """The ways to treat entries of −∞."""
 
 
-@shows(RankOptions)
+@takes(RankOptions)
 def rank(
     source: Any,
     *,

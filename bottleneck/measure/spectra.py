@@ -7,16 +7,16 @@ from typing import Any, Unpack
 
 from .. import spectrum
 from ..machine import parse_size, resolve_device
+from ..options import Opening, takes
 from ..progress import Progress, reporting
-from ..sources import Opening, find, open_source
+from ..sources import find, open_source
 from ..sources.matrix import ARRAY, BLOCKS
-from ..sources.opening import shows
 from ..sources.zarr_array import OBJECT
 from ..spectrum import Spectrum
 from .computing import Computing, compute_spectrum
 
 
-@shows(Opening)
+@takes(Opening)
 def singular_values(
     source: Any,
     *,

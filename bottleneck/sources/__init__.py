@@ -3,17 +3,16 @@
 from .base import UNKNOWN, Block, FactorRows, Source, Work
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
-from .kinds import KINDS, find, open_source
+from .kinds import KINDS, find, open_source, open_sources
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .model import ModelSource
 from .ngram import NGramSource
-from .opening import DEFAULTS, Kind, Opening
+from .opening import Kind
 from .store import StoreSource
 from .views import FiniteColumns, FirstContexts
 from .zarr_array import open_zarr
 
 __all__ = [
-    "DEFAULTS",
     "KINDS",
     "UNKNOWN",
     "Adapter",
@@ -26,7 +25,6 @@ __all__ = [
     "MatrixSource",
     "ModelSource",
     "NGramSource",
-    "Opening",
     "Source",
     "StoreSource",
     "Work",
@@ -36,5 +34,6 @@ __all__ = [
     "from_function",
     "open_matrix",
     "open_source",
+    "open_sources",
     "open_zarr",
 ]

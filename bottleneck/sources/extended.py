@@ -20,12 +20,12 @@ from ..full_precision import full_precision
 from ..heads import Head, RankBound
 from ..models import RunOnText
 from ..models.huggingface.on_text import HuggingFaceOnText
+from ..options import Opening, takes
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, native_dtype
 from .base import Block, Source, spanning
 from .function import KIND as FUNCTION
 from .model import ModelSource
-from .opening import Opening
 
 Ids = NDArray[np.int64]
 AT_ONCE = 256
@@ -246,6 +246,7 @@ class ExtendedSource(Source):
             yield logits
 
 
+@takes(Opening)
 def extended_logits(
     model: Any,
     histories: int | Sequence[Any],

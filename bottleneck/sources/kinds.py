@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,11 +14,12 @@ from ..checkpoint import CONFIG, read_config
 from ..errors import ConfigurationError, RunError, SourceError
 from ..machine import resolve_device
 from ..models import ModelOnText
+from ..options import HUGGING_FACE, OPENING, Opening, complete, takes
 from . import function, matrix, models, ngram, store, zarr_array
 from .base import Source
 from .matrix import MatrixSource
 from .model import ModelSource
-from .opening import DEFAULTS, Kind, Opening, check_names, shows
+from .opening import Kind
 from .views import FirstContexts
 
 logger = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ def find(source: Any) -> Kind:
     raise _unknown(source)
 
 
-@shows(Opening)
+@takes(Opening)
 def open_source(source: Any, **options: Unpack[Opening]) -> Source:
     """Open a model, a store, a matrix or a function as a `Source`.
 
@@ -81,20 +83,30 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
         CorpusError: for a corpus that is missing or does not fit the run's vocabulary.
         ConfigurationError: for an option that is out of range or that this kind of source does not take.
     """
-    check_names(options, "open_source")
-    name = str(source) if isinstance(source, Path) else source
-    kind = find(name)
-    defaults: dict[str, Any] = {**DEFAULTS}
-    whole: dict[str, Any] = {**defaults, **options}
-    for option, value in whole.items():
-        chosen = value is not None and not (isinstance(value, str) and value == defaults[option])
-        if chosen and option not in ("contexts", "device", *kind.takes):
-            takes = ", ".join(dict.fromkeys((*kind.takes, "contexts")))
-            raise ConfigurationError(f"{option} does not apply to {kind.what} ({_short(source)}), which takes {takes}")
-    whole["device"] = resolve_device(whole["device"])
-    opened = kind.open(name, **{option: whole[option] for option in kind.takes})
+    return open_sources([source], options)[0]
+
+
+def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
+    """Open each source with the options that it takes; refuse an option that none of them takes."""
+    kinds = [(name, find(name)) for name in (str(each) if isinstance(each, Path) else each for each in sources)]
+    values = complete(options)
+    values["device"] = resolve_device(values["device"])
+    taken = {"contexts", "device"}.union(*(kind.takes for _, kind in kinds))
+    for option, value in values.items():
+        is_default = value is None or (isinstance(value, str | bool) and value == OPENING[option].default)
+        if not is_default and option not in taken:
+            name, kind = kinds[0]
+            listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
+            raise ConfigurationError(f"{option} does not apply to {kind.what} ({_short(name)}), which takes {listed}")
+    values["hugging_face"] = {option: values[option] for option in HUGGING_FACE}
+    return [_opened(name, kind, values) for name, kind in kinds]
+
+
+def _opened(source: Any, kind: Kind, values: Mapping[str, Any]) -> Source:
+    parameters = signature(kind.open).parameters
+    opened = kind.open(source, **{option: value for option, value in values.items() if option in parameters})
     matrix = ModelSource(opened) if isinstance(opened, ModelOnText) else opened
-    contexts = whole["contexts"]
+    contexts = values["contexts"]
     if kind is not OPENED:
         logger.info("opened %s: %r", kind.what, matrix)
     if contexts in (None, matrix.shape[0]):

@@ -19,6 +19,7 @@ FLOORS = {
     "printable": 0,
     "progress": 0,
     "machine": 0,
+    "options": 0,
     "parallel": 0,
     "plugins": 0,
     "allocator": 0,

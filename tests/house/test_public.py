@@ -41,6 +41,7 @@ rank: int = sb.numerical_rank(spectrum.values, shape=(3, 3), eps="float32").valu
 sb.rank(nn.Linear(3, 4), hidden=torch.randn(5, 3), targets=[1, 2, 3, 0, 1])
 sb.gradient("runs/mos", sample=3).to_frame()
 sb.compare("runs/mos", "runs/softmax", examples=3, hugging_face=sb.HuggingFaceOptions(stride=3)).to_dict()
+sb.rank("gpt2", context_length=64, stride=32, bos="off")
 head: sb.heads.Head = sb.heads.MoS(hidden_size=5, vocab_size=7, components=2)
 loss: torch.Tensor = head.nll(torch.randn(2, 5), torch.tensor([1, 2]))
 table = sb.frame([report, sb.kld(source)])
@@ -95,8 +96,10 @@ def test_every_option_is_shown(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rank", "kld", "singular_values", "open"])
 def test_an_unknown_option_is_a_type_error(name: str) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'contxts'; it takes data, split, contexts"):
-        getattr(sb, name)(np.zeros((3, 2)), contxts=3)
+    function = getattr(sb, name)
+    own = f"{function.__name__}\\(\\) got an unexpected keyword argument 'contxts'; it takes source,"
+    with pytest.raises(TypeError, match=f"{own} .*data, split, contexts"):
+        function(np.zeros((3, 2)), contxts=3)
 
 
 def test_an_opened_source_is_measured_often() -> None:

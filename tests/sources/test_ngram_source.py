@@ -9,7 +9,6 @@ import pytest
 
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
-from softmax_bottleneck.models.huggingface import HuggingFaceOptions
 from softmax_bottleneck.ngram import KneserNey, histories
 from softmax_bottleneck.sources import open_source
 
@@ -67,5 +66,5 @@ def test_what_is_wrong_is_said(corpus: Path) -> None:
         open_source(f"kn3:{corpus}", contexts=1000)
     with pytest.raises(CorpusError, match="is no corpus"):
         open_source("kn5:nothing-like-it")
-    with pytest.raises(ConfigurationError, match="hugging_face does not apply to an n-gram model"):
-        open_source(f"kn3:{corpus}", hugging_face=HuggingFaceOptions(stride=3))
+    with pytest.raises(ConfigurationError, match="stride does not apply to an n-gram model"):
+        open_source(f"kn3:{corpus}", stride=3)

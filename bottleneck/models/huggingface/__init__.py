@@ -2,6 +2,5 @@
 
 from .on_text import HuggingFaceOnText, Tokens
 from .opening import open_loaded, open_saved
-from .options import HuggingFaceOptions
 
-__all__ = ["HuggingFaceOnText", "HuggingFaceOptions", "Tokens", "open_loaded", "open_saved"]
+__all__ = ["HuggingFaceOnText", "Tokens", "open_loaded", "open_saved"]

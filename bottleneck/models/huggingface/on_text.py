@@ -14,6 +14,7 @@ from torch import Tensor
 from ...errors import ConfigurationError, SourceError
 from ...files import sha256_bytes
 from ...heads import Head, RankBound, Softmax
+from ...options import HuggingFaceOptions
 from ...spectrum import EPS
 from ..checked_product import ROUNDINGS, SAMPLE
 from ..on_text import Cost, ModelOnText, first_contexts
@@ -22,7 +23,7 @@ from .checked_head import CheckedHead, checked_head, unloaded_head
 from .final_norm import FinalNorm, bound_of, final_norm
 from .hidden_states import HiddenStates
 from .model import HuggingFaceModel
-from .options import DEFAULT_CONTEXT_LENGTH, TOKENS_AT_ONCE, HuggingFaceOptions
+from .options import DEFAULT_CONTEXT_LENGTH, TOKENS_AT_ONCE
 from .tokenizer import TokenizedText, Tokenizer
 from .windows import Windows
 
@@ -79,14 +80,14 @@ class HuggingFaceOnText(ModelOnText):
         self.model, self._text, self._options = model, text, options
         self._windows = _windows(len(text.ids), model.skeleton.config, options, prefix=len(text.prefix))
         self.contexts = first_contexts(contexts, self._windows.contexts, of="of this text")
-        self.dtype = "float64" if options.precise or model.dtype == "float64" else "float32"
+        self.dtype = "float64" if options["precise"] or model.dtype == "float64" else "float32"
         first = self._windows.minimum
         self.targets = text.ids[first : first + self.contexts].numpy()
         if text.tokenizer is not None:
             self.text = TokenizedText(text.ids.numpy(), np.arange(first, first + self.contexts), text.tokenizer)
-            both = options.vocab == "both" and isinstance(self.skeleton, Softmax)
+            both = options["vocab"] == "both" and isinstance(self.skeleton, Softmax)
             self.own_tokens = text.tokenizer.size if both else None
-            self.columns = text.tokenizer.size if options.vocab == "tokenizer" else None
+            self.columns = text.tokenizer.size if options["vocab"] == "tokenizer" else None
         self.description = {
             "path": path,
             "kind": "hugging-face",
@@ -94,7 +95,7 @@ class HuggingFaceOnText(ModelOnText):
             "corpus": text.name,
             "split": text.split,
             "architecture": type(model.skeleton).__name__,
-            "revision": options.revision,
+            "revision": options["revision"],
             "body_dtype": model.dtype,
             "context_length": self._windows.context_length + len(text.prefix),
             "stride": self._windows.stride,
@@ -189,7 +190,7 @@ class HuggingFaceOnText(ModelOnText):
             contexts=self.contexts,
             size=self.skeleton.hidden_size,
             dtype=loading.BODY_DTYPES[self.model.dtype],
-            batch_size=self._options.batch_size or max(1, TOKENS_AT_ONCE // self._windows.context_length),
+            batch_size=self._options["batch_size"] or max(1, TOKENS_AT_ONCE // self._windows.context_length),
         )
 
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -230,7 +231,7 @@ def longest_input(config: Any) -> int | None:
 
 def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
     limit = longest_input(config)
-    length = options.context_length or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
+    length = options["context_length"] or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     if limit and length > limit:
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")
     if length <= prefix:
@@ -238,9 +239,9 @@ def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: i
             f"--context-length {length} leaves no room for text after the {prefix} special tokens that begin a window: "
             "give a larger one, or --bos off"
         )
-    if options.stride is not None and options.stride > length:
+    if options["stride"] is not None and options["stride"] > length:
         raise ConfigurationError(
-            f"--stride must be between 1 and --context-length, not {options.stride:,} with {length:,}"
+            f"--stride must be between 1 and --context-length, not {options['stride']:,} with {length:,}"
         )
     room = length - prefix
-    return Windows(tokens, room, min(options.stride or max(1, room // 2), room))
+    return Windows(tokens, room, min(options["stride"] or max(1, room // 2), room))

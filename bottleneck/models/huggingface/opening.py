@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ...corpora import catalogue
 from ...errors import SourceError
 from ...files import sha256_bytes
+from ...options import HuggingFaceOptions
 from . import folder, loading
 from .model import HuggingFaceModel, LoadedModel, SavedModel
 from .on_text import HuggingFaceOnText, Tokens
-from .options import HuggingFaceOptions
 from .text import RunningText, read_text
 from .tokenizer import Tokenizer, given_tokenizer, read_tokenizer
 
@@ -30,7 +30,7 @@ def open_saved(
     contexts: int | None = None,
     dtype: str = "float32",
     device: str = "cpu",
-    hugging_face: HuggingFaceOptions | None = None,
+    hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
     """Open a model by its folder or its name on the hub; its weights are read when they are needed.
 
@@ -42,23 +42,22 @@ def open_saved(
         dtype: type that the body runs in: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"float64"``, or ``"auto"``
             for the type in its configuration.
         device: device that the model runs on.
-        hugging_face: further options.
+        hugging_face: all other options of `HuggingFaceOptions`.
 
     Raises:
         SourceError: for a model that is no causal language model, lacks weights, or cannot be downloaded.
         CorpusError: for a missing text.
         ConfigurationError: for a setting out of range, or without the package transformers.
     """
-    options = hugging_face or HuggingFaceOptions()
     folder.import_transformers()
     path = Path(name)
     if not path.exists():
-        path = folder.fetch(name, revision=options.revision, allow_pickle=options.allow_pickle)
+        path = folder.fetch(name, revision=hugging_face["revision"], allow_pickle=hugging_face["allow_pickle"])
     folder.read_config(path)
-    text = read_text(data, split, dataset=options.dataset)
-    model = SavedModel(path, dtype=dtype, device=device, allow_pickle=options.allow_pickle)
-    tokens = _encode(text, read_tokenizer(path), model, options)
-    return HuggingFaceOnText(model, tokens, contexts=contexts, options=options, path=name)
+    text = read_text(data, split, dataset=hugging_face["dataset"])
+    model = SavedModel(path, dtype=dtype, device=device, allow_pickle=hugging_face["allow_pickle"])
+    tokens = _encode(text, read_tokenizer(path), model, hugging_face)
+    return HuggingFaceOnText(model, tokens, contexts=contexts, options=hugging_face, path=name)
 
 
 def open_loaded(
@@ -69,7 +68,7 @@ def open_loaded(
     split: str = "test",
     contexts: int | None = None,
     dtype: str = "float32",
-    hugging_face: HuggingFaceOptions | None = None,
+    hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
     """Open a loaded causal language model of transformers, which is not changed.
 
@@ -81,14 +80,13 @@ def open_loaded(
         split: split of a corpus.
         contexts: number of contexts to use, from the first; by default all.
         dtype: the model's own type.
-        hugging_face: further options.
+        hugging_face: all other options of `HuggingFaceOptions`.
 
     Raises:
         SourceError: for ids outside the model's vocabulary, or a text without a tokenizer.
         CorpusError: for a missing text.
         ConfigurationError: for a setting out of range.
     """
-    options = hugging_face or HuggingFaceOptions()
     if getattr(model.config, "is_encoder_decoder", False):
         raise SourceError(
             f"{type(model).__name__} is a sequence-to-sequence model; only causal (decoder-only) language models can "
@@ -103,8 +101,8 @@ def open_loaded(
             "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"
         )
     else:
-        tokens = _encode(_read(data, split, options.dataset), cutter, loaded, options)
-    return HuggingFaceOnText(loaded, tokens, contexts=contexts, options=options, path=loaded.name)
+        tokens = _encode(_read(data, split, hugging_face["dataset"]), cutter, loaded, hugging_face)
+    return HuggingFaceOnText(loaded, tokens, contexts=contexts, options=hugging_face, path=loaded.name)
 
 
 def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningText:
@@ -118,7 +116,7 @@ def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningTe
 def _encode(text: RunningText, tokenizer: Tokenizer, model: HuggingFaceModel, options: HuggingFaceOptions) -> Tokens:
     vocab_size = loading.output_layer(model.skeleton, model.name).weight.shape[0]
     ids = tokenizer.encode(text.text, vocab_size=vocab_size)
-    prefix = tokenizer.prefix(options.bos, text.text[:PROBE], vocab_size=vocab_size)
+    prefix = tokenizer.prefix(options["bos"], text.text[:PROBE], vocab_size=vocab_size)
     return Tokens(text.name, text.split, text.sha256, ids, prefix, tokenizer)
 
 

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from softmax_bottleneck.models.huggingface import HuggingFaceOptions
 from softmax_bottleneck.models.huggingface.loading import quiet
+from softmax_bottleneck.options import HuggingFaceOptions
 from softmax_bottleneck.sources import ModelSource, open_source
 
 TOKENS = 60

@@ -19,7 +19,8 @@ from tokenizers.pre_tokenizers import Split
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.measure import dump
-from softmax_bottleneck.models.huggingface import HuggingFaceOnText, HuggingFaceOptions, output_layer
+from softmax_bottleneck.models.huggingface import HuggingFaceOnText, output_layer
+from softmax_bottleneck.options import HuggingFaceOptions
 from softmax_bottleneck.sources import ModelSource, open_source
 
 Save = Callable[..., Path]
@@ -283,13 +284,13 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
     folder = save("gpt2")
     with pytest.raises(ConfigurationError, match="more than the 64 tokens the model can read"):
         open_model(folder, context_length=65)
-    with pytest.raises(ConfigurationError, match="unknown vocabulary 'both ways'; it is one of both, model, tokenizer"):
+    with pytest.raises(ConfigurationError, match="unknown vocab 'both ways'; it is one of both, model, tokenizer"):
         open_model(folder, vocab="both ways")
     with pytest.raises(ConfigurationError, match="batch_size must be at least 1"):
         open_model(folder, batch_size=0)
     with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
         open_model(folder, dtype="int8")
-    with pytest.raises(ConfigurationError, match=r"hugging_face does not apply to an array \(ndarray\)"):
+    with pytest.raises(ConfigurationError, match=r"stride does not apply to an array \(ndarray\)"):
         open_source(np.eye(3), hugging_face=HuggingFaceOptions(stride=2))
     with pytest.raises(SourceError, match="contexts must be between 1 and the 192 of this text, not 193"):
         open_model(folder, contexts=193)
