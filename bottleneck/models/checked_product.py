@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SourceError
-from ..full_precision import evaluating, full_precision
+from ..full_precision import full_precision
+from ..unchanged import unchanged
 
 SAMPLE = 64
 """Number of contexts on which the recomputed logits must equal the layer's or the model's."""
@@ -44,7 +45,7 @@ def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
 
 
 def _applied(layer: nn.Linear, states: Tensor) -> Tensor:
-    with evaluating(layer), full_precision():
+    with unchanged(layer), full_precision():
         return cast(Tensor, layer(states.to(layer.weight)))
 
 

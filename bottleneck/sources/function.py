@@ -14,8 +14,9 @@ from torch import nn
 
 from ..checks import check_positive
 from ..errors import ConfigurationError, MatrixError, SourceError
-from ..full_precision import evaluating, full_precision
+from ..full_precision import full_precision
 from ..spectrum.blocks import as_array, native_dtype
+from ..unchanged import unchanged
 from .matrix import MatrixSource
 from .opening import Kind
 
@@ -50,7 +51,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
 
     Each pass over the matrix calls the function once per batch; one pass infers the precision. Outputs of at most
     `KEPT` bytes are kept between passes. A torch module runs on its own device, in evaluation mode and without
-    gradients; afterwards every submodule is in its former mode.
+    gradients; afterwards its modes, parameters, buffers and attributes are what they were.
 
     Args:
         function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M) or (B, M); an `Adapter`; or
@@ -80,7 +81,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
 def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
     """Return a torch module's output for ids."""
     weight = next(chain(module.parameters(), module.buffers()), torch.empty(0))
-    with evaluating(module), full_precision():
+    with unchanged(module), full_precision():
         return module(torch.from_numpy(ids).to(weight.device))
 
 

@@ -35,6 +35,7 @@ FLOORS = {
     "plotting": 1,
     "tensor_file": 1,
     "theory": 1,
+    "unchanged": 1,
     "heads": 2,
     "backbones": 2,
     "corpora": 2,

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ...errors import SourceError, first_line
-from ...full_precision import evaluating, full_precision
+from ...full_precision import full_precision
+from ...unchanged import unchanged
 from ..checked_product import THROUGH_A_FUNCTION
 from . import folder
 from .folder import import_transformers
@@ -291,7 +292,7 @@ def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle, **m
     arguments: dict[str, Any] = {"input_ids": ids.to(device), "use_cache": False, "return_dict": True, **more}
     if "attention_mask" in inspect.signature(model.forward).parameters:
         arguments["attention_mask"] = mask.to(device)
-    with hook, evaluating(model), full_precision(), warnings.catch_warnings():
+    with hook, unchanged(model), full_precision(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return model(**arguments)
