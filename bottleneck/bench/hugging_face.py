@@ -17,11 +17,12 @@ from .._version import __version__
 from ..full_precision import full_precision
 from ..machine import machine
 from ..measure import rank
+from ..models import ModelOnText
 from ..models.huggingface import HuggingFaceOnText
 from ..models.huggingface.loading import quiet
 from ..options import HuggingFaceOptions
 from ..progress import SILENT, Progress
-from ..sources import ModelSource, open_source
+from ..sources import open_source
 from .in_turn import in_turn
 
 SIZES = {
@@ -88,11 +89,9 @@ def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
         length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]
         options["stride"] = length
     opened = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
-    assert isinstance(opened, ModelSource)
-    assert isinstance(opened.model, HuggingFaceOnText)
-    model = opened.model
-    _ = model.head
-    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(model))
+    assert isinstance(opened, HuggingFaceOnText)
+    _ = opened.head
+    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(opened))
 
 
 def _forward(model: HuggingFaceOnText) -> dict[str, float]:
@@ -104,7 +103,7 @@ def _forward(model: HuggingFaceOnText) -> dict[str, float]:
     return {"seconds": time.perf_counter() - started, "tokens": tokens}
 
 
-def _rank(source: ModelSource) -> dict[str, Any]:
+def _rank(source: ModelOnText) -> dict[str, Any]:
     for _ in source.hidden(source.ranges()):
         pass
     started = time.perf_counter()

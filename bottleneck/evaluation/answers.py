@@ -11,7 +11,6 @@ from ..models import RunOnText
 from ..progress import SILENT, Progress
 from ..result import Result
 from ..sources import Source
-from ..sources.model import ModelSource
 from .bleu import Bleu, bleu
 from .of_source import Perplexity
 
@@ -50,7 +49,7 @@ def answered(
         SourceError: for a source that is no run, or a run that reads a stream.
         ConfigurationError: if NLTK is not installed.
     """
-    model = source.model if isinstance(source, ModelSource) else None
+    model = source
     if not isinstance(model, RunOnText):
         raise SourceError(f"--bleu is for runs, and {source.description['path']} is none")
     scored = bleu(model.run.model, model.corpus, split=model.split, contexts=answers, progress=progress)

@@ -15,12 +15,11 @@ from ..checkpoint import Run, corpus_of
 from ..corpora import Corpus
 from ..errors import ConfigurationError, SourceError
 from ..full_precision import full_precision
-from ..models import RunOnText
+from ..models import ModelOnText, RunOnText
 from ..options import Opening, takes
 from ..progress import SILENT, Progress, reporting
 from ..result import Result
 from ..sources import Source, open_source
-from ..sources.model import ModelSource
 from ..tensor_file import digest
 from ..training.evaluate import Evaluation
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
@@ -127,12 +126,11 @@ def perplexity(
 
 def _run_of(source: Source, how: str) -> RunOnText:
     """Return the run behind a source; `ConfigurationError` when it is no whole split of one."""
-    model = source.model if isinstance(source, ModelSource) else None
-    if not isinstance(model, RunOnText):
+    if not isinstance(source, RunOnText):
         raise ConfigurationError(f"{how} evaluation takes a run, and {source.description['path']} is none")
-    if not model.is_whole:
+    if not source.is_whole:
         raise ConfigurationError(f"{how} evaluation takes a whole split: leave out --contexts")
-    return model
+    return source
 
 
 def _adaptive(
@@ -168,7 +166,7 @@ def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluatio
 @torch.no_grad()
 def _losses(source: Source, targets: NDArray[np.int64]) -> Iterator[NDArray[np.floating]]:
     """Yield the negative log-likelihoods of consecutive targets; those of a model need no whole rows."""
-    if not isinstance(source, ModelSource):
+    if not isinstance(source, ModelOnText):
         for start, log_probs in source.blocks():
             yield -log_probs[np.arange(len(log_probs)), targets[start : start + len(log_probs)]]
         return

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ..heads import Head
 from ..measure import gradient, kld, rank
+from ..models import ModelOnText
 from ..models.huggingface.on_text import longest_input
 from ..options import HuggingFaceOptions
 from ..sources import Source, open_source
-from ..sources.model import ModelSource
 
 
 def training_statistics(head: Head | nn.Linear, hidden: Any, targets: Any = None) -> dict[str, float]:
@@ -70,7 +70,7 @@ def open_on_text(model: nn.Module, data: Any, *, tokenizer: Any = None) -> Sourc
 
 
 def _statistics(source: Source) -> dict[str, float]:
-    bias = source.head.bias if isinstance(source, ModelSource) else None
+    bias = source.head.bias if isinstance(source, ModelOnText) else None
     masks = bias is not None and bool(bias.isneginf().any())
     report = rank(source, inf="drop-columns" if masks else "refuse")
     effective = report.summary()["effective_rank_1e-3"]

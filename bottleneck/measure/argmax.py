@@ -14,10 +14,11 @@ from .._version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
+from ..models import ModelOnText
 from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..result import Result
-from ..sources import MatrixSource, ModelSource, Source, open_source
+from ..sources import MatrixSource, Source, open_source
 from ..theory import ArgmaxReport, unargmaxable
 
 
@@ -79,7 +80,7 @@ def argmaxable(
 def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
     """Return the output embeddings W, (M, d), and the output bias b, (M,), of a source; see `argmaxable`."""
     what = source.description["path"]
-    if isinstance(source, ModelSource):
+    if isinstance(source, ModelOnText):
         head = source.head
         if not isinstance(head, LogLinear | Pointwise):
             raise SourceError(

@@ -150,7 +150,7 @@ def _saved_state(
     source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing
 ) -> SavedState | None:
     """Return the file that keeps the state of a long computation, or ``None`` for a short one."""
-    operations = source.work().operations if factors is not None else source.shape[0] * source.shape[1] ** 2
+    operations = source.cost.operations if factors is not None else source.shape[0] * source.shape[1] ** 2
     # All processes begin the second pass of a sketch together, so one process alone cannot resume it.
     if operations <= LONG or (chosen.passes > 1 and how.processes.count > 1):
         return None

@@ -11,9 +11,9 @@ import psutil
 import torch
 
 from ..machine import duration, parse_size, resolve_device
+from ..models.source import BLOCK_BYTES
 from ..result import Result
 from ..sources import Source
-from ..sources.base import BLOCK_BYTES
 from ..spectrum import choose, precision
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import size
@@ -82,14 +82,14 @@ def estimate_cost(
     Raises:
         BottleneckError: when no method fits.
     """
-    work, device = source.work(), resolve_device(device)
+    cost, device = source.cost, resolve_device(device)
     choice = choose(
         method,
         shape=source.shape,
         eps=(source.expected_precision if eps is None else precision(eps)).value,
         max_memory=parse_size(max_memory),
         width=width,
-        factor_columns=work.factor_columns or 0,
+        factor_columns=source.factor_columns or 0,
         device=device,
     )
     return CostEstimate(
@@ -98,9 +98,9 @@ def estimate_cost(
         vocab=source.shape[1],
         method=choice.method.name,
         why=choice.why,
-        model_seconds=work.operations / _rate(getattr(torch, source.dtype), device),
+        model_seconds=cost.operations / _rate(getattr(torch, source.dtype), device),
         spectrum_seconds=choice.operations / _rate(torch.float64, device),
-        memory_bytes=psutil.Process().memory_info().rss + work.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
+        memory_bytes=psutil.Process().memory_info().rss + cost.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
     )
 
 

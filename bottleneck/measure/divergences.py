@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .. import divergence
 from ..divergence import PairwiseKLD
 from ..errors import MatrixError
+from ..models import ModelOnText
 from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..sources import Source, open_source
-from ..sources.model import ModelSource
 from ..spectrum import Precision
 from ..spectrum.replaced import MASK
 
@@ -57,7 +57,7 @@ def kld(
     whole = _divergence(opened, pairs, seed, report)
     variants = {key: _divergence(each, pairs, seed, report) for key, each in opened.variants().items()}
     seconds = round(time.monotonic() - started, 3)
-    return replace(whole, source=opened.description, doubt=opened.replaced(), variants=variants, seconds=seconds)
+    return replace(whole, source=opened.description, doubt=opened.entry_warning(), variants=variants, seconds=seconds)
 
 
 def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress) -> PairwiseKLD:
@@ -89,7 +89,7 @@ def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress)
 
 def _precision(source: Source) -> Precision:
     """Return the precision of a source's entries; normalization hides how large logits with a common bias were."""
-    bias = source.head.bias if isinstance(source, ModelSource) else None
+    bias = source.head.bias if isinstance(source, ModelOnText) else None
     offset = 0.0 if bias is None else abs(float(bias.detach()[bias.isfinite()].double().mean()))
     return replace(source.precision, size=offset) if offset > OFFSET else source.precision
 

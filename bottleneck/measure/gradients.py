@@ -18,10 +18,11 @@ from torch.autograd import forward_ad
 from .._version import __version__
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
+from ..models import ModelOnText
 from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..result import Result
-from ..sources import ModelSource, open_source
+from ..sources import open_source
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
@@ -133,10 +134,10 @@ def gradient(
     started = time.monotonic()
     opened = open_source(source, **options)
     targets = opened.targets
-    if not isinstance(opened, ModelSource) or targets is None:
+    if not isinstance(opened, ModelOnText) or targets is None:
         raise SourceError(
-            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities, or part of "
-            "an opened source: give the run or the Hugging Face model itself, with --contexts where it is opened"
+            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give "
+            "the run or the Hugging Face model itself"
         )
     if sample < 1:
         raise ConfigurationError(f"--sample must be at least 1, not {sample}")
@@ -182,7 +183,7 @@ class _Rows:
         return (min(1.0, math.sqrt(projected / whole)) if whole else 1.0), math.sqrt(whole)
 
 
-def _weight(source: ModelSource) -> Tensor | None:
+def _weight(source: ModelOnText) -> Tensor | None:
     """Return W of a log-linear layer whose context vectors are no larger than its hidden states."""
     (hidden,) = source.hidden([range(1)])
     factors = source.linear(hidden)
@@ -190,7 +191,7 @@ def _weight(source: ModelSource) -> Tensor | None:
 
 
 def _through_weight(
-    source: ModelSource, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
+    source: ModelOnText, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
 ) -> int:
     possible = _possible(source)
     basis = orthonormal_basis(weight[possible])
@@ -206,7 +207,7 @@ def _through_weight(
     return basis.shape[1]
 
 
-def _through_jacobian(source: ModelSource, targets: NDArray[np.int64], rows: _Rows, progress: Progress) -> int:
+def _through_jacobian(source: ModelOnText, targets: NDArray[np.int64], rows: _Rows, progress: Progress) -> int:
     most, log_prob, possible = 0, source.head.log_prob, _possible(source)
     ranges = [each for each in source.ranges() if rows.used[each.start : each.stop].any()]
     with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
@@ -224,7 +225,7 @@ def _through_jacobian(source: ModelSource, targets: NDArray[np.int64], rows: _Ro
     return most
 
 
-def _possible(source: ModelSource) -> Tensor | slice:
+def _possible(source: ModelOnText) -> Tensor | slice:
     """Return the tokens whose bias is not −∞: no gradient reaches the hidden states through the others."""
     (hidden,) = source.hidden([range(1)])
     with full_precision():

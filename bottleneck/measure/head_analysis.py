@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..models.huggingface import HuggingFaceOnText
-from ..sources import ModelSource, Source
+from ..sources import Source
 from .directions import ROWS, directions
 from .report import Finding
 
@@ -13,13 +13,12 @@ def head_analysis(source: Source) -> Finding | None:
 
     Row-centring A subtracts the mean from the rows of W: :math:`A (I - 11^⊤/M) = H (W - 1\\bar w^⊤)^⊤`.
     """
-    model = source.model if isinstance(source, ModelSource) else None
-    if not isinstance(model, HuggingFaceOnText):
+    if not isinstance(source, HuggingFaceOnText):
         return None
-    head, norm, vocabularies, tied = model.head, model.norm, model.vocabularies, model.model.tied
+    head, norm, vocabularies, tied = source.full_head, source.norm, source.vocabularies, source.model.tied
     scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
     weight = directions(head.weight[: source.shape[1]].split(ROWS))
-    hidden = directions(model.hidden(source.ranges(ROWS)))
+    hidden = directions(source.hidden(source.ranges(ROWS)))
     has = [
         "tied embeddings" if tied else "embeddings of its own",
         "a bias" if head.bias is not None else "no bias",
@@ -30,7 +29,7 @@ def head_analysis(source: Source) -> Finding | None:
     sizes = f"{vocabularies['model']:,} rows"
     if vocabularies["tokenizer"] is not None:
         sizes += f", {vocabularies['tokenizer']:,} tokens in the tokenizer"
-    by = f"by at most {model.logit_difference:.2g}" if model.logit_difference else "nowhere"
+    by = f"by at most {source.logit_difference:.2g}" if source.logit_difference else "nowhere"
     return Finding(
         "head_analysis",
         {
@@ -40,7 +39,7 @@ def head_analysis(source: Source) -> Finding | None:
             "soft_cap": soft_cap,
             "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
             "vocabularies": vocabularies,
-            "logit_difference": model.logit_difference,
+            "logit_difference": source.logit_difference,
             "weight": weight.to_dict(),
             "hidden": hidden.to_dict(),
         },

@@ -118,7 +118,7 @@ def _measured(source: Source, asked: Precision | None, rule: str, how: Computing
     recorded = source.precision
     eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
     spectrum, why = compute_spectrum(source, eps.value, how)
-    doubts: Doubts = {"recorded": recorded, "caution": source.caution(max(eps.value, recorded.value))}
+    doubts: Doubts = {"recorded": recorded, "caution": source.rank_warning(max(eps.value, recorded.value))}
     return _Measured(spectrum, why, eps, doubts, judge(spectrum, eps, rule=rule, **doubts))
 
 

@@ -1,8 +1,20 @@
 """Language models on a text: hidden states for its contexts, and the head on top of them."""
 
-from .on_text import Cost, ModelOnText
+from .on_text import ModelOnText
 from .run import RunOnText
+from .source import UNKNOWN, Block, Cost, FactorRows, Source
 from .states import GivenStates
 from .text import Text, Words
 
-__all__ = ["Cost", "GivenStates", "ModelOnText", "RunOnText", "Text", "Words"]
+__all__ = [
+    "UNKNOWN",
+    "Block",
+    "Cost",
+    "FactorRows",
+    "GivenStates",
+    "ModelOnText",
+    "RunOnText",
+    "Source",
+    "Text",
+    "Words",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..checkpoint import MODEL, Run, corpus_of, load
@@ -19,8 +20,10 @@ from ..files import sha256_file
 from ..full_precision import full_precision
 from ..heads import Head
 from ..reading import PADDING, read
+from ..spectrum.blocks import as_array
 from ..tensor_file import digest
-from .on_text import Cost, ModelOnText, first_contexts
+from .on_text import Ids, ModelOnText
+from .source import Cost
 from .text import Words
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -41,13 +44,12 @@ class RunOnText(ModelOnText):
         run: a run folder, or a loaded run, which is not changed.
         data: a corpus other than the training corpus; its tokens must be in the run's vocabulary.
         split: ``"train"``, ``"valid"`` or ``"test"``.
-        contexts: number of contexts to use, from the first; by default all.
         dtype: type of the evaluation, ``"float32"`` or ``"float64"``.
         device: device of the evaluation.
 
     Raises:
         ConfigurationError: for another dtype.
-        SourceError: for a split without contexts, or with fewer than ``contexts``.
+        SourceError: for a split without contexts.
     """
 
     def __init__(
@@ -56,7 +58,6 @@ class RunOnText(ModelOnText):
         *,
         data: str | None = None,
         split: str = "test",
-        contexts: int | None = None,
         dtype: str = "float32",
         device: str = "cpu",
     ) -> None:
@@ -67,19 +68,15 @@ class RunOnText(ModelOnText):
         corpus = corpus_of(loaded, data)
         lines = loaded.model.backbone.context_lines
         self._reading = read(corpus, split, lines=lines, length=TOKENS_AT_ONCE, at_once=PAIRS_AT_ONCE)
-        available = len(self._reading.places)
-        if available < 1:
+        self.contexts = len(self._reading.places)
+        if self.contexts < 1:
             raise SourceError(f"the {split} split of {corpus.name} has no context: it needs at least two tokens")
-        self.contexts = first_contexts(contexts, available, of="of this split")
         self._device, self.corpus, self.split = torch.device(device), corpus, split
         model = copy.deepcopy(loaded.model) if isinstance(run, Run) else loaded.model
         self._model = model.to(self._device, DTYPES[dtype])
         self.run = replace(loaded, model=self._model)
         self.dtype = dtype
-        self.targets = self._reading.targets[: self.contexts]
-        places = self._reading.places[: self.contexts]
-        ids = np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64)
-        self.text = Words(ids, places, loaded.vocabulary)
+        self.targets = self._reading.targets
         self.description = {
             "path": str(loaded.path),
             "kind": "run",
@@ -87,6 +84,12 @@ class RunOnText(ModelOnText):
             "corpus": corpus.name,
             "split": split,
         }
+
+    @cached_property
+    def text(self) -> Words:  # type: ignore[override]
+        """The text up to the last target."""
+        places = self._reading.places[: self.contexts]
+        return Words(np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64), places, self.run.vocabulary)
 
     @property
     def is_whole(self) -> bool:
@@ -99,12 +102,12 @@ class RunOnText(ModelOnText):
         return not self._reading.carries
 
     @property
-    def head(self) -> Head:
+    def full_head(self) -> Head:
         """The run's head."""
         return self._model.head
 
     @cached_property
-    def identity(self) -> Mapping[str, str]:
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """Hashes of the weights and the corpus; the weights of a `Run` are those in memory, which may have changed."""
         weights = digest(self._model.state_dict()) if self._is_loaded else sha256_file(self.run.path / MODEL)
         return {"model": weights, "corpus": self.corpus.sha256}
@@ -131,8 +134,37 @@ class RunOnText(ModelOnText):
             hidden, state = self._model.hidden(batch.inputs, state, contexts=batch.contexts)
         return hidden.transpose(0, 1)[(batch.targets != PADDING).T], state
 
+    longest_input = 1 << 30
+    """Largest number of tokens that a backbone reads."""
+
+    def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
+        """Return a function from a future to log P of the token after each of n histories with it, (n, M).
+
+        The histories, (n, L), are read once.
+
+        Raises:
+            SourceError: for a run that answers the lines before a line.
+        """
+        if self.answers:
+            raise SourceError(
+                f"{self.description['path']} answers the lines before a line, and the extended logit matrix needs a "
+                "model that continues any tokens: give one that reads a stream"
+            )
+        hidden, state = self._read(histories.T, None)
+
+        def after(future: Ids) -> NDArray[Any]:
+            last = self._read(np.tile(future[:, None], len(histories)), state)[0] if len(future) else hidden
+            with full_precision():
+                return as_array(self.head.log_prob(last[-1]))
+
+        return after
+
+    def _read(self, ids: Ids, state: Any) -> tuple[Tensor, Any]:
+        with full_precision():
+            return self._model.hidden(torch.from_numpy(ids.copy()).to(self._device), state)
+
     @property
-    def cost(self) -> Cost:
+    def body_cost(self) -> Cost:
         """Two operations for each parameter and context, and the memory of the parameters."""
         numbers = sum(parameter.numel() for parameter in self._model.parameters())
         return Cost(2.0 * numbers * self.contexts, numbers * DTYPES[self.dtype].itemsize)

@@ -16,7 +16,8 @@ from ..files import sha256_bytes
 from ..heads import REGISTRY, Head, Softmax
 from ..tensor_file import digest
 from .checked_product import check_layer
-from .on_text import Cost, ModelOnText, first_contexts, masked_bias
+from .on_text import ModelOnText, masked_bias
+from .source import Cost
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -30,16 +31,13 @@ class GivenStates(ModelOnText):
             computed in float32, from the same weights.
         hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
         targets: (T,), the token that follows each context, if it is known.
-        contexts: number of contexts to use, from the first; by default all.
 
     Raises:
         ConfigurationError: without hidden states.
-        SourceError: for hidden states of another shape, that are not finite real numbers, or of too few contexts.
+        SourceError: for hidden states of another shape, or that are not finite real numbers.
     """
 
-    def __init__(
-        self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None, contexts: int | None = None
-    ) -> None:
+    def __init__(self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None) -> None:
         if hidden is None:
             raise ConfigurationError(
                 f"a {type(head).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
@@ -50,9 +48,8 @@ class GivenStates(ModelOnText):
         else:
             self._states = _tensor(hidden, head.hidden_size)
         self._head = _in_full_precision(head)
-        weight = next(self._head.parameters())
-        self.contexts, self.dtype = len(self._states), str(weight.dtype).removeprefix("torch.")
-        self._device = weight.device
+        self.contexts = len(self._states)
+        self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
         if targets is not None:
             ids = _ids(targets)
             given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
@@ -62,9 +59,6 @@ class GivenStates(ModelOnText):
                     f"each hidden state, not {given}"
                 )
             self.targets = ids.cpu().numpy()
-        self.contexts = first_contexts(contexts, self.contexts)
-        self._states = self._states[: self.contexts]
-        self.targets = None if self.targets is None else self.targets[: self.contexts]
         names = {cls: name for name, cls in REGISTRY.items()}
         name = names.get(type(self._head), type(head).__name__)
         self.description = {
@@ -76,22 +70,23 @@ class GivenStates(ModelOnText):
         }
 
     @property
-    def head(self) -> Head:
+    def full_head(self) -> Head:
         """The head, in float32 or float64."""
         return self._head
 
     @cached_property
-    def identity(self) -> Mapping[str, str]:
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """Hashes of the weights and the hidden states."""
         head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {digest(self._head.state_dict())}"
         return {"model": sha256_bytes(head.encode() + self._states.cpu().double().numpy().tobytes())}
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield the given hidden states."""
-        return (self._states[rows.start : rows.stop].to(self._device) for rows in ranges)
+        weight = next(self._head.parameters())
+        return (self._states[rows.start : rows.stop].to(weight) for rows in ranges)
 
     @property
-    def cost(self) -> Cost:
+    def body_cost(self) -> Cost:
         """The memory of the weights and the hidden states, and no operations."""
         numbers = sum(parameter.numel() for parameter in self._head.parameters())
         item = 8 if self.dtype == "float64" else 4

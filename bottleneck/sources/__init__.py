@@ -1,11 +1,10 @@
 """Sources: matrices in blocks of rows, with their provenance, and how they are opened."""
 
-from .base import UNKNOWN, Block, FactorRows, Source, Work
+from ..models.source import UNKNOWN, Block, Cost, FactorRows, Source
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
 from .kinds import KINDS, find, open_source, open_sources
 from .matrix import MatrixSource, from_blocks, open_matrix
-from .model import ModelSource
 from .ngram import NGramSource
 from .opening import Kind
 from .store import StoreSource
@@ -17,17 +16,16 @@ __all__ = [
     "UNKNOWN",
     "Adapter",
     "Block",
+    "Cost",
     "ExtendedSource",
     "FactorRows",
     "FiniteColumns",
     "FirstContexts",
     "Kind",
     "MatrixSource",
-    "ModelSource",
     "NGramSource",
     "Source",
     "StoreSource",
-    "Work",
     "extended_logits",
     "find",
     "from_blocks",

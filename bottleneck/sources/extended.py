@@ -3,111 +3,90 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import ConfigurationError, MatrixError, SourceError
-from ..full_precision import full_precision
-from ..heads import Head, RankBound
+from ..heads import RankBound
 from ..models import RunOnText
 from ..models.huggingface.on_text import HuggingFaceOnText
+from ..models.on_text import Ids, joined
+from ..models.source import Block, Source, spanning
 from ..options import Opening, takes
-from ..spectrum import Inspection, Precision, precision
+from ..spectrum import Inspection, Precision
 from ..spectrum.blocks import as_array, native_dtype
-from .base import Block, Source, spanning
 from .function import KIND as FUNCTION
-from .model import ModelSource
 
-Ids = NDArray[np.int64]
 AT_ONCE = 256
 """Histories in one forward pass."""
 HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
 """Tokens of a history and a future that are drawn from a text; fewer if the model reads less."""
 
 
-class _Model(ABC):
-    """A model that predicts the next token after histories and a future."""
+@dataclass(frozen=True, kw_only=True)
+class _Predictor:
+    """What predicts the next token after histories and a future, and what is known of it."""
 
+    next_log_probs: Callable[[Ids], Callable[[Ids], NDArray[Any]]]
+    """See `RunOnText.next_log_probs`."""
     vocab: int
-    precision: Precision | None
+    description: Mapping[str, Any]
+    precision: Precision | None = None
     """Precision of the answers; ``None`` if only they show it."""
+    bound: int | None = None
+    """Largest rank of one future's block, if it is known."""
+    identity: Mapping[str, str] = field(default_factory=dict)
     reads: int = 1 << 30
     """Largest number of tokens that the model reads."""
-    dtypes: Collection[str] = ()
+    text: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Text that histories and futures are drawn from."""
+    dtypes: set[str] = field(default_factory=set)
     """Types of the answers so far, if they show the precision."""
 
-    @abstractmethod
-    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
-        """Return log P or logits, (n, M), of the next token after n histories of one length, each with the future."""
+
+def _of_model(model: Any) -> _Predictor:
+    if not isinstance(model, RunOnText | HuggingFaceOnText):
+        raise SourceError(
+            "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
+            f"{type(model).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
+        )
+    return _Predictor(
+        next_log_probs=model.next_log_probs,
+        vocab=model.shape[1],
+        description=model.description,
+        precision=model.precision,
+        bound=model.bound.centered,
+        identity=model.identity,
+        reads=model.longest_input,
+        text=np.zeros(0, dtype=np.int64) if model.text is None else model.text.ids,
+    )
 
 
-@final
-class _Run(_Model):
-    """A run: the state after each block of histories is computed once."""
+def _of_function(function: Callable[[Ids], Any], vocab: int) -> _Predictor:
+    dtypes: set[str] = set()
 
-    def __init__(self, model: RunOnText) -> None:
-        self._model, self._device = model._model, model._device
-        self.vocab, self.precision = model.head.vocab_size, precision(model.dtype)
-        self._states: dict[int, tuple[Tensor, Any]] = {}
+    def next_log_probs(histories: Ids) -> Callable[[Ids], NDArray[Any]]:
+        def after(future: Ids) -> NDArray[Any]:
+            answer = function(joined(histories, future))
+            dtypes.add(native_dtype(answer))
+            logits = np.array(as_array(answer))  # the function may reuse its memory
+            logits = logits if logits.dtype.kind == "f" else logits.astype(np.float64)
+            logits = logits[:, -1] if logits.ndim == 3 else logits
+            if logits.shape != (len(histories), vocab):
+                raise MatrixError(f"the function must return logits of shape (B, {vocab}), not {logits.shape}")
+            return logits
 
-    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
-        if block not in self._states:
-            self._states[block] = self._read(torch.from_numpy(histories.T.copy()), None)
-        hidden, state = self._states[block]
-        if len(future):
-            hidden, _ = self._read(torch.from_numpy(np.tile(future[:, None], len(histories))), state)
-        with full_precision():
-            return as_array(self._model.head.log_prob(hidden))
+        return after
 
-    def _read(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        with full_precision():
-            hidden, after = self._model.hidden(ids.to(self._device), state)
-        return hidden[-1], after
-
-
-@final
-class _HuggingFace(_Model):
-    def __init__(self, model: HuggingFaceOnText, head: Head) -> None:
-        self._model, self._head = model, head
-        self.reads = model._windows.context_length
-        self.vocab, self.precision = head.vocab_size, precision(model.dtype)
-
-    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
-        ids = torch.from_numpy(_joined(histories, future))
-        if ids.shape[1] > self.reads:
-            raise SourceError(
-                f"a history and a future have {ids.shape[1]:,} tokens together, more than the {self.reads:,} that the "
-                "model reads: give shorter ones"
-            )
-        hidden = self._model._encode(ids, torch.ones_like(ids))[:, -1]
-        with full_precision():
-            return as_array(self._head.log_prob(hidden.to(self._head.weight)))
-
-
-@final
-class _Function(_Model):
-    def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:
-        self._function, self.vocab, self.precision = function, vocab, None
-        self.dtypes: set[str] = set()
-
-    def after(self, block: int, histories: Ids, future: Ids) -> NDArray[Any]:
-        answer = self._function(_joined(histories, future))
-        self.dtypes.add(native_dtype(answer))
-        logits = np.array(as_array(answer))  # the function may reuse its memory
-        logits = logits if logits.dtype.kind == "f" else logits.astype(np.float64)
-        logits = logits[:, -1] if logits.ndim == 3 else logits
-        if logits.shape != (len(histories), self.vocab):
-            raise MatrixError(f"the function must return logits of shape (B, {self.vocab}), not {logits.shape}")
-        return logits
+    name = getattr(function, "__name__", type(function).__name__)
+    description = {"path": name, "head": None, "corpus": None, "split": None}
+    return _Predictor(next_log_probs=next_log_probs, vocab=vocab, description=description, dtypes=dtypes)
 
 
 @final
@@ -121,24 +100,12 @@ class ExtendedSource(Source):
         model: the model that predicts.
         histories: token ids of each history, at least one.
         futures: token ids of each future, which may be empty.
-        description: description of the source.
-        bound: largest rank of one future's block, if it is known.
-        identity: hashes of the model.
     """
 
     embedding_size = None
     targets = None
 
-    def __init__(
-        self,
-        model: _Model,
-        histories: Sequence[Ids],
-        futures: Sequence[Ids],
-        *,
-        description: Mapping[str, Any],
-        bound: int | None,
-        identity: Mapping[str, str],
-    ) -> None:
+    def __init__(self, model: _Predictor, histories: Sequence[Ids], futures: Sequence[Ids]) -> None:
         self._model, self.histories, self.futures = model, list(histories), list(futures)
         self.vocab = model.vocab
         self.shape = (len(self.futures) * self.vocab, len(self.histories))
@@ -150,25 +117,26 @@ class ExtendedSource(Source):
                 np.flatnonzero(lengths == length), -(-int((lengths == length).sum()) // AT_ONCE)
             )
         ]
+        self._after = [model.next_log_probs(np.stack([self.histories[n] for n in places])) for places in self._blocks]
         self._last: tuple[int, NDArray[Any]] | None = None
         self.dtype = "float32" if self._future(0).dtype.itemsize <= 4 else "float64"
-        self.description = {**description, "kind": "extended", "histories": len(self.histories)}
+        self.description = {**model.description, "kind": "extended", "histories": len(self.histories)}
         self.description |= {"futures": len(self.futures), "tokens": self.vocab}
-        most = None if bound is None else min(len(self.histories), len(self.futures) * bound)
+        most = None if model.bound is None else min(len(self.histories), len(self.futures) * model.bound)
         why = "each future adds a block of the rank that the output layer's bound allows"
         self.bound = RankBound(most, most, why if most else "the output layer bounds the rank of no future's block")
         digest = hashlib.sha256(repr([part.tolist() for part in (*self.histories, *self.futures)]).encode())
-        self._known = {**identity, "extended": digest.hexdigest()}
+        self._hashes = {**model.identity, "extended": digest.hexdigest()}
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """Hashes of the model, the histories and the futures; of a function those of its logits."""
         if self._model.precision is not None:
-            return self._known
+            return self._hashes
         digest = hashlib.sha256()
         for logits in self._logits():
             digest.update(np.ascontiguousarray(logits).data.cast("B"))
-        return {**self._known, "logits": digest.hexdigest()}
+        return {**self._hashes, "logits": digest.hexdigest()}
 
     @cached_property
     def precision(self) -> Precision:
@@ -177,11 +145,11 @@ class ExtendedSource(Source):
             return self._model.precision
         return replace(self._inspection.precision(), size=self._inspection.root_mean_square())
 
-    def caution(self, eps: float) -> str:
+    def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the contexts or tokens that hold most of the energy of a function's logits."""
         return "" if self._model.precision is not None else self._inspection.caution(eps)
 
-    def replaced(self) -> str:
+    def entry_warning(self) -> str:
         """Return what the inspection says of a function's logits."""
         return "" if self._model.precision is not None else self._inspection.replaced()
 
@@ -236,9 +204,8 @@ class ExtendedSource(Source):
 
     def _answers(self, future: int) -> Iterator[NDArray[Any]]:
         """Yield the model's logits after one future, (n, M) for each block of histories."""
-        for block, places in enumerate(self._blocks):
-            histories = np.stack([self.histories[place] for place in places])
-            logits = self._model.after(block, histories, self.futures[future])
+        for after in self._after:
+            logits = after(self.futures[future])
             if not np.isfinite(logits).all():
                 raise MatrixError(
                     f"the logits after future {future} are not all finite: use a model that masks no token"
@@ -289,52 +256,28 @@ def extended_logits(
     """
     from .kinds import find, open_source  # imported late: its registry imports this folder's modules
 
-    known: Mapping[str, str] = {}
     vocab_size = options.get("vocab_size")
     if find(str(model) if isinstance(model, Path) else model) is not FUNCTION:
-        model = open_source(model, **options)
+        predictor = _of_model(open_source(model, **options))
     elif others := sorted(options.keys() - {"vocab_size"}):
         raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
-    adapter: _Model
-    on_text = model.model if isinstance(model, ModelSource) else None
-    if isinstance(model, ModelSource) and isinstance(on_text, RunOnText | HuggingFaceOnText):
-        if isinstance(on_text, RunOnText):
-            if on_text.answers:
-                raise SourceError(
-                    f"{model.description['path']} answers the lines before a line, and the extended logit matrix needs "
-                    "a model that continues any tokens: give one that reads a stream"
-                )
-            adapter = _Run(on_text)
-        else:
-            adapter = _HuggingFace(on_text, model.head)
-        description, bound, known = dict(model.description), model.bound.centered, model.identity
-        text = on_text.text.ids if on_text.text is not None else np.zeros(0, dtype=np.int64)
-    elif callable(model) and vocab_size is not None and vocab_size >= 1:
-        adapter, bound, text = _Function(model, vocab_size), None, np.zeros(0, dtype=np.int64)
-        name = getattr(model, "__name__", type(model).__name__)
-        description = {"path": name, "head": None, "corpus": None, "split": None}
+    elif not callable(model) or vocab_size is None or vocab_size < 1:
+        raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
     else:
-        raise SourceError(
-            "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
-            f"{type(model).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
-        )
+        predictor = _of_function(model, vocab_size)
     generator = np.random.default_rng(seed)
     if history_length is None:
-        history_length = min(HISTORY_LENGTH, 3 * adapter.reads // 4)
+        history_length = min(HISTORY_LENGTH, 3 * predictor.reads // 4)
     if future_length is None:
-        future_length = min(FUTURE_LENGTH, adapter.reads // 4)
+        future_length = min(FUTURE_LENGTH, predictor.reads // 4)
     parts = [
-        _sequences(given, length, text, generator, adapter.vocab, least, what)
+        _sequences(given, length, predictor.text, generator, predictor.vocab, least, what)
         for given, length, least, what in (
             (histories, history_length, 1, "histories"),
             (futures, future_length, 0, "futures"),
         )
     ]
-    return ExtendedSource(adapter, *parts, description=description, bound=bound, identity=known)
-
-
-def _joined(histories: Ids, future: Ids) -> Ids:
-    return np.concatenate([histories, np.tile(future, (len(histories), 1))], 1)
+    return ExtendedSource(predictor, *parts)
 
 
 def _sequences(

@@ -13,21 +13,19 @@ from .. import plugins
 from ..checkpoint import CONFIG, read_config
 from ..errors import ConfigurationError, RunError, SourceError
 from ..machine import resolve_device
-from ..models import ModelOnText
+from ..models import ModelOnText, Source
 from ..options import HUGGING_FACE, OPENING, Opening, complete, takes
 from . import function, matrix, models, ngram, store, zarr_array
-from .base import Source
 from .matrix import MatrixSource
-from .model import ModelSource
 from .opening import Kind
 from .views import FirstContexts
 
 logger = logging.getLogger(__name__)
 
-OPENED = Kind(what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source)
-
 KINDS: dict[str, Kind] = {
-    "source": OPENED,
+    "source": Kind(
+        what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source
+    ),
     "url": zarr_array.URL,
     "ngram": ngram.KIND,
     "tensor": matrix.TENSOR,
@@ -105,13 +103,12 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
 def _opened(source: Any, kind: Kind, values: Mapping[str, Any]) -> Source:
     parameters = signature(kind.open).parameters
     opened = kind.open(source, **{option: value for option, value in values.items() if option in parameters})
-    matrix = ModelSource(opened) if isinstance(opened, ModelOnText) else opened
     contexts = values["contexts"]
-    if kind is not OPENED:
-        logger.info("opened %s: %r", kind.what, matrix)
-    if contexts in (None, matrix.shape[0]):
-        return matrix
-    return matrix.first(contexts) if isinstance(matrix, MatrixSource) else FirstContexts(matrix, contexts)
+    if opened is not source:
+        logger.info("opened %s: %r", kind.what, opened)
+    if contexts in (None, opened.shape[0]):
+        return opened
+    return opened.first(contexts) if isinstance(opened, MatrixSource | ModelOnText) else FirstContexts(opened, contexts)
 
 
 def _unknown(source: Any) -> Exception:

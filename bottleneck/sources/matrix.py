@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import math
@@ -16,18 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError, SourceError
-from ..models.on_text import first_contexts
+from ..models.source import UNKNOWN, Block, Cost, Source, first_contexts
 from ..progress import SILENT, Progress
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
 from .array_files import CONVERT, READERS, check_columns, check_suffix, read_array
-from .base import UNKNOWN, Block, Source, Work
 from .matrix_files import npy_rows, safetensors_rows
 from .opening import Kind, named
 from .spool import Spool
-from .views import FirstContexts
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +53,7 @@ class MatrixSource(Source):
         path: name of the matrix.
         made_in: precision of the entries, if it is recorded; otherwise it is inferred from them.
         inspection: inspection of the entries, if it is already done; otherwise it takes a pass over the matrix.
+        native_dtypes: types of the blocks that the matrix was made from.
     """
 
     embedding_size: int | None = None
@@ -70,6 +70,7 @@ class MatrixSource(Source):
         path: str = "array",
         made_in: Precision | None = None,
         inspection: Inspection | None = None,
+        native_dtypes: Iterable[str] = (),
     ) -> None:
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
@@ -82,7 +83,7 @@ class MatrixSource(Source):
             matrix = as_array(matrix)
             first = matrix[:1]
         self._matrix, self._kind, self._path = matrix, kind, path
-        self._made_in = made_in
+        self._made_in, self._native_dtypes = made_in, set(native_dtypes)
         if inspection is not None:
             self._inspection = inspection
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
@@ -111,18 +112,18 @@ class MatrixSource(Source):
     @property
     def expected_precision(self) -> Precision:
         """That of the entries' type, unless the entries were inspected."""
-        known = self._made_in is not None or "_inspection" in self.__dict__
+        known = self._made_in is not None or "_inspection" in vars(self)
         return self.precision if known else precision(self._native if self._native in EPS else self.dtype, assumed=True)
 
-    def work(self) -> Work:
-        """Return the bytes of a matrix in memory; the rows of a file are read block by block."""
-        whole = self._matrix.whole if isinstance(self._matrix, _FirstRows) else self._matrix
-        in_memory = isinstance(whole, np.ndarray) and not isinstance(whole, np.memmap)
-        return Work(0.0, whole.nbytes if in_memory else 0, None)
+    @property
+    def cost(self) -> Cost:
+        """The bytes of a matrix in memory; the rows of a file are read block by block."""
+        in_memory = isinstance(self._matrix, np.ndarray) and not isinstance(self._matrix, np.memmap)
+        return Cost(0.0, self._matrix.nbytes if in_memory else 0)
 
     def prepare(self, progress: Progress = SILENT) -> None:
         """Inspect the entries, unless their precision is known, and check that the first row is what it should be."""
-        if self._made_in is None and "_inspection" not in self.__dict__:
+        if self._made_in is None and "_inspection" not in vars(self):
             self._inspection = self._inspected(progress)
         next(self.blocks([range(1)]))
         if self._kind == "logits":
@@ -140,7 +141,7 @@ class MatrixSource(Source):
             for rows in self._raw(self.ranges()):
                 inspection.watch(rows)
                 bar.advance(len(rows))
-        inspection.note(getattr(self._matrix, "native_dtypes", ()))
+        inspection.note(self._native_dtypes | set(getattr(self._matrix, "native_dtypes", ())))
         return inspection
 
     @property
@@ -148,21 +149,24 @@ class MatrixSource(Source):
         """The exponent that keeps the squares of a matrix of kind ``"matrix"`` within float64's range."""
         return self._inspection.exponent if self._kind == "matrix" else 0
 
-    def caution(self, eps: float) -> str:
+    def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
         return self.recorded_caution if self._made_in is not None else self._inspection.caution(eps)
 
-    def replaced(self) -> str:
+    def entry_warning(self) -> str:
         """Return what the inspection says of floors, masks, truncations and lost digits."""
         return self.recorded_replaced if self._made_in is not None else self._inspection.replaced()
 
-    def first(self, contexts: int) -> Source:
+    def first(self, contexts: int) -> MatrixSource:
         """Return the first rows, inspected without the others unless their precision is recorded."""
-        contexts = first_contexts(contexts, self.shape[0])
-        if self._made_in is not None:
-            return FirstContexts(self, contexts)
-        noted = self.__dict__["_inspection"].dtypes if "_inspection" in self.__dict__ else ()
-        return MatrixSource(_FirstRows(self._matrix, contexts, noted), kind=self._kind, path=self._path)
+        part = copy.copy(self)
+        part.shape = (first_contexts(contexts, self), self.shape[1])
+        part.targets = None if self.targets is None else self.targets[:contexts]
+        if (inspection := vars(part).pop("_inspection", None)) is not None:
+            part._native_dtypes = self._native_dtypes | set(inspection.dtypes)
+        for name in ("identity", "precision"):
+            vars(part).pop(name, None)
+        return part
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows, normalized or checked according to their kind; masked tokens are −∞."""
@@ -220,22 +224,6 @@ class MatrixSource(Source):
             f"and at its precision at most {allowed:.1e} from 0; use --kind logits to normalize the rows, or --kind "
             "matrix for the rank of the rows as they are"
         )
-
-
-@final
-class _FirstRows:
-    """The first rows of a matrix, with the types that were noted of its blocks."""
-
-    def __init__(self, whole: Any, rows: int, noted: Iterable[str]) -> None:
-        self.whole, self.shape, self._noted = whole, (rows, int(whole.shape[1])), set(noted)
-
-    @property
-    def native_dtypes(self) -> set[str]:
-        return self._noted | set(getattr(self.whole, "native_dtypes", ()))
-
-    def __getitem__(self, rows: slice) -> Any:
-        start, stop, _ = rows.indices(self.shape[0])
-        return self.whole[start:stop]
 
 
 def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log-probs") -> MatrixSource:

@@ -12,9 +12,9 @@ from .. import corpora
 from ..errors import SourceError
 from ..heads import RankBound
 from ..models import Words
+from ..models.source import Block, Source
 from ..ngram import KneserNey, histories
 from ..spectrum import Precision, precision
-from .base import Block, Source
 from .opening import Kind
 
 _NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")

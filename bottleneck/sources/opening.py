@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from ..models import ModelOnText
+from ..models import Source
 from ..options import HUGGING_FACE, OPENING
-from .base import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +19,7 @@ class Kind:
     """Description with its article, such as ``"a run folder"``."""
     matches: Callable[[Any], bool]
     """Return whether an object, or a path or name as a string, is of this kind; called in the registry's order."""
-    open: Callable[..., Source | ModelOnText]
+    open: Callable[..., Source]
     """Open a source. Parameters with the name of an option of `Opening` receive that option; others need a default.
     ``hugging_face`` receives all options of `HuggingFaceOptions`."""
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ..errors import StoreError
 from ..heads import RankBound
+from ..models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 from . import store_files as store
-from .base import Block, Source, spanning
 from .opening import Kind
 
 
@@ -53,11 +53,11 @@ class StoreSource(Source):
         """The precision recorded when the store was written."""
         return self._precision
 
-    def caution(self, eps: float) -> str:
+    def rank_warning(self, eps: float) -> str:
         """Return the caution recorded when the store was written."""
         return str(self._attributes.get("caution", ""))
 
-    def replaced(self) -> str:
+    def entry_warning(self) -> str:
         """Return what was recorded of the entries when the store was written."""
         return str(self._attributes.get("replaced", ""))
 

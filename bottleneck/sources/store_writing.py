@@ -18,9 +18,9 @@ from .._version import __version__
 from ..errors import OutputError, StoreError
 from ..files import explain_output_errors, json_lines, make_folder, only_process, sha256_bytes, sha256_json, write_bytes
 from ..json_file import json_if_any
+from ..models.source import Source
 from ..progress import SILENT, Progress
 from ..spectrum.blocks import checked
-from .base import Source
 from .store_files import (
     FORMAT,
     LOG_PROBS,
@@ -78,8 +78,8 @@ def _name(source: Source) -> str:
 
 def _attributes(source: Source) -> dict[str, Any]:
     rare = {
-        "caution": source.caution(source.precision.value),
-        "replaced": source.replaced(),
+        "caution": source.rank_warning(source.precision.value),
+        "replaced": source.entry_warning(),
         "exponent": source.exponent,
     }
     return {

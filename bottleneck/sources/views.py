@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError
-from ..models.on_text import first_contexts
+from ..models.source import Block, Cost, FactorRows, Source, first_contexts
 from ..progress import SILENT, Progress
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
-from .base import Block, FactorRows, Source, Work
 
 
 class _View(Source):
@@ -29,26 +28,26 @@ class _View(Source):
 
     @property
     def precision(self) -> Precision:
-        """That of the whole."""
+        """As for the whole source."""
         return self._source.precision
 
     @property
     def expected_precision(self) -> Precision:
-        """That of the whole."""
+        """As for the whole source."""
         return self._source.expected_precision
 
     @property
     def exponent(self) -> int:
-        """That of the whole."""
+        """As for the whole source."""
         return self._source.exponent
 
-    def caution(self, eps: float) -> str:
-        """Return that of the whole."""
-        return self._source.caution(eps)
+    def rank_warning(self, eps: float) -> str:
+        """Return the warning of the whole source."""
+        return self._source.rank_warning(eps)
 
-    def replaced(self) -> str:
-        """Return what the whole says."""
-        return self._source.replaced()
+    def entry_warning(self) -> str:
+        """Return the warning of the whole source."""
+        return self._source.entry_warning()
 
 
 @final
@@ -60,11 +59,11 @@ class FirstContexts(_View):
     """
 
     def __init__(self, source: Source, contexts: int) -> None:
-        first_contexts(contexts, source.shape[0])
+        first_contexts(contexts, source)
         self._source = source
         self.shape = (contexts, source.shape[1])
         self.description, self.bound, self.embedding_size = source.description, source.bound, source.embedding_size
-        self.dtype, self.text = source.dtype, source.text
+        self.dtype, self.text, self.factor_columns = source.dtype, source.text, source.factor_columns
         self.targets = None if source.targets is None else source.targets[:contexts]
 
     @cached_property
@@ -80,9 +79,10 @@ class FirstContexts(_View):
         """Return the first rows of the whole's variants."""
         return {key: FirstContexts(variant, self.shape[0]) for key, variant in self._source.variants().items()}
 
-    def work(self) -> Work:
-        """Return the rows' share of the whole's operations, and its memory."""
-        whole = self._source.work()
+    @property
+    def cost(self) -> Cost:
+        """The rows' share of the whole's operations, and its memory."""
+        whole = self._source.cost
         return whole._replace(operations=whole.operations * self.shape[0] / self._source.shape[0])
 
     def rows_at_once(self) -> int:

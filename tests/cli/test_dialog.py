@@ -107,7 +107,7 @@ def test_rows_asked_for_in_any_way_have_the_same_bits(folder: Path, monkeypatch:
     places = [range(half, end - 5), range(end - 3, end - 2), range(0, 3), range(2, end)]
     for rows, hidden in zip(places, source.hidden(places), strict=True):
         assert np.array_equal(hidden.detach().numpy(), whole[rows.start : rows.stop].detach().numpy())
-    first = RunOnText(folder / "mos", split="train", contexts=40)
+    first = RunOnText(folder / "mos", split="train").first(40)
     assert np.array_equal(first.targets, source.targets[:40])
 
 
@@ -120,7 +120,7 @@ def test_rows_asked_for_in_any_way_have_the_same_bits(folder: Path, monkeypatch:
         (("eval", "mos", "--answers", "3"), 2, "--answers goes with --bleu"),
         (("eval", "kn2:switchboard", "--bleu"), 1, "bleu is for runs, and kn2:switchboard is none"),
         (("rank", "mos", "--extended", "20,5"), 1, "needs a model that continues any tokens: give one"),
-        (("rank", "mos", "--contexts", "100000"), 1, "contexts must be between 1 and the"),
+        (("rank", "mos", "--contexts", "100000"), 1, "contexts must be between 1 and"),
         (("rank", "mos", "--split", "dev"), 2, "'dev'"),
     ],
 )  # fmt: skip

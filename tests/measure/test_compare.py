@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import checkpoint, compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.models.text import Text
-from softmax_bottleneck.sources import ModelSource, open_source
+from softmax_bottleneck.sources import open_source
 
 
 def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
@@ -76,7 +77,7 @@ class Letters(Text):
 def test_block_sizes_do_not_matter(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = open_source(runs["mos"]), open_source(runs["softmax"])
     whole = compare(first, second).to_dict()
-    monkeypatch.setattr(ModelSource, "rows_at_once", lambda self: 11)
+    monkeypatch.setattr(ModelOnText, "rows_at_once", lambda self: 11)
     few = compare(first, second).to_dict()
     for way in ("first_better", "second_better"):
         assert [each["row"] for each in few[way]] == [each["row"] for each in whole[way]]

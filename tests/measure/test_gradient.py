@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from softmax_bottleneck import gradient, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.measure.gradients import jacobian, orthonormal_basis
-from softmax_bottleneck.sources import ModelSource, Source, open_source
+from softmax_bottleneck.models import ModelOnText
+from softmax_bottleneck.sources import Source, open_source
 
 
 def whole_gradient(source: Source) -> NDArray[np.float64]:
@@ -127,7 +128,7 @@ def test_both_ways_are_one(
     function = source.head
     assert source.factors() is not None
     by_weight = gradient(source, sample=60)
-    monkeypatch.setattr(ModelSource, "linear", lambda source, hidden: None)
+    monkeypatch.setattr(ModelOnText, "linear", lambda source, hidden: None)
     by_jacobian = gradient(source, sample=60)
     assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
     assert by_weight.directions == by_jacobian.directions == min(size, 7)

@@ -17,7 +17,7 @@ import numpy as np
 
 from softmax_bottleneck.sources import Block, FactorRows, Source
 from softmax_bottleneck.measure import dump, rank
-from softmax_bottleneck.sources.base import UNKNOWN
+from softmax_bottleneck.sources import UNKNOWN
 from softmax_bottleneck.spectrum import precision
 
 T, M, r = 10_000, 10_000, 3

@@ -17,13 +17,14 @@ from safetensors.numpy import load_file
 from softmax_bottleneck import checkpoint, corpora, kld, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
 from softmax_bottleneck.full_precision import full_precision
-from softmax_bottleneck.sources import ModelSource, open_source
+from softmax_bottleneck.models import ModelOnText
+from softmax_bottleneck.sources import open_source
 
 Matrix = NDArray[np.float64]
 HEADS = ["softmax", "moc", "mos", "sigsoftmax", "lms-plif"]
 
 
-def rows_of(source: ModelSource, rows: int | None = None) -> Matrix:
+def rows_of(source: ModelOnText, rows: int | None = None) -> Matrix:
     blocks = list(source.blocks(source.ranges(rows)))
     ends = np.cumsum([len(block.log_probs) for block in blocks])
     assert [block.start for block in blocks] == [0, *ends[:-1]]
@@ -120,7 +121,7 @@ def test_contexts_are_the_first_ones(runs: dict[str, Path]) -> None:
     np.testing.assert_allclose(rows_of(some), rows_of(all_of_them)[:33], rtol=2e-6, atol=2e-6)
     assert open_source(runs["mos"], contexts=419).shape == (419, 40)
     for contexts in (0, 420):
-        with pytest.raises(SourceError, match=f"contexts must be between 1 and the 419 of .*, not {contexts}"):
+        with pytest.raises(SourceError, match=f"between 1 and 419, the contexts of .*, not {contexts}"):
             open_source(runs["mos"], contexts=contexts)
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from softmax_bottleneck.files import json_lines
 from softmax_bottleneck.measure import dump
-from softmax_bottleneck.sources import base, open_source
+from softmax_bottleneck.models import source as base
+from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.sources import store_writing as store
 
 matrix, folder = Path(sys.argv[1]), Path(sys.argv[2])

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from softmax_bottleneck import dump, kld, rank
 from softmax_bottleneck.doctor import check
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, MatrixError, OutputError, StoreError
-from softmax_bottleneck.sources import MatrixSource, Source, StoreSource, base, open_source, open_zarr
+from softmax_bottleneck.models import source as base
+from softmax_bottleneck.sources import MatrixSource, Source, StoreSource, open_source, open_zarr
 
 Matrix = NDArray[Any]
 Make = Callable[..., NDArray[np.float64]]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import ConfigurationError, SourceError
 from ...files import sha256_bytes
+from ...full_precision import full_precision
 from ...heads import Head, RankBound, Softmax
 from ...options import HuggingFaceOptions
 from ...spectrum import EPS
+from ...spectrum.blocks import as_array
 from ..checked_product import ROUNDINGS, SAMPLE
-from ..on_text import Cost, ModelOnText, first_contexts
+from ..on_text import Ids, ModelOnText, joined
+from ..source import Cost
 from . import loading
 from .checked_head import CheckedHead, checked_head, unloaded_head
 from .final_norm import FinalNorm, bound_of, final_norm
@@ -63,7 +67,6 @@ class HuggingFaceOnText(ModelOnText):
     Args:
         model: the model.
         text: the text that the model reads.
-        contexts: number of contexts to use, from the first; by default all.
         options: options of Hugging Face models.
         path: name of the model as the caller gave it.
 
@@ -74,12 +77,10 @@ class HuggingFaceOnText(ModelOnText):
 
     least_rows = LEAST_ROWS
 
-    def __init__(
-        self, model: HuggingFaceModel, text: Tokens, *, contexts: int | None, options: HuggingFaceOptions, path: str
-    ) -> None:
+    def __init__(self, model: HuggingFaceModel, text: Tokens, *, options: HuggingFaceOptions, path: str) -> None:
         self.model, self._text, self._options = model, text, options
         self._windows = _windows(len(text.ids), model.skeleton.config, options, prefix=len(text.prefix))
-        self.contexts = first_contexts(contexts, self._windows.contexts, of="of this text")
+        self.contexts = self._windows.contexts
         self.dtype = "float64" if options["precise"] or model.dtype == "float64" else "float32"
         first = self._windows.minimum
         self.targets = text.ids[first : first + self.contexts].numpy()
@@ -116,7 +117,7 @@ class HuggingFaceOnText(ModelOnText):
         return checked
 
     @property
-    def head(self) -> Head:
+    def full_head(self) -> Head:
         """The output layer, after a check that it reproduces the model's own logits and that the body is causal."""
         return self._checked.head
 
@@ -128,18 +129,18 @@ class HuggingFaceOnText(ModelOnText):
     @cached_property
     def norm(self) -> FinalNorm | None:
         """The LayerNorm before a softmax of the hidden states themselves, if there is one."""
-        if not isinstance(self.head, Softmax) or self.head.contexts is not None:
+        if not isinstance(self.full_head, Softmax) or self.full_head.contexts is not None:
             return None
         body, hidden = self.model.body, self._checked.hidden
         return final_norm(body, lambda: loading.hidden_of(body, self._sample), hidden, eps=EPS[self.model.dtype])
 
     @cached_property
-    def rank_bound(self) -> RankBound:
+    def bound(self) -> RankBound:  # type: ignore[override]
         """The algebraic bound on the rank of log P, with the effect of a final LayerNorm."""
-        return bound_of(self.head, self.norm, exact_norm=EPS[self.model.dtype] <= EPS[self.dtype])
+        return bound_of(self.full_head, self.norm, exact_norm=EPS[self.model.dtype] <= EPS[self.dtype])
 
     @cached_property
-    def identity(self) -> Mapping[str, str]:
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """Hashes of the weights and the text, and all settings that change a number."""
         return {
             **self.model.identity,
@@ -157,7 +158,7 @@ class HuggingFaceOnText(ModelOnText):
         return {"model": self.skeleton.vocab_size, "tokenizer": None if tokenizer is None else tokenizer.size}
 
     @property
-    def cost(self) -> Cost:
+    def body_cost(self) -> Cost:
         """Two operations for each parameter of the body and each token read, with overlapping windows read in full."""
         skeleton, head = self.model.skeleton, self.skeleton
         layer = loading.output_layer(skeleton, self.model.name)
@@ -177,12 +178,12 @@ class HuggingFaceOnText(ModelOnText):
             yield torch.cat([self._text.prefix, self._text.ids[window.start : window.start + window.length]])
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
-        """Yield the hidden states of ranges of contexts, (n, d) each, in the body's type."""
-        return (self._states.rows(rows.start, rows.stop) for rows in ranges)
+        """Yield the hidden states of ranges of contexts, (n, d) each, in the head's type."""
+        return (self._states.rows(rows.start, rows.stop).to(self.full_head.weight) for rows in ranges)
 
     @cached_property
     def _states(self) -> HiddenStates:
-        _ = self.head  # the model is checked before it runs over the whole text
+        _ = self.full_head  # the model is checked before it runs over the whole text
         return HiddenStates(
             self._encode,
             self._text.ids,
@@ -197,6 +198,30 @@ class HuggingFaceOnText(ModelOnText):
         before = self._text.prefix.expand(len(ids), -1)
         ids, mask = torch.cat([before, ids], 1), torch.cat([torch.ones_like(before), mask], 1)
         return loading.final_hidden(self.model.body, ids, mask)[:, len(self._text.prefix) :]
+
+    @property
+    def longest_input(self) -> int:
+        """Largest number of tokens that a window holds, without its special tokens."""
+        return self._windows.context_length
+
+    def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
+        """Return a function from a future to log P of the token after each of n histories with it, (n, M).
+
+        It raises `SourceError` for more tokens than a window holds.
+        """
+
+        def after(future: Ids) -> NDArray[Any]:
+            ids = torch.from_numpy(joined(histories, future))
+            if ids.shape[1] > self.longest_input:
+                raise SourceError(
+                    f"a history and a future have {ids.shape[1]:,} tokens together, more than the "
+                    f"{self.longest_input:,} that the model reads: give shorter ones"
+                )
+            hidden = self._encode(ids, torch.ones_like(ids))[:, -1]
+            with full_precision():
+                return as_array(self.head.log_prob(hidden.to(self.head.weight)))
+
+        return after
 
     @property
     def _sample(self) -> Tensor:

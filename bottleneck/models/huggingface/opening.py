@@ -27,7 +27,6 @@ def open_saved(
     *,
     data: str | None = None,
     split: str = "test",
-    contexts: int | None = None,
     dtype: str = "float32",
     device: str = "cpu",
     hugging_face: HuggingFaceOptions,
@@ -38,7 +37,6 @@ def open_saved(
         name: a folder that ``save_pretrained`` wrote, or a hub id.
         data: a corpus or a ``.txt`` file; by default the built-in corpus.
         split: split of the corpus.
-        contexts: number of contexts to use, from the first; by default all.
         dtype: type that the body runs in: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"float64"``, or ``"auto"``
             for the type in its configuration.
         device: device that the model runs on.
@@ -57,7 +55,7 @@ def open_saved(
     text = read_text(data, split, dataset=hugging_face["dataset"])
     model = SavedModel(path, dtype=dtype, device=device, allow_pickle=hugging_face["allow_pickle"])
     tokens = _encode(text, read_tokenizer(path), model, hugging_face)
-    return HuggingFaceOnText(model, tokens, contexts=contexts, options=hugging_face, path=name)
+    return HuggingFaceOnText(model, tokens, options=hugging_face, path=name)
 
 
 def open_loaded(
@@ -66,7 +64,6 @@ def open_loaded(
     data: Any = None,
     tokenizer: Any = None,
     split: str = "test",
-    contexts: int | None = None,
     dtype: str = "float32",
     hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
@@ -78,7 +75,6 @@ def open_loaded(
             default the built-in corpus.
         tokenizer: tokenizer of transformers or of the package tokenizers; needed for a text.
         split: split of a corpus.
-        contexts: number of contexts to use, from the first; by default all.
         dtype: the model's own type.
         hugging_face: all other options of `HuggingFaceOptions`.
 
@@ -102,7 +98,7 @@ def open_loaded(
         )
     else:
         tokens = _encode(_read(data, split, hugging_face["dataset"]), cutter, loaded, hugging_face)
-    return HuggingFaceOnText(loaded, tokens, contexts=contexts, options=hugging_face, path=loaded.name)
+    return HuggingFaceOnText(loaded, tokens, options=hugging_face, path=loaded.name)
 
 
 def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningText:

@@ -14,9 +14,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.models.huggingface.loading import quiet
 from softmax_bottleneck.options import HuggingFaceOptions
-from softmax_bottleneck.sources import ModelSource, open_source
+from softmax_bottleneck.sources import open_source
 
 TOKENS = 60
 d = 8
@@ -76,7 +77,7 @@ def architectures() -> dict[str, Architecture]:
 
 
 Save = Callable[..., Path]
-Open = Callable[..., ModelSource]
+Open = Callable[..., ModelOnText]
 
 
 def write_tokenizer(folder: Path, tokens: int = TOKENS) -> None:

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from softmax_bottleneck import rank
-from softmax_bottleneck.sources import ModelSource
+from softmax_bottleneck.models import ModelOnText
 
 Save = Callable[..., Path]
-Open = Callable[..., ModelSource]
+Open = Callable[..., ModelOnText]
 LOG_LINEAR = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi", "opt", "gpt-neox", "mamba", "rwkv"]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

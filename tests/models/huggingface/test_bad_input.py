@@ -20,13 +20,14 @@ from safetensors.torch import load_file, save_file
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, CorpusError, SourceError
+from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.models.huggingface.loading import quiet
 from softmax_bottleneck.models.huggingface.text import read_text
 from softmax_bottleneck.options import HuggingFaceOptions
-from softmax_bottleneck.sources import ModelSource, open_source
+from softmax_bottleneck.sources import open_source
 
 Save = Callable[..., Path]
-Open = Callable[..., ModelSource]
+Open = Callable[..., ModelOnText]
 
 
 @pytest.fixture

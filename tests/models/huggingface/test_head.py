@@ -19,17 +19,18 @@ from tokenizers.pre_tokenizers import Split
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.measure import dump
+from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.models.huggingface import HuggingFaceOnText, output_layer
 from softmax_bottleneck.options import HuggingFaceOptions
-from softmax_bottleneck.sources import ModelSource, open_source
+from softmax_bottleneck.sources import open_source
 
 Save = Callable[..., Path]
-Open = Callable[..., ModelSource]
+Open = Callable[..., ModelOnText]
 
 
-def model_of(source: ModelSource) -> HuggingFaceOnText:
-    assert isinstance(source.model, HuggingFaceOnText)
-    return source.model
+def model_of(source: ModelOnText) -> HuggingFaceOnText:
+    assert isinstance(source, HuggingFaceOnText)
+    return source
 
 
 def log_probs_of(source: Any) -> np.ndarray[Any, Any]:
@@ -57,7 +58,7 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
 ) -> None:
     folder = save("llama")
     source = open_model(folder, dtype=dtype)
-    (hidden,) = source.model.hidden([range(50)])
+    (hidden,) = source.hidden([range(50)])
     assert str(hidden.dtype) == f"torch.{dtype}"
     weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(hidden.dtype)
     exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
@@ -292,5 +293,5 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
         open_model(folder, dtype="int8")
     with pytest.raises(ConfigurationError, match=r"stride does not apply to an array \(ndarray\)"):
         open_source(np.eye(3), hugging_face=HuggingFaceOptions(stride=2))
-    with pytest.raises(SourceError, match="contexts must be between 1 and the 192 of this text, not 193"):
+    with pytest.raises(SourceError, match=r"contexts must be between 1 and 192, the contexts of .*, not 193"):
         open_model(folder, contexts=193)

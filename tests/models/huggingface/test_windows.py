@@ -20,14 +20,15 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.models.huggingface import hidden_states as states
 from softmax_bottleneck.models.huggingface.hidden_states import HiddenStates
 from softmax_bottleneck.models.huggingface.loading import quiet
 from softmax_bottleneck.models.huggingface.windows import Windows
-from softmax_bottleneck.sources import ModelSource, open_source
+from softmax_bottleneck.sources import open_source
 
 Save = Callable[..., Path]
-Open = Callable[..., ModelSource]
+Open = Callable[..., ModelOnText]
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 60), st.integers(1, 60))
@@ -138,7 +139,7 @@ def test_windows_begin_with_the_tokenizers_first_token(
     source = open_model(folder, stride=6, batch_size=3, contexts=60, bos=bos)
     assert source.description["prefix"] == prefix
     assert source.description["context_length"] == 16
-    assert [len(window) for window in source.model.windows()][:2] == [16, 16]
+    assert [len(window) for window in source.windows()][:2] == [16, 16]
     ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
     with quiet() as transformers:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

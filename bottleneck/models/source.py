@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..errors import SourceError
 from ..heads import RankBound
-from ..models.text import Text
 from ..progress import SILENT, Progress
 from ..spectrum import Precision
+from .text import Text
 
 BLOCK_BYTES = 16 << 20
 """Size of one block of rows: it fits in the last-level cache of most machines, and its overhead is negligible."""
@@ -47,15 +47,22 @@ class FactorRows(NamedTuple):
     """Y, (M, r)."""
 
 
-class Work(NamedTuple):
+class Cost(NamedTuple):
     """The cost of computing all rows once, known before any is computed."""
 
     operations: float
     """Floating-point operations of the model, its output layer included."""
     memory_bytes: int
     """Bytes of the model and its hidden states."""
-    factor_columns: int | None
-    """Number of columns of the thin factors, if the matrix has them."""
+
+
+def first_contexts(contexts: int, source: Source) -> int:
+    """Return how many contexts of a source to measure; `SourceError` for a number that it does not have."""
+    available = source.shape[0]
+    if not hasattr(contexts, "__index__") or not 1 <= contexts.__index__() <= available:
+        path = source.description["path"]
+        raise SourceError(f"--contexts must be between 1 and {available:,}, the contexts of {path}, not {contexts!r}")
+    return contexts.__index__()
 
 
 class Source(ABC):
@@ -73,6 +80,8 @@ class Source(ABC):
     """(T,), the token that follows each context, if it is known."""
     text: Text | None = None
     """The text that the rows predict, if it is known."""
+    factor_columns: int | None = None
+    """Number of columns of the thin factors, if the matrix has them."""
     identity: Mapping[str, str]
     """Hashes of everything that the entries depend on: an interrupted dump continues only if they agree."""
 
@@ -94,11 +103,11 @@ class Source(ABC):
         """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
         return 0
 
-    def caution(self, eps: float) -> str:
+    def rank_warning(self, eps: float) -> str:
         """Return why a rank computed with the roundoff ``eps`` is unreliable, or an empty string."""
         return ""
 
-    def replaced(self) -> str:
+    def entry_warning(self) -> str:
         """Return why entries may be something else than log-probabilities, such as a floor, or an empty string."""
         return ""
 
@@ -132,9 +141,10 @@ class Source(ABC):
         """Return the thin factors of the matrix, or ``None``."""
         return None
 
-    def work(self) -> Work:
-        """Return the cost of computing all rows once; no model is run."""
-        return Work(0.0, 0, None)
+    @property
+    def cost(self) -> Cost:
+        """The cost of computing all rows once; no model is run."""
+        return Cost(0.0, 0)
 
     def check_losses(self, losses: NDArray[Any], start: int) -> None:
         """Refuse targets of probability 0, given the losses (n,) in nats of the rows from ``start``."""
