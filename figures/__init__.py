@@ -6,15 +6,6 @@ published_tables.py, and enter an instance in ``REGISTRY``.
 
 from __future__ import annotations
 
-import sys
-
-if sys.argv[:1] == ["-m"] and any(word.startswith(__name__) for word in sys.orig_argv):
-    # Python imports this package to run it, or a file of it, as a program.
-    raise SystemExit(
-        "Error: a figure is no program: draw it with 'bottleneck figures NAME --results DIR --out DIR', where NAME is "
-        "a name such as lms-figure-3"
-    )
-
 from softmax_bottleneck.errors import ConfigurationError, unknown
 
 from .attainable_kl import AttainableKL
