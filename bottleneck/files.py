@@ -1,4 +1,4 @@
-"""Atomic writes: a file is written under a temporary name, flushed to disk, and renamed."""
+"""Files: only regular ones are read, and each is written under a temporary name, flushed to disk, and renamed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any
+from typing import Any, BinaryIO
 
 from platformdirs import user_cache_path
 
@@ -30,6 +33,15 @@ def cache_folder() -> Path:
     return folder
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file to read its bytes; ``OSError`` for a pipe or a device, which may hang or never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file", str(path))
+    return open(descriptor, "rb")  # noqa: PTH123 (a descriptor)
+
+
 def sha256_bytes(data: bytes | memoryview) -> str:
     """Return the SHA-256 of ``data`` in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
@@ -37,7 +49,7 @@ def sha256_bytes(data: bytes | memoryview) -> str:
 
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -110,7 +122,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; flush the file and rename it to ``path`` when the block succeeds.
 
     After a failure, a full disk or a kill, ``path`` is unchanged. For a link, its target is replaced. For a device or a
-    pipe, the content is written to it when the block succeeds.
+    pipe, the content is written to it when the block succeeds. The mode of the file that is replaced is kept, and what
+    a killed process left behind of the same file is removed.
     """
     if is_special(path):
         with explain_output_errors(path), TemporaryDirectory() as folder:
@@ -120,22 +133,49 @@ def replacing(path: Path) -> Iterator[Path]:
                 shutil.copyfileobj(data, special)
         return
     target = followed(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with explain_output_errors(path):
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        for leftover in unfinished(target.parent, target.name):
+            _remove_if_abandoned(leftover)
+        temporary, lock = _temporary(target, 0o666 if mode is None else mode | stat.S_IWUSR)
     try:
         with explain_output_errors(path):
             yield temporary
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
+            if mode is not None:
+                temporary.chmod(mode)
             temporary.replace(target)
             _flush_folder(target.parent)
     finally:
         with suppress(OSError):  # the original error is more useful
             temporary.unlink(missing_ok=True)
+        os.close(lock)
 
 
-def unfinished(folder: Path, name: str = "*") -> list[Path]:
-    """Return the temporary files that killed processes left in ``folder`` while they wrote ``name``."""
-    return sorted(folder.glob(f".{name}.*.part"))
+def unfinished(folder: Path, name: str = "") -> list[Path]:
+    """Return the temporary files that killed processes left in ``folder`` while they wrote ``name``, or any file."""
+    pattern = re.compile(rf"\.{re.escape(name) or '.+'}\.[0-9a-f]+\.part")
+    return sorted(file for file in folder.glob(".*.part") if pattern.fullmatch(file.name))
+
+
+def _temporary(target: Path, mode: int) -> tuple[Path, int]:
+    """Create a file of an unpredictable name beside ``target``; return it with its descriptor, which locks it."""
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # another process took it for abandoned before it was locked
+
+
+def _remove_if_abandoned(file: Path) -> None:
+    """Remove a temporary file that no living process has locked."""
+    with suppress(OSError), open_file(file) as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.unlink()
 
 
 def _flush_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 from annotated_types import Interval
 
 from .errors import BottleneckError
+from .files import open_file
 
 LARGEST = 1 << 28
 """Bytes of the largest file that is read: several times the words of a large vocabulary."""
@@ -119,7 +120,7 @@ def short(value: Any) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise ValueError(f"it has more than {LARGEST:,} bytes")

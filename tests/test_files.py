@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -20,6 +19,7 @@ import pytest
 
 from softmax_bottleneck import files
 from softmax_bottleneck.errors import OutputError
+from softmax_bottleneck.json_file import read_json
 
 
 def _raise(number: int) -> Callable[..., Any]:
@@ -85,27 +85,6 @@ def test_a_folder_below_a_file(tmp_path: Path) -> None:
         files.write_bytes(tmp_path / "file" / "name", b"new")
 
 
-def _device(path: Path) -> Path:
-    """Make a node that swallows what is written to it, as ``/dev/null`` is one."""
-    try:
-        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-        path.open("wb").close()
-    except OSError as error:
-        pytest.skip(f"no device can be made here: {error}")
-    return path
-
-
-def test_a_device_is_written_through(tmp_path: Path) -> None:
-    node = _device(tmp_path / "null")
-    link = tmp_path / "link"
-    link.symlink_to(node)
-    for path in (node, link):
-        files.write_bytes(path, b"data")
-    assert stat.S_ISCHR(node.lstat().st_mode)
-    assert link.is_symlink()
-    assert {*tmp_path.iterdir()} == {node, link}
-
-
 def _read(path: Path) -> tuple[threading.Thread, list[bytes]]:
     """Read a pipe in a thread, which never outlives the tests."""
     found: list[bytes] = []
@@ -160,16 +139,59 @@ with files.replacing(Path(sys.argv[1])) as temporary:
 """
 
 
-def test_a_kill_leaves_the_old_file_and_a_name_that_says_what_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "file.json"
+def test_what_a_kill_leaves_is_removed_by_the_next_write_of_the_file(tmp_path: Path) -> None:
+    file, other = tmp_path / "file.json", tmp_path / ".file.json.mine.part"
     file.write_bytes(b"old")
+    other.touch()
     assert subprocess.run([sys.executable, "-c", KILLED, str(file)], timeout=60).returncode == -9
     assert file.read_bytes() == b"old"
-    (leftover,) = set(tmp_path.iterdir()) - {file}
+    (leftover,) = set(tmp_path.iterdir()) - {file, other}
     assert leftover.read_bytes() == b"half"
     assert files.unfinished(tmp_path) == files.unfinished(tmp_path, "file.json") == [leftover]
-    assert files.unfinished(tmp_path, "other") == []
-    assert files.unfinished(tmp_path / "missing") == []
+    assert files.unfinished(tmp_path, "other") == files.unfinished(tmp_path / "missing") == []
+    files.write_bytes(tmp_path / "other", b"1")
+    assert leftover.exists()
+    files.write_bytes(file, b"new")
+    assert {*tmp_path.iterdir()} == {file, other, tmp_path / "other"}
+
+
+def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with files.replacing(file) as first:
+        first.write_bytes(b"first")
+        files.write_bytes(file, b"second")
+    assert file.read_bytes() == b"first"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o444, 0o664, None])
+def test_the_mode_is_kept(mode: int | None, tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    file = tmp_path / "file"
+    if mode is not None:
+        file.touch()
+        file.chmod(mode)
+    files.write_bytes(file, b"new")
+    assert stat.S_IMODE(file.stat().st_mode) == (mode or stat.S_IMODE((tmp_path / "plain").stat().st_mode))
+
+
+def test_a_link_at_the_temporary_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name can be known beforehand; if one were, the file behind a link of that name would stay."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    (tmp_path / f".file.{'0' * 16}.part").symlink_to(victim)
+    files.write_bytes(tmp_path / "file", b"new")
+    assert victim.read_bytes() == b"mine"
+    assert not (tmp_path / "file").is_symlink()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: Path(path).symlink_to("/dev/zero")])
+def test_only_regular_files_are_read(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "file")
+    for read in (files.open_file, files.sha256_file, lambda path: read_json(path, error=OutputError, remedy="")):
+        with pytest.raises((OSError, OutputError), match="it is a folder, a pipe or a device, not a file"):
+            read(tmp_path / "file")
 
 
 def test_the_data_is_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,14 +212,6 @@ def test_the_data_is_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest
     folder.mkdir()
     files.write_bytes(folder / "file", b"data")
     assert events == ["flush file", "rename", "flush folder"]
-
-
-@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-def test_sha256(size: int, tmp_path: Path) -> None:
-    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-    (tmp_path / "file").write_bytes(data)
-    expected = hashlib.sha256(data).hexdigest()
-    assert files.sha256_file(tmp_path / "file") == files.sha256_bytes(data) == expected
 
 
 def test_json_is_utf8_and_ends_with_a_newline(tmp_path: Path) -> None:

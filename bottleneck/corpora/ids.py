@@ -128,6 +128,8 @@ def _checked(folder: Path, *files: str) -> dict[str, Any]:
         if description["format"] != FORMAT or description.pop(_CHECKSUM) != sha256_json(description):
             raise ValueError(f"{_DESCRIPTION} is not as it was written")
         for split in SPLITS:
+            if not description["tokens"][split]:
+                raise ValueError(f"{split}.ids holds no token")
             if (folder / f"{split}.ids").stat().st_size != description["tokens"][split] * _TYPE.itemsize:
                 raise ValueError(f"{split}.ids has another size than it was written with")
         for file in (_VOCABULARY, *files):
