@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -166,13 +168,10 @@ def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path, driver: Path) -> 
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is full: Linux has a device for it."""
-    from softmax_bottleneck import files
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(
-        files.Path, "with_name", lambda self, name: Path("/dev/full") if name.endswith(".part") else self.parent / name
-    )
-    monkeypatch.setattr(files.Path, "unlink", lambda self, missing_ok=False: None)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match="the disk is full: free some space"):
         run_grid([CELL], tmp_path)
 
