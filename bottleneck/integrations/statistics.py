@@ -64,7 +64,7 @@ def open_on_text(model: nn.Module, data: Any, *, tokenizer: Any = None) -> Sourc
     shape = () if ids is None or isinstance(ids, str) else np.shape(ids.cpu() if isinstance(ids, Tensor) else ids)
     options = None
     if len(shape) == 2:
-        length = max(1, min(shape[1], math.prod(shape) - 1, longest_input(model.config) or shape[1]))
+        length = max(1, min(shape[1], math.prod(shape) - 1, longest_input(model) or shape[1]))
         options = HuggingFaceOptions(context_length=length, stride=length)
     return open_source(model, data=data, tokenizer=tokenizer, hugging_face=options, dtype="auto")
 

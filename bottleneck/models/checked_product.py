@@ -67,8 +67,8 @@ def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: 
     off = distance(exact, product)
     if not bool((off <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
         raise SourceError(
-            f"the output layer of {what} is no product with its weight: its output differs from the product by up to "
-            f"{float(off.max()):.3g}, more than rounding with eps = {eps:.2g} explains; {THROUGH_A_FUNCTION}"
+            f"the output layer of {what} does not compute W·h + b: its output differs by up to {float(off.max()):.3g}, "
+            f"more than rounding with eps = {eps:.2g} explains; {THROUGH_A_FUNCTION}"
         )
 
 

@@ -77,18 +77,18 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, ignore_patterns=list(_ELSEWHERE)))
     except LocalEntryNotFoundError as error:
         raise SourceError(
-            f"there is no {name} here, and the Hugging Face hub cannot be reached for a model of that name; SOURCE is "
+            f"{name} is not a local folder, and the Hub cannot be reached; SOURCE is "
             "a run folder, an n-gram model such as kn5:ptb, a .zarr store, a matrix file such as .npy, or a model's "
             "folder or (with a network) its name"
         ) from error
     except HfHubHTTPError as error:
         at = f" at revision {revision}" if revision else ""
         raise SourceError(
-            f"there is no {name} here, and the Hugging Face hub gives no model of that name{at} "
+            f"{name} is not a local folder, and the Hub does not give a model of that name{at} "
             f"({first_line(error)}); check the name, or log in with 'hf auth login' if it is private"
         ) from error
     except (OSError, ValueError) as error:
-        raise SourceError(f"{name} cannot be had from the Hugging Face hub: {first_line(error)}") from error
+        raise SourceError(f"{name} could not be downloaded from the Hub: {first_line(error)}") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _check_kind(path: Path, config: dict[str, Any]) -> None:
     if config.get("is_encoder_decoder"):
         raise SourceError(f"{path} is a sequence-to-sequence model ({_named(model_type, classes)}); {supported}")
     if native is None or (classes and not any("CausalLM" in c or "LMHead" in c or c == native for c in classes)):
-        raise SourceError(f"{path} is no causal language model ({_named(model_type, classes)}); {supported}")
+        raise SourceError(f"{path} is not a causal language model ({_named(model_type, classes)}); {supported}")
 
 
 def _named(model_type: Any, classes: list[str]) -> str:

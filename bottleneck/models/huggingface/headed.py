@@ -7,17 +7,19 @@ import json
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import TypedDict
 
 from ... import heads
 from ..._version import __version__
 from ...errors import ConfigurationError, OutputError, SourceError
 from ...files import make_folder
 from ...heads import Head
-from ...json_file import json_if_any
+from ...json_file import check_schema, json_if_any, parse_json
 from .output import WithheldStates
 
 HEAD = "bottleneck_head.json"
@@ -59,6 +61,16 @@ class HeadSpec:
         (folder / HEAD).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
+class _HeadFile(TypedDict):
+    """The fields of `HEAD`, without its format and version."""
+
+    head: str
+    settings: dict[str, Any]
+    layer: str
+    scale: Annotated[float, Interval(gt=-1e30, lt=1e30)]
+    tied_to: str | None
+
+
 def read_spec(folder: Path) -> HeadSpec | None:
     """Return the head of a saved model; ``None`` for a folder of transformers alone.
 
@@ -67,9 +79,14 @@ def read_spec(folder: Path) -> HeadSpec | None:
     """
     file = folder / HEAD
     if not file.exists():
+        config = json_if_any(folder / "config.json")
+        if isinstance(config, dict) and MARK in config:
+            raise SourceError(
+                f"{folder} lacks {HEAD}, and its config.json names the head {config[MARK]!r}: copy it too"
+            )
         return None
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = parse_json(file.read_bytes(), dict[str, Any])
         written, by = values.pop("format"), values.pop("version")
         if written != FORMAT:
             raise SourceError(
@@ -77,6 +94,7 @@ def read_spec(folder: Path) -> HeadSpec | None:
                 f"version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
             )
         spec = HeadSpec(**values)
+        check_schema(values, _HeadFile)
         heads.find(spec.head)
         config = json_if_any(folder / "config.json")
         if isinstance(config, dict) and config.get(MARK) != spec.head:
@@ -171,6 +189,7 @@ class _Headed:
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         model: Any = super()
         model.__init__(config, *args, **kwargs)
+        _check_fit(self, model.get_output_embeddings())
         put_head(self, self.spec.build())
         self.post_init()  # type: ignore[attr-defined]
 
@@ -235,6 +254,25 @@ def _empty(base: type, spec: HeadSpec) -> Any:
     """Return a model without modules, for pickle to fill."""
     kind = headed_class(base, spec)
     return kind.__new__(kind)
+
+
+def _check_fit(model: Any, layer: nn.Module) -> None:
+    """Refuse a head that was saved for another model than the plain one, whose output layer is given."""
+    spec: HeadSpec = model.spec
+    embeddings = model.get_input_embeddings().weight
+    settings = spec.settings
+    expected: dict[str, tuple[Any, list[Any]]] = {
+        "layer": (spec.layer, [name for name, module in model.named_modules() if module is layer]),
+        "tied_to": (spec.tied_to, [None, *(name for name, weight in model.named_parameters() if weight is embeddings)]),
+        "settings.hidden_size": (settings.get("hidden_size"), [getattr(layer, "in_features", None)]),
+        "settings.vocab_size": (settings.get("vocab_size"), [getattr(layer, "out_features", None)]),
+    }
+    for place, (value, allowed) in expected.items():
+        if value not in allowed:
+            raise SourceError(
+                f"{HEAD} is of another model than its config.json: {place} is {value!r}, not {allowed[-1]!r}; save the "
+                "model again"
+            )
 
 
 def put_head(model: Any, layer: WithheldStates) -> None:

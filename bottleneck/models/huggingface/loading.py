@@ -177,7 +177,8 @@ def check_tied(model: nn.Module, name: str, files: list[Path]) -> None:
         name: name of the model.
         files: the files of its weights.
     """
-    weight = output_layer(model, name).weight
+    module = output_layer(model, name)
+    weight, layer = module.weight, next(key for key, part in model.named_modules() if part is module)
     tied = [key for key, parameter in model.named_parameters(remove_duplicate=False) if parameter is weight]
     first: Tensor | None = None
     for file in files if len(tied) > 1 else []:
@@ -188,8 +189,8 @@ def check_tied(model: nn.Module, name: str, files: list[Path]) -> None:
                 tensor = tensors.get_tensor(key)
                 if first is not None and not torch.equal(first, tensor):
                     raise SourceError(
-                        f"the weights of {name} hold an output layer of its own ({key}), and its config.json ties it "
-                        "to the input embeddings: set tie_word_embeddings to false, or remove that weight"
+                        f"the weights of {name} hold an output layer of its own ({layer}.weight), and its config.json "
+                        "ties it to the input embeddings: set tie_word_embeddings to false"
                     )
                 first = tensor
 
@@ -281,7 +282,8 @@ def with_spread_logits(model: nn.Module, layer: nn.Linear, ids: Tensor, *, label
 def _only(taken: list[Tensor], model: nn.Module, ids: Tensor) -> Tensor:
     if len(taken) != 1 or taken[0].shape[:2] != ids.shape:
         raise SourceError(
-            f"the output layer of {type(model).__name__} is not given one hidden state a token: it cannot be measured"
+            f"the output layer of {type(model).__name__} does not receive one hidden state for each token, as where "
+            f"the forward pass uses its weight alone: {THROUGH_A_FUNCTION}"
         )
     return taken[0]
 
@@ -300,6 +302,6 @@ def _run(model: nn.Module, ids: Tensor, mask: Tensor, hook: RemovableHandle, **m
             if "memory" in str(error):
                 raise
             raise SourceError(
-                f"transformers cannot run the {type(model).__name__} that its config.json describes: "
-                f"{first_line(error)}; give another model, or download it again"
+                f"{type(model).__name__} cannot read {ids.shape[1]:,} tokens of text: {first_line(error)}; set another "
+                "--context-length, or download the model again"
             ) from error

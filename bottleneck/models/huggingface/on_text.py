@@ -79,7 +79,7 @@ class HuggingFaceOnText(ModelOnText):
 
     def __init__(self, model: HuggingFaceModel, text: Tokens, *, options: HuggingFaceOptions, path: str) -> None:
         self.model, self._text, self._options = model, text, options
-        self._windows = _windows(len(text.ids), model.skeleton.config, options, prefix=len(text.prefix))
+        self._windows = _windows(len(text.ids), model.skeleton, options, prefix=len(text.prefix))
         self.contexts = self._windows.contexts
         self.dtype = "float64" if options["precise"] or model.dtype == "float64" else "float32"
         first = self._windows.minimum
@@ -248,14 +248,24 @@ def _name(model: Any, head: Head) -> str:
     return "softmax" if getattr(head, "soft_cap", None) is None else "soft-capped softmax"
 
 
-def longest_input(config: Any) -> int | None:
-    """Return the most tokens that a model can read; ``None`` for no limit, which XLNet's configuration writes as −1."""
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
-    return limit if limit > 0 else None
+POSITIONS = ("wpe", "position_embeddings", "embed_positions", "positions_embed")
+"""Names of tables with an embedding for each position."""
 
 
-def _windows(tokens: int, config: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
-    limit = longest_input(config)
+def longest_input(model: Any) -> int | None:
+    """Return the most tokens that a model can read; ``None`` for no limit, which XLNet's configuration writes as −1.
+
+    A table of positions with padding, such as RoBERTa's, has no row for a token before the one after its padding.
+    """
+    limits = [getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0]
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in POSITIONS and isinstance(module, torch.nn.Embedding):
+            limits.append(module.num_embeddings - (-1 if module.padding_idx is None else module.padding_idx) - 1)
+    return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=None)
+
+
+def _windows(tokens: int, model: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
+    limit = longest_input(model)
     length = options["context_length"] or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     if limit and length > limit:
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")

@@ -118,14 +118,14 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an encoder": (
         lambda f: change_config(f, model_type="bert", architectures=["BertForMaskedLM"]),
-        r"is no causal language model \(model type 'bert', BertForMaskedLM\); only causal",
+        r"is not a causal language model \(model type 'bert', BertForMaskedLM\); only causal",
     ),
-    "a base model": (lambda f: change_config(f, architectures=["GPT2Model"]), "is no causal language model"),
+    "a base model": (lambda f: change_config(f, architectures=["GPT2Model"]), "is not a causal language model"),
     "sequence to sequence": (
         lambda f: change_config(f, model_type="t5", architectures=["T5Model"], is_encoder_decoder=True),
         r"is a sequence-to-sequence model \(model type 't5', T5Model\); only causal",
     ),
-    "an unknown kind": (lambda f: change_config(f, model_type="novel"), "is no causal language model"),
+    "an unknown kind": (lambda f: change_config(f, model_type="novel"), "is not a causal language model"),
     "nonsense settings": (lambda f: change_config(f, n_head=3), "cannot read the configuration of"),
     "a setting of another type": (lambda f: change_config(f, n_head="two"), "cannot read the configuration of"),
     "no tokenizer": (
@@ -505,7 +505,7 @@ def test_a_hub_id_without_network(network: str, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "there is no owner/no-such-model here, and the Hugging Face hub cannot be reached" in done.stderr
+    assert "owner/no-such-model is not a local folder, and the Hub cannot be reached" in done.stderr
 
 
 def test_every_error_is_one_of_ours(folder: Path) -> None:

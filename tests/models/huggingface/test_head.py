@@ -163,7 +163,7 @@ def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, mon
         return make(self, inputs) + (0.01 if self is own else 0)
 
     monkeypatch.setattr(torch.nn.Linear, "forward", bent)
-    with pytest.raises(SourceError, match=r"the output layer of .* is no product with its weight: its output diff"):
+    with pytest.raises(SourceError, match=r"the output layer of .* does not compute W·h \+ b: its output diff"):
         rank(source)
 
 

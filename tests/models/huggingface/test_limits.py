@@ -1,0 +1,105 @@
+"""Positions with padding, output layers that are bypassed or tied in name alone, and files of a head."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.integrations.transformers import from_pretrained, with_head
+
+M = 60
+SIZES = {"vocab_size": M, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+IDS = torch.randint(2, M, (200,), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["Roberta", "XLMRoberta", "Camembert", "Bert", "Electra"])
+def test_a_text_longer_than_the_table_of_positions(name: str) -> None:
+    """RoBERTa counts positions from the one after its padding."""
+    config = getattr(transformers, f"{name}Config")(**SIZES, max_position_embeddings=32, is_decoder=True)
+    model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    source = sb.open(model, data=IDS)
+    assert source.description["context_length"] == (30 if "ert" in name and name not in ("Bert", "Electra") else 32)
+    assert sb.rank(source).rank.value > 1
+
+
+def test_a_failure_for_its_length_names_the_option() -> None:
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    embeddings = model.model.embed_tokens.forward
+
+    def short(ids: Any) -> Any:
+        if ids.shape[1] > 20:
+            raise IndexError("index out of range in self")
+        return embeddings(ids)
+
+    model.model.embed_tokens.forward = short
+    with pytest.raises(
+        SourceError, match=r"LlamaForCausalLM cannot read 64 tokens of text: .*set another context_leng"
+    ):
+        sb.rank(model, data=IDS, context_length=100)
+
+
+def test_a_bypassed_output_layer_is_told_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+
+    def forward(self: Any, input_ids: Any, **_: Any) -> Any:
+        hidden = self.model(input_ids).last_hidden_state
+        return transformers.modeling_outputs.CausalLMOutput(logits=F.linear(hidden, self.lm_head.weight))
+
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "forward", forward)
+    with pytest.raises(SourceError, match=r"does not receive one hidden state .* measure it through a function"):
+        sb.rank(model, data=IDS, context_length=16)
+
+
+@pytest.mark.parametrize("name", ["Gemma", "Llama", "GPT2"])
+def test_the_output_layer_that_should_be_tied_is_named(name: str, tmp_path: Path, text: Path) -> None:
+    sizes = {"vocab_size": M, "n_embd": 8, "n_layer": 1, "n_head": 2} if name == "GPT2" else SIZES
+    config = getattr(transformers, f"{name}Config")(**sizes, tie_word_embeddings=True)
+    transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({**load_file(file), "lm_head.weight": torch.randn(M, 8)}, file, metadata={"format": "pt"})
+    from .conftest import write_tokenizer
+
+    write_tokenizer(tmp_path)
+    with pytest.raises(
+        SourceError, match=r"layer of its own \(lm_head\.weight\), .*: set tie_word_embeddings to false$"
+    ):
+        sb.rank(tmp_path, data=str(text), context_length=16)
+
+
+HEADS: dict[str, tuple[dict[str, Any], str]] = {
+    "a parameter that is not the embeddings": ({"tied_to": "model.norm.weight"}, "tied_to is 'model.norm.weight', not"),
+    "a regular expression": ({"tied_to": "(a+)+$"}, "tied_to is"),
+    "a layer that is not one": ({"layer": "config"}, "bottleneck_head|cannot load"),
+    "another size": ({"settings": {"hidden_size": 9, "vocab_size": M}}, "settings.hidden_size is 9, not 8"),
+    "no scale": ({"scale": None}, "scale"),
+    "a scale that is not finite": ({"scale": float("nan")}, "scale"),
+    "a number for a name": ({"head": 5}, "head"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_of_another_model_is_refused(name: str, tmp_path: Path) -> None:
+    changes, sentence = HEADS[name]
+    config = transformers.LlamaConfig(**SIZES, tie_word_embeddings=True)
+    with_head(transformers.LlamaForCausalLM(config), "softmax").save_pretrained(tmp_path)
+    file = tmp_path / "bottleneck_head.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(SourceError, match=sentence):
+        from_pretrained(tmp_path)
+    file.write_text("[" * 90_000)
+    with pytest.raises(SourceError, match="cannot be read"):
+        from_pretrained(tmp_path)
+    file.unlink()
+    with pytest.raises(
+        SourceError, match=r"lacks bottleneck_head\.json, and its config\.json names the head 'softmax'"
+    ):
+        sb.rank(tmp_path)
