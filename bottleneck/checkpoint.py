@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 from . import corpora, tensor_file
 from .corpora import Corpus, Vocabulary
 from .errors import BottleneckError, RunError
-from .files import explain_output_errors, make_folder, sha256_bytes, sha256_file, write_bytes, write_json
+from .files import explain_output_errors, make_folder, sha256_file, write_bytes, write_json
 from .json_file import Count, check_schema, first_fault, json_if_any, read_json
 from .language_model import LanguageModel, ModelConfig
 
@@ -63,12 +63,6 @@ class _Config(TypedDict):
     parameters: Count
     initial_sha256: NotRequired[str | None]
     machine: NotRequired[dict[str, Any]]
-
-
-class _Seal(TypedDict):
-    """The content of ``COMPLETE``."""
-
-    sha256: dict[str, str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,7 +144,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if numbers is None:
             raise KeyError(_STATE)
     except tensor_file.DAMAGE as error:
-        raise RunError(f"the saved state {path} is damaged ({error}); delete it to start the run anew") from error
+        raise RunError(f"the saved state {path} is damaged ({error}); delete it to start the run over") from error
     return tensors, numbers
 
 
@@ -286,30 +280,20 @@ def _write_run(out: Path, contents: Mapping[str, bytes]) -> None:
         try:
             for name, data in contents.items():
                 write_bytes(part / name, data)
-            write_complete(part, contents)
+            write_complete(part)
             part.rename(out)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
 
 
-def write_complete(path: Path, contents: Mapping[str, bytes] | None = None) -> None:
-    """Seal a run: write the hashes of all its files; `RunError` for changed weights or states.
-
-    ``contents`` holds the bytes with which files were written. Their hashes are those of these bytes, so that damage on
-    the disk is detected.
-    """
+def write_complete(path: Path) -> None:
+    """Seal a run: write the hashes of all its files; `RunError` for changed weights or states."""
     check_tensors(path)
-    known = {name: sha256_bytes(data) for name, data in (contents or {}).items()}
-    hashes = {name: known.get(name) or sha256_file(path / name) for name in sealed_files(path)}
-    write_json(path / COMPLETE, {"sha256": hashes})
-
-
-def sealed_files(path: Path) -> list[str]:
-    """Return the files that ``COMPLETE`` covers, by name."""
     files = (path / STATE).iterdir() if (path / STATE).is_dir() else ()
     state = sorted(f"{STATE}/{file.name}" for file in files if file.name[0] != ".")
-    return [CONFIG, VOCABULARY, MODEL, METRICS, *state]
+    hashes = {name: sha256_file(path / name) for name in [CONFIG, VOCABULARY, MODEL, METRICS, *state]}
+    write_json(path / COMPLETE, {"sha256": hashes})
 
 
 def check_hashes(path: Path) -> None:
@@ -323,7 +307,7 @@ def check_hashes(path: Path) -> None:
             f"the run {path} is not finished (it has no {COMPLETE} file); "
             "run the same 'bottleneck train' command again to finish it"
         )
-    hashes = read_json(path / COMPLETE, _Seal, error=RunError, remedy=_AGAIN)["sha256"]
+    hashes = read_json(path / COMPLETE, dict[str, dict[str, str]], error=RunError, remedy=_AGAIN).get("sha256", {})
     if missing := [name for name in (CONFIG, VOCABULARY, MODEL, METRICS) if name not in hashes]:
         raise RunError(f"{path / COMPLETE} is damaged: it has no hash of {missing[0]}; train the run again")
     for name, expected in hashes.items():

@@ -91,11 +91,11 @@ def parse_json(text: str | bytes, schema: Any = Any) -> Any:
 
 
 def check_schema(content: Any, schema: Any) -> None:
-    """Raise a `ValueError` of one line for plain values that are not of a schema."""
+    """Raise a `ValueError` of one line for plain values that are not of a schema, such as a dataclass."""
     from pydantic import ValidationError
 
     try:
-        _validator(schema).validate_python(content, strict=True)
+        _validator(schema).validate_json(json.dumps(content), strict=True)  # a dataclass is an object of JSON
     except ValidationError as fault:
         raise ValueError(first_fault(fault)) from None
 
@@ -105,7 +105,11 @@ def first_fault(fault: Any) -> str:
     first = fault.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"]))
     message = " ".join(first["msg"].removeprefix("Value error, ").split())
-    message = message.replace("Input should be", "it must be").replace("a valid dictionary", "an object of JSON")
+    message = (
+        message.replace("Input should be", "it must be")
+        .replace("a valid dictionary", "an object of JSON")
+        .replace("an object", "an object of JSON")
+    )
     if first["type"] == "missing":
         return f"{place} is missing"
     if first["type"] == "value_error":

@@ -44,7 +44,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def _seal(run: Path) -> None:
     """Make ``COMPLETE`` agree with what is there now."""
-    hashes = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in checkpoint.sealed_files(run)}
+    names = json.loads((run / "COMPLETE").read_text())["sha256"]
+    hashes = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in names}
     (run / "COMPLETE").write_text(json.dumps({"sha256": hashes}))
 
 

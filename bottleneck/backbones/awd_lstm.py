@@ -27,15 +27,15 @@ class AWDLSTMConfig:
     hidden_sizes: Sequence[int] = (1150, 1150, 400)
     """Size of each layer, the first layer first."""
     dropout_embedding: float = 0.1
-    """Probability of dropping a word's embedding wherever it occurs in a stretch."""
+    """Probability of dropping a word's embedding wherever it occurs in a segment."""
     dropout_input: float = 0.4
-    """Probability of dropping a unit of the embeddings, the same ones at all tokens of a stretch."""
+    """Probability of dropping a unit of the embeddings, the same ones at all tokens of a segment."""
     dropout_hidden: float = 0.25
-    """Probability of dropping a unit between the layers, the same ones at all tokens of a stretch."""
+    """Probability of dropping a unit between the layers, the same ones at all tokens of a segment."""
     dropout_output: float = 0.4
-    """Probability of dropping a unit of the last layer's hidden states, the same ones at all tokens of a stretch."""
+    """Probability of dropping a unit of the last layer's hidden states, the same ones at all tokens of a segment."""
     weight_drop: float = 0.5
-    """Probability of dropping a hidden-to-hidden weight for a whole stretch."""
+    """Probability of dropping a hidden-to-hidden weight for a whole segment."""
     activation_penalty: float = 2.0
     """α, the weight of the activation regularization (AR)."""
     temporal_penalty: float = 1.0
@@ -54,7 +54,7 @@ class AWDLSTMConfig:
 class AWDLSTM(Backbone):
     r"""The encoder of an LSTM (long short-term memory) language model with weight drop (Merity et al. 2018).
 
-    In training, each stretch of a batch, or each part of it that is processed at once, draws one mask for each
+    In training, each segment of a batch, or each part of it that is processed at once, draws one mask for each
     hidden-to-hidden matrix (DropConnect) and one for each sequence of vectors (variational dropout, Gal and Ghahramani
     2016); in eval mode nothing is dropped. The penalty is
 
@@ -91,12 +91,12 @@ class AWDLSTM(Backbone):
         return tuple(self.embedding.weight.new_zeros(1, batch_size, size) for size in sizes)
 
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Encode a stretch of text; see `Backbone.forward`."""
+        """Encode a segment of text; see `Backbone.forward`."""
         hidden, after, _ = self.encode(ids, state)
         return hidden, after
 
     def encode(self, ids: Tensor, state: State) -> Encoding:
-        """Encode a stretch of text with the penalty on its activations; see `Backbone.encode`."""
+        """Encode a segment of text with the penalty on its activations; see `Backbone.encode`."""
         config, training = self.config, self.training
         inputs = drop_words(self.embedding, ids, config.dropout_embedding, training=training)
         inputs = locked_dropout(inputs, config.dropout_input, training=training)
@@ -119,7 +119,7 @@ class AWDLSTM(Backbone):
 
 
 def _run(layer: nn.Module, inputs: Tensor, state: State, weight_drop: float) -> tuple[Tensor, list[Tensor]]:
-    """Run torch's fused kernel over a stretch, with some hidden-to-hidden weights dropped; the layer is not changed."""
+    """Run torch's fused kernel over a segment, with some hidden-to-hidden weights dropped; the layer is not changed."""
     if not weight_drop:
         hidden, after = layer(inputs, state)
         return hidden, list(after)

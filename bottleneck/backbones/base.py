@@ -14,7 +14,7 @@ State = tuple[Tensor, ...]
 
 
 class Encoding(NamedTuple):
-    """A stretch of text, encoded for training."""
+    """A segment of text, encoded for training."""
 
     hidden: Tensor
     """(L, B, hidden_size)."""
@@ -51,7 +51,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Encode a stretch of L tokens of B parallel texts, int64 (L, B), given the state after the stretch before.
+        """Encode a segment of L tokens of B parallel texts, int64 (L, B), given the state after the segment before.
 
         Return the hidden states (L, B, hidden_size), and the state after the last token.
         """
@@ -67,6 +67,6 @@ class Backbone(nn.Module, ABC):
         raise ConfigurationError(f"{type(self).__name__} reads a text as one stream, without contexts")
 
     def encode(self, ids: Tensor, state: State) -> Encoding:
-        """Encode a stretch of text like `forward`, with the penalty that is added to a training loss."""
+        """Encode a segment of text like `forward`, with the penalty that is added to a training loss."""
         hidden, after = self(ids, state)
         return Encoding(hidden, after, None)

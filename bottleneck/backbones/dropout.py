@@ -1,4 +1,4 @@
-"""Dropout that is drawn once for a whole stretch of text."""
+"""Dropout that is drawn once for a whole segment of text."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class LSTM(Backbone):
         return zeros, torch.zeros_like(zeros)
 
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Encode a stretch of text; see `Backbone.forward`."""
+        """Encode a segment of text; see `Backbone.forward`."""
         inputs = self.dropout(self.embedding(ids))
         if len(self.layer_sizes) == 1:
             hidden, (h, c) = self.lstm(inputs, (state[0], state[1]))

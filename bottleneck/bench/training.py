@@ -28,7 +28,7 @@ from .heads import plain_nll
 from .in_turn import RUNS, in_turn, judged
 
 LENGTH, TYPES, TOKENS = 70, 10_000, 929_589
-"""Tokens of a stretch, of the vocabulary and of the training text of Penn Treebank."""
+"""Tokens of a segment, of the vocabulary and of the training text of Penn Treebank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ def shrunk(config: RunConfig, by: int) -> RunConfig:
 
 
 def plain_loss(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of a stretch by torch's own LSTM and dropout, and the loss as the papers print it.
+    """Return the mean loss of a segment by torch's own LSTM and dropout, and the loss as the papers print it.
 
     Args:
         model: model with an AWD-LSTM; its activations are not penalized.

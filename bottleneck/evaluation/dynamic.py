@@ -125,7 +125,7 @@ def dynamic_evaluate(
 
 
 class _Update:
-    """The update of all weights after a stretch of text."""
+    """The update of all weights after a segment of text."""
 
     def __init__(
         self, weights: dict[str, torch.nn.Parameter], statistics: GradientStatistics, settings: Dynamic

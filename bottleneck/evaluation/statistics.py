@@ -19,7 +19,7 @@ from ..files import write_bytes
 from ..full_precision import full_precision
 from ..language_model import LanguageModel
 from ..progress import SILENT, Progress
-from ..training.batches import columns, stretches
+from ..training.batches import bptt_segments, columns
 
 FILE = "gradient_statistics.safetensors"
 BATCH_SIZE = 100
@@ -95,7 +95,7 @@ def gradient_statistics(
     with differentiable(model) as parameters, progress.bar("gradient statistics", batches, "batches") as bar:
         means = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         state = model.backbone.initial_state(batch_size)
-        for batch in stretches(data, bptt):
+        for batch in bptt_segments(data, bptt):
             hidden, after = model.hidden(batch.inputs.to(device), state)
             state = tuple(tensor.detach() for tensor in after)
             model.zero_grad()

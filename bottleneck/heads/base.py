@@ -160,7 +160,7 @@ class Head(nn.Module, ABC):
         return None
 
     @torch.no_grad()
-    def start_at(self, log_probs: Tensor) -> None:
+    def init_bias(self, log_probs: Tensor) -> None:
         """Set the output bias so that a context vector of 0 predicts this distribution; without a bias do nothing.
 
         Args:

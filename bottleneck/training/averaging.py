@@ -94,7 +94,7 @@ def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs
 def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
     """Return the positions in an epoch at which a model is validated, including the epoch's end.
 
-    Validations come after equal numbers of stretches, whose ``lengths`` are given, at most one for each stretch.
+    Validations come after equal numbers of segments, whose ``lengths`` are given, at most one for each segment.
 
     Example:
         >>> sorted(validated_after([10, 10, 5, 10], 2))

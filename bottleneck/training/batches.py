@@ -1,4 +1,4 @@
-"""A stream of tokens in parallel columns and short stretches, for truncated backpropagation through time (BPTT)."""
+"""A stream of tokens in parallel columns and short segments, for truncated backpropagation through time (BPTT)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HALF_LENGTH_PROBABILITY = 0.05
 """Probability that a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""
 
 SHORTEST = 5
-"""Tokens of the shortest random stretch, as in the code of AWD-LSTM."""
+"""Tokens of the shortest random segment, as in the code of AWD-LSTM."""
 
 LARGEST_DEVIATIONS = 4
 """Largest excess of a random length over bptt, in standard deviations; it bounds the memory of a step."""
@@ -40,14 +40,14 @@ def columns(ids: NDArray[np.integer[Any]], batch_size: int) -> Tensor:
 
 
 def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int] = (0,)) -> list[int]:
-    """Return the lengths of the stretches of one epoch; their targets are all rows but the first.
+    """Return the lengths of the segments of one epoch; their targets are all rows but the first.
 
     Args:
         rows: number of rows of the columns.
-        bptt: mean length of most stretches.
+        bptt: mean length of most segments.
         deviation: standard deviation σ of the lengths: each is drawn from N(bptt, σ²), or with a probability of
             `HALF_LENGTH_PROBABILITY` from N(bptt / 2, σ²), rounded down, and is at least `SHORTEST` (or bptt) and
-            at most bptt + `LARGEST_DEVIATIONS` σ. With 0 every stretch has the length ``bptt``. The last stretch takes
+            at most bptt + `LARGEST_DEVIATIONS` σ. With 0 every segment has the length ``bptt``. The last segment takes
             the remaining rows.
         seed: seed of the draw.
     """
@@ -64,11 +64,11 @@ def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int]
     return [int(length) for length in np.diff(ends, prepend=0) if length]
 
 
-def stretches(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[Batch]:
-    """Yield each stretch's rows as inputs, int64, and as targets the rows one further.
+def bptt_segments(data: Tensor, lengths: int | Sequence[int], *, start: int = 0) -> Iterator[Batch]:
+    """Yield each segment's rows as inputs, int64, and as targets the rows one further.
 
-    ``lengths`` holds the lengths of the stretches, or is the length of all. ``start``, the end of a stretch, skips all
-    stretches before it.
+    ``lengths`` holds the lengths of the segments, or is the length of all. ``start``, the end of a segment, skips all
+    segments before it.
     """
     if isinstance(lengths, int):
         lengths = [lengths] * -(-(len(data) - 1) // lengths)

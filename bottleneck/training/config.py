@@ -65,7 +65,7 @@ class TrainingConfig(_Section):
     bptt: int = Field(default=35, ge=1)
     """Tokens of each text in a step; gradients stop at the start of the step, and the state is carried over."""
     bptt_deviation: float = Field(default=0.0, ge=0)
-    """Standard deviation of random stretch lengths around ``bptt``; the learning rate is scaled in proportion."""
+    """Standard deviation of random segment lengths around ``bptt``; the learning rate is scaled in proportion."""
     loss_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a step's predictions whose loss is computed, drawn at random in every step. Its mean estimates that of
     all without bias; the backbone reads all tokens. Less than 1 saves time where the output layer is most of the work,
@@ -82,7 +82,7 @@ class TrainingConfig(_Section):
     compile: bool = False
     """Whether torch compiles the training step."""
     unigram_bias: bool = True
-    """Whether the output bias starts at the token frequencies of the training text (see `Head.start_at`)."""
+    """Whether the output bias starts at the token frequencies of the training text (see `Head.init_bias`)."""
     save_every: int = Field(default=200, ge=1)
     """Steps between saved states; the state is also saved at the end of every epoch."""
     validations: int = Field(default=1, ge=1)

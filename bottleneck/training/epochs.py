@@ -13,7 +13,7 @@ from torch import Tensor
 from ..corpora import Corpus
 from ..errors import ConfigurationError, TrainingError
 from ..reading import Batch, Pairs
-from .batches import columns, lengths, stretches
+from .batches import bptt_segments, columns, lengths
 from .config import TrainingConfig
 
 RUN = 16
@@ -31,6 +31,10 @@ class Epochs(ABC):
     def lengths(self, epoch: int) -> list[int]:
         """Return by how much each batch of an epoch moves the position on."""
 
+    def steps(self, epochs: int) -> int:
+        """Return the number of updates of a run of so many epochs, unless it stops early."""
+        return sum(len(self.lengths(epoch)) for epoch in range(epochs))
+
     @abstractmethod
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch from the position ``start``, which is 0 or the end of a batch."""
@@ -46,11 +50,11 @@ class Epochs(ABC):
 
 @final
 class StreamEpochs(Epochs):
-    """The columns of a text in stretches; see `batches`.
+    """The columns of a text in segments; see `batches`.
 
     Args:
         data: (rows, B), the columns.
-        settings: lengths of the stretches.
+        settings: lengths of the segments.
         seed: of random lengths.
     """
 
@@ -60,13 +64,13 @@ class StreamEpochs(Epochs):
         self.data, self.settings, self.seed = data, settings, seed
 
     def lengths(self, epoch: int) -> list[int]:
-        """Return the tokens of each stretch; see `Epochs.lengths`."""
+        """Return the tokens of each segment; see `Epochs.lengths`."""
         deviation = self.settings.bptt_deviation
         return lengths(len(self.data), self.settings.bptt, deviation=deviation, seed=(self.seed, epoch))
 
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Return the stretches; see `Epochs.batches`."""
-        return stretches(self.data, self.lengths(epoch), start=start)
+        """Return the segments; see `Epochs.batches`."""
+        return bptt_segments(self.data, self.lengths(epoch), start=start)
 
     def counts(self, vocab_size: int) -> Tensor:
         """Count one column at a time: they may be larger than memory."""
@@ -94,7 +98,7 @@ class PairEpochs(Epochs):
         part: columns of every batch that this process takes.
 
     Raises:
-        ConfigurationError: for random stretch lengths or a part of the predictions, which pairs do not have.
+        ConfigurationError: for random segment lengths or a part of the predictions, which pairs do not have.
         TrainingError: there are fewer pairs than a batch takes.
     """
 
@@ -151,7 +155,7 @@ def epochs(corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | 
     Raises:
         TrainingError: the split is too short for a batch.
         CorpusError: the model reads pairs, and the split has none.
-        ConfigurationError: for random stretch lengths or a part of the predictions of pairs.
+        ConfigurationError: for random segment lengths or a part of the predictions of pairs.
     """
     if lines is None:
         return StreamEpochs(columns(corpus.split("train"), settings.batch_size), settings, seed=seed)

@@ -16,7 +16,7 @@ from ..language_model import LanguageModel
 from ..progress import SILENT, Progress, reporting
 from ..reading import Reading, Stream, read
 
-STRETCH = 1024
+SEGMENT = 1024
 """Tokens encoded at once; the state is carried over, so this affects only speed."""
 
 
@@ -64,7 +64,7 @@ def perplexity_of(loss: float) -> float:
 
 def text_of(model: LanguageModel, corpus: Corpus, split: str) -> Reading:
     """Return a split as the model reads it, in batches to score."""
-    return read(corpus, split, lines=model.backbone.context_lines, length=STRETCH)
+    return read(corpus, split, lines=model.backbone.context_lines, length=SEGMENT)
 
 
 def evaluate(
@@ -81,7 +81,7 @@ def evaluate(
 
 
 def _reading(text: Reading | NDArray[np.int64]) -> Reading:
-    reading = text if isinstance(text, Reading) else Stream(text, length=STRETCH)
+    reading = text if isinstance(text, Reading) else Stream(text, length=SEGMENT)
     check_scorable(reading.ids)
     return reading
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any
 
 import torch
 from typing_extensions import TypedDict
@@ -38,7 +38,7 @@ from ..checkpoint import (
     write_complete,
 )
 from ..errors import RunError
-from ..files import explain_output_errors, json_bytes, make_folder, only_process, sha256_file, unfinished, write_json
+from ..files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
 from ..interruption import explained
 from ..json_file import Count, read_json_lines
 from ..language_model import LanguageModel
@@ -47,33 +47,30 @@ from ..parallel import Processes, launched
 from ..progress import Progress, reporting
 from .config import RunConfig, difference
 from .configuration_file import complete, configuration_of
-from .epochs import epochs
+from .epochs import Epochs, epochs
 from .evaluate import Evaluation, evaluate, text_of
-from .extension import EXTENDED, extension, warning
 from .loop import Loop, write_metrics
 from .objective import depends_on_parts
-
-
-class _Validation(TypedDict):
-    """A row of ``metrics.jsonl``."""
-
-    step: Count
-    valid_perplexity: float
-    averaged_steps: NotRequired[Count]
+from .optimizer import learning_rate
+from .state import Row, saved_step
 
 
 class _Test(TypedDict):
-    """The last row of ``metrics.jsonl``."""
-
     test_loss: float
     test_perplexity: float
     test_tokens: Count
 
 
-class _Time(TypedDict):
-    """A row of ``timing.jsonl``."""
+"""The last row of ``metrics.jsonl``."""
 
+
+class _Time(TypedDict):
     seconds: float
+
+
+"""A row of ``timing.jsonl``."""
+EXTENDED = "extended_from"
+"""Key of ``config.json``: the earlier numbers of epochs, where the learning rates so far depend on them."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +137,15 @@ def _fit(
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
-        extended = extension(config, folder, data)
+        extended = _extended(config, folder, data)
         if processes.in_first(lambda: _prepare(folder, description, corpus, stack, extended)):
             return result(folder)
         if extended and processes.first:
-            progress.line(warning(extended))
+            progress.line(
+                f"Warning: the learning rates so far were those of a run of {extended[EXTENDED][-1]} epoch(s), so the "
+                "result differs from that of a run that has all epochs from its start; a constant schedule has no such "
+                "difference"
+            )
         model.to(device)
         Loop(config, folder, corpus, data, model, processes=processes, progress=progress).run()
         with explained(lambda: f"the training in {folder} is done, and the same command evaluates the model"):
@@ -156,23 +157,21 @@ def result(folder: str | Path) -> FitResult:
     """Return the numbers of a finished run from its files."""
     folder = Path(folder)
     config = read_config(folder)
-    *validations, last = _rows(folder / METRICS, _Validation | _Test) or [{}]
+    *validations, last = _rows(folder / METRICS, Row | _Test) or [{}]
     if not validations or "test_loss" not in last:
         raise RunError(f"{folder / METRICS} lacks the scores of a finished run; train the run again or copy it anew")
+    unknown = "remove it, and the run's time is unknown"
+    times = _rows(folder / TIMING, _Time, unknown) if (folder / TIMING).exists() else []
     return FitResult(
         folder,
         parameters=config["parameters"],
         test=Evaluation(last["test_loss"], last["test_perplexity"], last["test_tokens"]),
-        seconds=sum(row["seconds"] for row in _times(folder / TIMING)),
+        seconds=sum(row["seconds"] for row in times),
         steps=validations[-1]["step"],
         averaged_steps=validations[-1].get("averaged_steps", 0),
         valid_perplexity=min(row["valid_perplexity"] for row in validations),
         machine=config.get("machine", {}),
     )
-
-
-def _times(file: Path) -> list[dict[str, Any]]:
-    return _rows(file, _Time, "remove it, and the run's time is unknown") if file.exists() else []
 
 
 def is_begun(folder: Path) -> bool:
@@ -240,6 +239,24 @@ def _initial_sha256(initial: Path, folder: Path) -> str | None:
         known: str | None = read_config(folder).get("initial_sha256")
         return known
     return sha256_file(initial / MODEL)
+
+
+def _extended(config: RunConfig, folder: Path, data: Epochs) -> dict[str, Any]:
+    """Return what ``config.json`` records of an extension to more epochs; nothing where the result is exact.
+
+    It is exact if the learning rates so far are those of a run that had all the epochs from its start: those of the
+    schedule ``constant`` are, unless the warm-up was longer than the run, and those of ``cosine`` are not.
+    """
+    step = saved_step(folder)
+    if not step or not (folder / CONFIG).exists():
+        return {}
+    saved = read_config(folder)
+    before = configuration_of(saved)
+    if before.training.epochs >= config.training.epochs:
+        return {}
+    lengths = [data.steps(each.training.epochs) for each in (before, config)]
+    first, now = (learning_rate(config.training.optimizer, step=step - 1, steps=steps) for steps in lengths)
+    return {} if first == now else {EXTENDED: [*saved.get(EXTENDED, ()), before.training.epochs]}
 
 
 def _prepare(
@@ -324,8 +341,8 @@ def _finish(
     """Score the test split with the best weights and seal the run, if the folder still holds this run."""
     load_tensors_into(model, read_tensors(folder / MODEL), where=folder / MODEL)
     test = evaluate(model, text_of(model, corpus, "test"), progress=progress)
-    rows = _rows(folder / METRICS, _Validation)
+    rows = _rows(folder / METRICS, Row)
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
     _is_finished(folder, description)
-    contents = {CONFIG: json_bytes(read_config(folder)), VOCABULARY: json_bytes(list(corpus.vocabulary.tokens))}
-    write_complete(folder, {**contents, METRICS: write_metrics(folder, rows)})
+    write_metrics(folder, rows)
+    write_complete(folder)

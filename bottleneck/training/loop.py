@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,6 @@ from .averaging import WeightAverage, is_non_monotone, starts_averaging, validat
 from .config import RunConfig
 from .epochs import Epochs
 from .evaluate import mean_nll, perplexity_of, text_of
-from .extension import steps_of
 from .objective import Objective, accumulate, depends_on_parts
 from .state import TrainerState, load_state, random_states, save_state, saved_step
 
@@ -68,7 +68,7 @@ class Loop:
         self.columns = processes.share(self.settings.batch_size)
         self.width = len(range(self.settings.batch_size)[self.columns])
         self.data = data.share(self.columns)
-        self.steps = steps_of(self.data, self.settings.epochs)
+        self.steps = self.data.steps(self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
         self.average = WeightAverage(model)
         fresh = self._fresh(self.settings.batch_size)
@@ -135,7 +135,7 @@ class Loop:
         """Initialize the output bias, the random seed of this process, and averaging."""
         if self.settings.unigram_bias and self.config.initial is None:
             counts = data.counts(self.model.head.vocab_size).to(self.device) + 1.0
-            self.model.head.start_at(torch.log(counts / counts.sum()))
+            self.model.head.init_bias(torch.log(counts / counts.sum()))
         if self.processes.index:  # all processes have the same initial weights, and different dropout masks
             torch.manual_seed((self.config.seed + self.processes.index) % 2**64)
         if starts_averaging(self.settings.averaging, [], epochs=0):
@@ -216,7 +216,7 @@ class Loop:
         """Return what an interruption leaves in the folder."""
         step, saved = self.state.step, saved_step(self.folder)
         if saved is None:
-            return f"training stopped at step {step:,}, and nothing is saved yet: the same command starts anew"
+            return f"training stopped at step {step:,}, and nothing is saved yet: run the same command to start over"
         which = "its state is saved" if saved == step else f"the state of step {saved:,} is saved"
         return (
             f"training stopped at step {step:,} of {self.steps:,}; {which} in {self.folder}, and the same command "
@@ -306,7 +306,7 @@ class Loop:
         if self.processes.first:
             write_metrics(self.folder, state.metrics)
 
-    def _trained(self) -> dict[str, float | bool | int]:
+    def _trained(self) -> dict[str, Any]:
         """Return a row's numbers on the training steps since the last validation."""
         train_loss = self.state.loss_sum / self.state.loss_tokens
         return {
@@ -317,7 +317,7 @@ class Loop:
             "train_perplexity": perplexity_of(train_loss),
         }
 
-    def _validate(self, trained: dict[str, float | bool | int]) -> dict[str, float | bool | int]:
+    def _validate(self, trained: dict[str, Any]) -> Any:
         """Return a row with the validation loss; save the weights if they are the best or all are kept."""
         state = self.state
         averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
@@ -358,11 +358,9 @@ class Loop:
         write_bytes(file, rows + json_lines([{"step": self.state.step, "seconds": round(seconds, 3)}]))
 
 
-def write_metrics(folder: Path, rows: list[dict[str, float | bool | int]]) -> bytes:
-    """Write ``metrics.jsonl``, one line for each validation; return its bytes."""
-    data = json_lines(rows)
-    write_bytes(folder / METRICS, data)
-    return data
+def write_metrics(folder: Path, rows: Sequence[Any]) -> None:
+    """Write ``metrics.jsonl``, one line for each validation."""
+    write_bytes(folder / METRICS, json_lines(rows))
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from ..reading import PADDING, Batch
 
 
 class Objective(nn.Module):
-    """The training loss of a stretch of text: mean negative log-likelihood and the model's own penalties.
+    """The training loss of a segment of text: mean negative log-likelihood and the model's own penalties.
 
     Args:
         model: model to train.
@@ -31,9 +31,9 @@ class Objective(nn.Module):
     def forward(
         self, inputs: Tensor, targets: Tensor, state: State, contexts: Tensor | None = None
     ) -> tuple[Tensor, Tensor, State]:
-        """Return the loss, the mean negative log-likelihood in it, and the state after the stretch, detached.
+        """Return the loss, the mean negative log-likelihood in it, and the state after the segment, detached.
 
-        Inputs, targets and contexts are those of a `Batch`; ``state`` is that before the stretch. A batch with contexts
+        Inputs, targets and contexts are those of a `Batch`; ``state`` is that before the segment. A batch with contexts
         starts in their state and leaves none behind.
         """
         device = inputs.device.type
@@ -83,7 +83,7 @@ def accumulate(objective: nn.Module, batch: Batch, state: State, *, columns: int
     """Accumulate the gradient of a batch's loss in the parameters, over groups of ``columns`` columns.
 
     Fewer columns at once take less memory; ``None`` takes all. The `Objective` may be wrapped; ``state`` is that before
-    the batch. Return the mean negative log-likelihood, a scalar in nats, and the state after the batch's stretch.
+    the batch. Return the mean negative log-likelihood, a scalar in nats, and the state after the batch's segment.
     """
     batch_size, scored = batch.inputs.shape[1], batch.scored
     starts = range(0, batch_size, columns or batch_size)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NotRequired
 
 import torch
 from torch import Tensor
@@ -20,27 +19,36 @@ from ..language_model import LanguageModel
 from .averaging import WeightAverage
 
 
+class Row(TypedDict):
+    """What the code reads in a row of ``metrics.jsonl``; a row has further keys."""
+
+    step: Count
+    valid_loss: float
+    valid_perplexity: float
+    averaged_steps: NotRequired[Count]
+
+
 @dataclass
 class TrainerState:
     """The scalars of the training state; its tensors are saved separately."""
 
-    epoch: int = 0
+    epoch: Count = 0
     """Finished epochs."""
-    position: int = 0
+    position: Count = 0
     """Next row of the columns in this epoch."""
-    step: int = 0
+    step: Count = 0
     """Number of updates so far."""
     loss_sum: float = 0.0
     """Sum of the losses of the tokens since the last validation, in nats."""
-    loss_tokens: int = 0
+    loss_tokens: Count = 0
     """Number of those tokens."""
     learning_rate: float = 0.0
     """Learning rate of the last update."""
     best_loss: float | None = None
     """Lowest validation loss so far, nats."""
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[Row] = field(default_factory=list)
     """Rows of ``metrics.jsonl``."""
-    averaged: int | None = None
+    averaged: Count | None = None
     """Number of steps in the average of the weights; ``None`` before averaging starts."""
 
     @property
@@ -58,26 +66,6 @@ def saved_step(folder: Path) -> int | None:
     """Return the step of the last saved state of a run, or ``None`` when nothing was saved yet."""
     files = state_files(folder)
     return int(files[-1].stem.removeprefix("step-")) if files else None
-
-
-class _Row(TypedDict):
-    step: Count
-    valid_loss: float
-    valid_perplexity: float
-
-
-class _Numbers(TypedDict, total=False):
-    """The `TrainerState` as plain values."""
-
-    epoch: Count
-    position: Count
-    step: Count
-    loss_sum: float
-    loss_tokens: Count
-    learning_rate: float
-    best_loss: float | None
-    metrics: list[_Row]
-    averaged: Count | None
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
@@ -144,25 +132,19 @@ def load_state(
     if not files:
         return None
     tensors, numbers = read_state(files[-1])
-    with _explain_damage(files[-1]):
-        check_schema(numbers, _Numbers)
-        state = TrainerState(**numbers)
-        generators = _part(tensors, f"random.{process}.")
-        saved_by = sum(name.endswith(".cpu") for name in _part(tensors, "random."))
-        if not saved_by:
-            raise KeyError("random.0.cpu")
-    if saved_by != processes:
+    saved_by = sum(name.startswith("random.") and name.endswith(".cpu") for name in tensors)
+    if saved_by not in (0, processes):
         raise RunError(
             f"the saved state {files[-1]} is that of {saved_by} processes, not {processes}: start {saved_by} again"
         )
-    if process == 0:
-        _keep_only(folder, files[-1])  # a killed process may have left an older state
-    device = next(model.parameters()).device
     load_tensors_into(model, _part(tensors, "model."), where=files[-1])
-    with _explain_damage(files[-1]):
+    device = next(model.parameters()).device
+    try:
+        check_schema(numbers, TrainerState)
+        state, generators = TrainerState(**numbers), _part(tensors, f"random.{process}.")
         _restore_optimizer(optimizer, _part(tensors, "optimizer."))
-        kept = _part(tensors, "carried.")
-        carried = tuple(kept[str(index)].to(device) for index in range(len(kept)))
+        by_number = _part(tensors, "carried.")
+        carried = tuple(by_number[str(index)].to(device) for index in range(len(by_number)))
         if fresh is not None and [tensor.shape for tensor in carried] != [tensor.shape for tensor in fresh]:
             raise ValueError("its recurrent state does not fit the model")
         if average is not None:
@@ -170,15 +152,11 @@ def load_state(
         torch.set_rng_state(generators["cpu"])
         if "cuda" in generators and device.type == "cuda":
             torch.cuda.set_rng_state(generators["cuda"], device)
-        return state, carried
-
-
-@contextmanager
-def _explain_damage(file: Path) -> Iterator[None]:
-    try:
-        yield
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run anew") from error
+        raise RunError(f"the saved state {files[-1]} is damaged ({error}); delete it to start the run over") from error
+    if process == 0:
+        _keep_only(folder, files[-1])  # a killed process may have left an older state
+    return state, carried
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -187,8 +165,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, T
         index, key = name.split(".")
         values.setdefault(int(index), {})[key] = tensor
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, kept in values.items():
-        if any(tensor.ndim and tensor.shape != parameters[number].shape for tensor in kept.values()):
+    for number, saved in values.items():
+        if any(tensor.ndim and tensor.shape != parameters[number].shape for tensor in saved.values()):
             raise ValueError(f"the optimizer's state {number} does not fit the weights")
     optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
 

@@ -77,7 +77,7 @@ def test_each_dropout_acts_in_training(dropout: str, make: Make) -> None:
     assert torch.equal(_hidden(model.eval(), ids), _hidden(model, ids))
 
 
-def test_dropped_weights_stay_dropped_for_a_whole_stretch(make: Make) -> None:
+def test_dropped_weights_stay_dropped_for_a_whole_segment(make: Make) -> None:
     """The recurrence with the same masks, values and gradients alike; the parameters are left as they were."""
     model, ids = make(weight_drop=0.5), torch.randint(M, (9, 2))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -175,7 +175,7 @@ def test_the_penalty_by_hand(length: int, make: Make) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 8])
-def test_two_stretches_are_one_text(cut: int, make: Make) -> None:
+def test_two_segments_are_one_text(cut: int, make: Make) -> None:
     model, ids = make().eval(), torch.randint(M, (9, 2))
     whole, end = model(ids, model.initial_state(2))
     first, state = model(ids[:cut], model.initial_state(2))

@@ -64,7 +64,7 @@ def test_it_is_torchs_lstm(make: Make) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8])
-def test_two_stretches_are_one_text(cut: int, make: Make) -> None:
+def test_two_segments_are_one_text(cut: int, make: Make) -> None:
     model, ids = make().eval(), torch.randint(11, (9, 2))
     whole, end = model(ids, model.initial_state(2))
     first, state = model(ids[:cut], model.initial_state(2))

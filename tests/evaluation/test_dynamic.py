@@ -126,8 +126,8 @@ def test_the_file_spares_the_second_pass(
 ) -> None:
     model, file = build().float(), tmp_path / "statistics.safetensors"
     first = gradient_statistics(model, text, batch_size=7, file=file, identity="one")
-    stretches, calls = statistics.stretches, []
-    monkeypatch.setattr(statistics, "stretches", lambda *a, **k: (calls.append(1), stretches(*a, **k))[1])
+    segments, calls = statistics.bptt_segments, []
+    monkeypatch.setattr(statistics, "bptt_segments", lambda *a, **k: (calls.append(1), segments(*a, **k))[1])
 
     def again(**changed: Any) -> tuple[GradientStatistics, bool]:
         calls.clear()

@@ -370,7 +370,7 @@ def test_contexts_of_zero_start_at_the_distribution_given(name: str, make: Make)
     head = make(name, vocab=300, **({"interval": 20.0} if "interval" in heads.parameters(name) else {})).float()
     counts = torch.arange(1, 301).double() ** -1.2  # as rare as words are
     expected = torch.log(counts / counts.sum())
-    head.start_at(expected)
+    head.init_bias(expected)
     with torch.no_grad():
         head.weight.zero_()
         found = head.log_prob(torch.randn(2, 5))
@@ -380,7 +380,7 @@ def test_contexts_of_zero_start_at_the_distribution_given(name: str, make: Make)
         assert head.bias.min() < 0 < head.bias.max()
     head = make(name, bias=False)
     before = {key: value.clone() for key, value in head.state_dict().items()}
-    head.start_at(torch.full((7,), 1 / 7).log())
+    head.init_bias(torch.full((7,), 1 / 7).log())
     assert all(torch.equal(value, before[key]) for key, value in head.state_dict().items())
 
 
@@ -388,7 +388,7 @@ def test_a_bounded_function_starts_where_it_still_moves(make: Make) -> None:
     """Five sigmoids of an interval narrower than the log-probabilities are wide."""
     head = make("lms-net", vocab=300, hidden_units=5, interval=1.5)
     counts = torch.arange(1, 301).double() ** -1.2
-    head.start_at(torch.log(counts / counts.sum()))
+    head.init_bias(torch.log(counts / counts.sum()))
     assert head.bias is not None
     assert head.bias.abs().max() < 10
     head.nll(torch.randn(20, 5).double(), torch.zeros(20, dtype=torch.long)).backward()

@@ -1,4 +1,4 @@
-"""Columns and stretches: every token once, each beside the one that follows it."""
+"""Columns and segments: every token once, each beside the one that follows it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.errors import TrainingError
-from softmax_bottleneck.training.batches import columns, stretches
+from softmax_bottleneck.training.batches import bptt_segments, columns
 
 sizes = st.integers(1, 20)
 
@@ -28,9 +28,9 @@ def test_columns_are_the_text_cut_into_equal_pieces(length: int, batch_size: int
 
 
 @given(rows=st.integers(2, 100), batch_size=sizes, bptt=st.integers(1, 120))
-def test_stretches_predict_every_token_but_the_first_row_once(rows: int, batch_size: int, bptt: int) -> None:
+def test_segments_predict_every_token_but_the_first_row_once(rows: int, batch_size: int, bptt: int) -> None:
     data = torch.arange(rows * batch_size).reshape(rows, batch_size)
-    pieces = list(stretches(data, bptt))
+    pieces = list(bptt_segments(data, bptt))
     assert torch.equal(torch.cat([piece.inputs for piece in pieces]), data[:-1])
     assert torch.equal(torch.cat([piece.targets for piece in pieces]), data[1:])
     assert all(1 <= len(piece.inputs) == len(piece.targets) <= bptt for piece in pieces)
@@ -38,10 +38,10 @@ def test_stretches_predict_every_token_but_the_first_row_once(rows: int, batch_s
 
 
 @given(rows=st.integers(2, 60), bptt=st.integers(1, 20), done=st.integers(0, 60))
-def test_a_later_start_gives_the_same_stretches(rows: int, bptt: int, done: int) -> None:
+def test_a_later_start_gives_the_same_segments(rows: int, bptt: int, done: int) -> None:
     data = torch.arange(rows * 2).reshape(rows, 2)
-    pieces = list(stretches(data, bptt))
-    rest = list(stretches(data, bptt, start=done * bptt))
+    pieces = list(bptt_segments(data, bptt))
+    rest = list(bptt_segments(data, bptt, start=done * bptt))
     expected = [(piece.inputs.tolist(), piece.targets.tolist()) for piece in pieces[done:]]
     assert [(piece.inputs.tolist(), piece.targets.tolist()) for piece in rest] == expected
 

@@ -43,11 +43,11 @@ def test_perplexity_by_hand(head: str, length: int) -> None:
     assert found.perplexity == pytest.approx(math.exp(expected), rel=1e-14)
 
 
-@pytest.mark.parametrize("stretch", [1, 7, 39, 40, 1000])
-def test_stretches_change_nothing(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("segment", [1, 7, 39, 40, 1000])
+def test_segments_change_nothing(segment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = _model(), _text()
     expected = evaluate(model, ids)
-    monkeypatch.setattr(sys.modules[evaluate.__module__], "STRETCH", stretch)  # the name hides its module
+    monkeypatch.setattr(sys.modules[evaluate.__module__], "SEGMENT", segment)  # the name hides its module
     found = evaluate(model, ids)
     assert found.tokens == expected.tokens
     assert found.loss == pytest.approx(expected.loss, rel=1e-14)

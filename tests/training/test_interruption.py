@@ -97,7 +97,7 @@ def test_an_interruption_in_every_validation(tmp_path: Path, configure: Configur
 def test_before_anything_is_saved_nothing_is_promised(tmp_path: Path, configure: Configure) -> None:
     """A second Ctrl-C does not wait for the end of the step."""
     (note,) = _interrupted(configure(), tmp_path / "run", loop.Loop, "_step", signals=2)
-    assert note == "training stopped at step 0, and nothing is saved yet: the same command starts anew"
+    assert note == "training stopped at step 0, and nothing is saved yet: run the same command to start over"
 
 
 def test_an_interruption_while_the_test_split_is_scored(tmp_path: Path, configure: Configure) -> None:

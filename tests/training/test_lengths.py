@@ -1,4 +1,4 @@
-"""Random stretch lengths: their law, and that nothing of the text is lost or seen twice."""
+"""Random segment lengths: their law, and that nothing of the text is lost or seen twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softmax_bottleneck.training.batches import columns, lengths, stretches
+from softmax_bottleneck.training.batches import bptt_segments, columns, lengths
 
 
 @given(
@@ -28,11 +28,11 @@ def test_every_row_is_predicted_once_and_any_stretch_can_come_next(
     assert max(pieces) <= bptt + 4 * deviation
     assert all(piece >= min(5, bptt) for piece in pieces[:-1])
     text = torch.arange(2 * rows).reshape(rows, 2)
-    found = list(stretches(text, pieces))
+    found = list(bptt_segments(text, pieces))
     assert torch.equal(torch.cat([piece.inputs for piece in found]), text[:-1])
     assert torch.equal(torch.cat([piece.targets for piece in found]), text[1:])
     done = data.draw(st.integers(0, len(pieces) - 1))
-    rest = list(stretches(text, pieces, start=sum(pieces[:done])))
+    rest = list(bptt_segments(text, pieces, start=sum(pieces[:done])))
     assert [piece.inputs.tolist() for piece in rest] == [piece.inputs.tolist() for piece in found[done:]]
 
 
@@ -58,6 +58,6 @@ def test_a_text_in_a_file_stays_there(tmp_path: Path) -> None:
     data = columns(ids, 2)
     assert data.dtype == torch.int32
     assert data.data_ptr() == ids.ctypes.data
-    pieces = list(stretches(data, 4))
+    pieces = list(bptt_segments(data, 4))
     assert [piece.inputs.dtype for piece in pieces] == [torch.int64] * 3
     assert torch.cat([piece.targets for piece in pieces]).T.tolist() == [list(range(1, 11)), list(range(12, 22))]

@@ -299,25 +299,19 @@ def test_a_flipped_bit_of_a_state_is_seen(place: str, tmp_path: Path, configure:
     assert state.read_bytes() == data
 
 
-@pytest.mark.parametrize(
-    "name", ["model.safetensors", "trainer_state", "vocabulary.json", "config.json", "metrics.jsonl"]
-)
+@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state"])
 def test_a_bit_flipped_before_the_seal_is_not_sealed_as_true(
     name: str, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk changes what was written, just before its hashes are taken."""
     seal = fit_module.write_complete
 
-    def flip(folder: Path, *given: Any) -> None:
+    def flip(folder: Path) -> None:
         file = next((folder / name).iterdir()) if name == "trainer_state" else folder / name
         data = bytearray(file.read_bytes())
-        # Something that reads as well as what was there: a number's digit, a word's letter, a weight.
-        at = {"config.json": data.find(b'"seed": ') + 8, "metrics.jsonl": data.rfind(b'"test_loss": ') + 16}.get(
-            name, -3
-        )
-        data[at] ^= 1
+        data[-3] ^= 1
         file.write_bytes(data)
-        seal(folder, *given)
+        seal(folder)
 
     monkeypatch.setattr(fit_module, "write_complete", flip)
 

@@ -415,7 +415,7 @@ def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Confi
 def test_a_step_is_compiled_where_that_is_asked_for(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For any length of stretch. The trace runs without compilation to machine code, which takes half a minute."""
+    """For any length of segment. The trace runs without compilation to machine code, which takes half a minute."""
     asked: list[dict[str, Any]] = []
     compiles = Objective.compile
 
