@@ -133,7 +133,7 @@ def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"has no config\.json, so it is no run"):
         checkpoint.load(tmp_path)
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(RunError, match=r"cannot read .*config\.json: Is a directory"):
+    with pytest.raises(RunError, match=r"cannot read .*config\.json: it is a folder"):
         checkpoint.load(tmp_path)
 
 
