@@ -10,6 +10,8 @@ def run() -> None:
 
     While packages are loaded there is nothing to tidy, and afterwards nothing to end: Ctrl-C then prints no traceback.
     """
+    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # one sentence says what torch's processes run into
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
     from .cli import main

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Entry = TypeVar("Entry")
 
 _COMMAND_OR_OPTION = re.compile(
     r"('(?:bottleneck|rank|pip) [^']*'|`[^`]*`|--from [A-Z]+|--set\b)|--([a-z]+(?:-[a-z]+)*)"
@@ -82,7 +85,14 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def look_up(what: str, name: object, registry: Mapping[str, Entry]) -> Entry:
+    """Return the entry of this name; `ConfigurationError` lists the known names."""
+    if not isinstance(name, str) or name not in registry:
+        raise ConfigurationError(unknown(what, name, registry))
+    return registry[name]
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """Return the sentence for a name that is not known, with the known name that is closest to it.
 
     Example:
@@ -93,7 +103,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; known {what}s are {', '.join(names)}{meant(name, names)}"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: object, known: Iterable[str]) -> str:
     """Return the question whether the closest known name is meant, or an empty string if none is close."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(str(name), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,17 +15,17 @@ from torch import nn
 
 @contextmanager
 def full_precision(*, gradients: bool = False) -> Iterator[None]:
-    """Switch TF32, autocast and, by default, gradients off inside the block; restore the settings after it."""
-    switches = _switches()
+    """Switch TF32, autocast and, by default, gradients off inside the block; restore the settings after it.
+
+    The settings of products belong to the process: the first of several threads saves them, the last restores them.
+    """
+    _PRODUCTS.enter()
     try:
-        for each in switches:
-            each.set(each.full)
         autocast = torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False)
         with torch.set_grad_enabled(gradients and torch.is_grad_enabled()), autocast[0], autocast[1]:
             yield
     finally:
-        for each in switches:
-            each.set(each.found)
+        _PRODUCTS.leave()
 
 
 @contextmanager
@@ -41,9 +42,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def precision_state() -> dict[str, Any]:
-    """Return the current values of the settings that `full_precision` changes, by name, ready for JSON."""
+    """Return the values outside `full_precision` of the settings that it changes, by name, ready for JSON."""
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    return {"autocast": autocast, **{each.name: each.found for each in _switches()}}
+    return {"autocast": autocast, **{each.name: each.found for each in _PRODUCTS.saved or _switches()}}
 
 
 class _Switch(NamedTuple):
@@ -55,6 +56,33 @@ class _Switch(NamedTuple):
     """What it is now."""
     full: Any
     """What leaves the products whole."""
+
+
+class _Products:
+    """The settings of the process, and the number of blocks of all threads that need them at full precision."""
+
+    def __init__(self) -> None:
+        self._lock, self._blocks = threading.Lock(), 0
+        self.saved: list[_Switch] = []
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._blocks == 0:
+                self.saved = _switches()
+                for each in self.saved:
+                    each.set(each.full)
+            self._blocks += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0:
+                for each in self.saved:
+                    each.set(each.found)
+                self.saved = []
+
+
+_PRODUCTS = _Products()
 
 
 def _switches() -> list[_Switch]:

@@ -87,6 +87,8 @@ def resolve_device(device: str | torch.device) -> str:
     """
     import torch
 
+    if torch.get_default_device().type == "meta":
+        raise ConfigurationError("torch makes tensors without numbers: call torch.set_default_device('cpu') first")
     device = str(device)
     if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is None:
         raise ConfigurationError(unknown("device", device, ("auto", "cpu", "cuda")))

@@ -52,16 +52,16 @@ def find_class(group: str, name: str, base: type, registry: Mapping[str, type], 
 
     Raises:
         ConfigurationError: for an unknown name; the text lists the known ones. Also for a package's class that does
-            not load, is no subclass of ``base``, or is one of several of that name.
+            not load, is not a subclass of ``base``, or is one of several of that name.
     """
-    plugin = registry.get(name) or find(group, name)
+    plugin = (registry.get(name) or find(group, name)) if isinstance(name, str) else None
     if plugin is None:
         raise ConfigurationError(unknown(what, name, [*more, *registry, *names(group)]))
     if isinstance(plugin, type) and issubclass(plugin, base):
         return plugin
     [point] = entry_points(group=GROUP + group, name=name)
     raise ConfigurationError(
-        f"{name!r} of {_package(point)} is {point.value}, which is no subclass of {__package__}.{group}."
+        f"{name!r} of {_package(point)} is {point.value}, which is not a subclass of {__package__}.{group}."
         f"{base.__name__}; repair or uninstall that package"
     )
 

@@ -18,13 +18,11 @@ from click.exceptions import Exit, NoArgsIsHelpError
 
 from softmax_bottleneck import plugins
 from softmax_bottleneck._version import __version__
-from softmax_bottleneck.errors import BottleneckError, unknown
+from softmax_bottleneck.errors import BottleneckError, first_line, unknown
 from softmax_bottleneck.interruption import INTERRUPTIONS, Terminated
-from softmax_bottleneck.printable import printable
 
-from .loading import announce
 from .signals import handled_signals
-from .streams import flush_output, say, usable_streams
+from .streams import echo, flush_output, usable_streams
 from .verbosity import with_verbosity
 
 COMMANDS = {
@@ -50,9 +48,18 @@ COMMANDS = {
 """Command name → module of this package that holds it as ``command``."""
 
 OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
+TOO_LARGE = re.compile(
+    "maximum allowed dimension exceeded|array is too big|overflow when unpacking long|size calculation overflowed|"
+    "multiplication overflow|without overflow|too large to convert",
+    re.IGNORECASE,
+)
+"""What NumPy and torch say of sizes and numbers beyond their types."""
+TOO_LARGE_ERRORS = (ValueError, RuntimeError, TypeError)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """A place in memory, as Python shows objects without a name."""
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
+COMPLETE = "_BOTTLENECK_COMPLETE"
+"""Variable in which a shell asks for completions."""
 
 
 class LazyGroup(click.RichGroup):
@@ -83,13 +90,25 @@ class LazyGroup(click.RichGroup):
     ) -> NoReturn:
         """Run the command line and exit: with 0, or an exit code and one sentence on standard error."""
         arguments = sys.argv[1:] if args is None else [*args]
-        os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # one sentence tells what its processes run into
         with usable_streams():
-            self._main_shell_completion({}, prog_name or "bottleneck")
+            self._complete(prog_name or "bottleneck")
             with handled_signals(_say_interrupted):
                 code = self._code(prog_name or "bottleneck", arguments)
         raise SystemExit(code)
+
+    def _complete(self, prog_name: str) -> None:
+        """Answer a shell that asks for completions, and exit."""
+        try:
+            self._main_shell_completion({}, prog_name)
+        except (SystemExit, KeyError, ValueError) as end:
+            if isinstance(end, SystemExit) and not end.code:
+                raise
+            echo(
+                f"Error: {COMPLETE}={os.environ.get(COMPLETE, '')!r} is not a question of bash, zsh or fish for "
+                "completions: unset it, or let the shell set it together with COMP_WORDS and COMP_CWORD",
+                err=True,
+            )
+            raise SystemExit(FAILED) from end
 
     def _code(self, prog_name: str, arguments: list[str]) -> int:
         """Run the command line; return its exit code."""
@@ -104,7 +123,7 @@ class LazyGroup(click.RichGroup):
             code, sentence = explained(error)
             with suppress(OSError):  # it is what the sentence is about, or comes after it
                 flush_output()
-            say(f"Error: {printable(ADDRESS.sub('', sentence))}")
+            echo(f"Error: {ADDRESS.sub('', sentence)}", err=True)
             return code
 
     def _run(self, prog_name: str, arguments: list[str]) -> int:
@@ -122,7 +141,6 @@ class LazyGroup(click.RichGroup):
 @click.version_option(__version__, prog_name="bottleneck")
 def main() -> None:
     """How much of the next-token distribution can a language model's output layer express?"""
-    announce()
 
 
 def explained(error: Exception) -> tuple[int, str]:
@@ -141,6 +159,8 @@ def explained(error: Exception) -> tuple[int, str]:
     full = isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
     if full or isinstance(error, MemoryError):
         return FAILED, OUT_OF_MEMORY
+    if isinstance(error, TOO_LARGE_ERRORS) and TOO_LARGE.search(text):
+        return FAILED, f"{SENTENCES[OverflowError]} ({first_line(error)})"
     if isinstance(error, BrokenPipeError):
         return FAILED, "standard output was closed before the result was written; the command must be run again"
     if isinstance(error, OSError):
@@ -164,4 +184,4 @@ SENTENCES: dict[type[Exception], str] = {
 
 def _say_interrupted(notes: Sequence[str] = ()) -> None:
     """Print the sentence for an interruption; ``notes`` say what is kept."""
-    say("; ".join(["interrupted", *notes]))
+    echo("; ".join(["interrupted", *notes]), err=True)

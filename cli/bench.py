@@ -12,6 +12,7 @@ import rich_click as click
 
 from .completion import completing, head_names
 from .options import NAMES, device_option, emit, example, json_option, listed, progress
+from .streams import echo
 
 
 @click.group("bench", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
@@ -142,7 +143,7 @@ def gpu(out: Path, archive: Path | None, device: str, **options: Any) -> None:
     from softmax_bottleneck.machine import resolve_device
 
     study = GPUStudy(device=resolve_device(device), **options)
-    click.echo(bench_gpu(out, study, archive=archive, progress=progress()) or f"the results are in {out}")
+    echo(bench_gpu(out, study, archive=archive, progress=progress()) or f"the results are in {out}")
 
 
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
@@ -204,7 +205,7 @@ def transformer_study(out: Path, data: str, minutes: float, steps: int) -> None:
     from softmax_bottleneck.bench import study_transformers
 
     missing = study_transformers(out, data=data, minutes=minutes, steps=steps, progress=progress())
-    click.echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
+    echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
 
 
 def _judgements(goals: Iterable[Mapping[str, Any]], *, at_size: bool) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from .options import example, keep_inputs
+from .streams import echo
 
 
 @click.command("copy", epilog=example("bottleneck copy demo/runs/mos --out small"))
@@ -28,4 +29,4 @@ def command(run: Path, out: Path, dtype: str) -> None:
     keep_inputs(out, [run])
     copied = copy_weights(run, out, dtype=getattr(torch, dtype))
     size = sum(file.stat().st_size for file in copied.iterdir())
-    click.echo(f"{copied}: {size:,} bytes")
+    echo(f"{copied}: {size:,} bytes")

@@ -8,6 +8,7 @@ import rich_click as click
 
 from .completion import completing, corpus_names
 from .options import emit, example, json_option, progress
+from .streams import echo
 
 
 @click.group("data", epilog=example("bottleneck data list"))
@@ -72,7 +73,7 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
         if done == total:
             report.line(f"{file}: {total:,} bytes")
 
-    click.echo(corpora.get(name, sources=sources, urls=urls, progress=arrived))
+    echo(corpora.get(name, sources=sources, urls=urls, progress=arrived))
 
 
 @command.command(epilog=example("bottleneck data path ptb"))
@@ -81,7 +82,7 @@ def path(name: str) -> None:
     """Print the folder that holds a corpus."""
     from softmax_bottleneck import corpora
 
-    click.echo(corpora.path(name))
+    echo(corpora.path(name))
 
 
 @command.command("rm", epilog=example("bottleneck data rm ptb"))
@@ -90,4 +91,4 @@ def remove(name: str) -> None:
     """Remove a corpus from the cache; 'bottleneck data get' brings it back."""
     from softmax_bottleneck import corpora
 
-    click.echo(f"removed {name}: {corpora.remove(name) / 2**20:,.1f} MiB freed")
+    echo(f"removed {name}: {corpora.remove(name) / 2**20:,.1f} MiB freed")

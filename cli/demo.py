@@ -11,6 +11,7 @@ from typing import Any
 import rich_click as click
 
 from .options import NAMES, device_option, example, listed, memory_option, progress
+from .streams import echo_text
 from .tables import terminal_table
 
 
@@ -67,17 +68,17 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
             raise click.UsageError(f"--reports only prints a table: leave out --{option}")
         from softmax_bottleneck.demo_table import read, table
 
-        click.echo(table(read(reports)))
+        echo_text(table(read(reports)))
         return
     from softmax_bottleneck.demo import Study, run
     from softmax_bottleneck.machine import resolve_device
 
     study = Study(models=models or (), **options)
     table_text = run(out, study, device=resolve_device(device), progress=progress())
-    click.echo(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
+    echo_text(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
-    click.echo(
+    echo_text(
         "\nA rank of 328 to 2,588 (1,291) means: 1,291 singular values exceed the tolerance, 328 ten times it, and "
         "2,588 a tenth of it."
         f"\nWritten to {out}: runs (trained models), reports (JSON and singular values), cdf.png, .pdf, .svg and .csv."

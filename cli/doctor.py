@@ -7,6 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from .options import example
+from .streams import echo_text
 from .tables import aligned
 
 
@@ -17,4 +18,4 @@ def command(path: Path | None) -> None:
     from softmax_bottleneck.doctor import check, environment
 
     integrity = [] if path is None else [("integrity", check(path))]
-    click.echo(aligned([*environment(), *integrity]))
+    echo_text(aligned([*environment(), *integrity]))

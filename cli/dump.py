@@ -9,6 +9,7 @@ import rich_click as click
 
 from .options import Folder, example, progress
 from .sources import with_source
+from .streams import echo
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
@@ -23,4 +24,4 @@ def command(source: Source, out: Path) -> None:
 
     dump(source, out, progress=progress())
     T, M = source.shape
-    click.echo(f"{out}: {T:,} contexts × {M:,} tokens, {source.dtype}")
+    echo(f"{out}: {T:,} contexts × {M:,} tokens, {source.dtype}")

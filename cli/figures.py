@@ -8,6 +8,7 @@ import rich_click as click
 
 from .completion import completing, figure_names
 from .options import check_outputs, example, style_option
+from .streams import echo
 
 
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
@@ -73,16 +74,16 @@ def command(
     if out is not None:
         chosen = list(REGISTRY) if every else list(names)
         drawn = output.draw(chosen, results, out, formats=formats or output.FORMATS, style=style)
-        click.echo("\n".join(map(str, drawn.files)))
+        echo(*drawn.files)
         missing |= dict.fromkeys(drawn.missing)
     if readme is not None:
         output.update_tables(readme, results)
-        click.echo(readme)
+        echo(readme)
     if gallery is not None:
         drawn = output.write_gallery(gallery, results)
-        click.echo("\n".join(map(str, drawn.files)))
+        echo(*drawn.files)
         missing |= dict.fromkeys(drawn.missing)
     for path in results.unknown:
-        click.echo(f"skipped {path}: no figure or table is made of it", err=True)
+        echo(f"skipped {path}: no figure or table is made of it", err=True)
     for name, text in missing:
-        click.echo(f"missing in {name}: {text}", err=True)
+        echo(f"missing in {name}: {text}", err=True)

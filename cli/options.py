@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import rich_click as click
 
 from softmax_bottleneck.errors import ConfigurationError, OutputError
-from softmax_bottleneck.printable import printable
 
+from .streams import echo_text
 from .verbosity import is_quiet
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
         from softmax_bottleneck.files import write_json
 
         write_json(json_to, values)
-    click.echo(text if styled and not as_json else printable(text, lines=True))
+    click.echo(text) if styled and not as_json else echo_text(text)
 
 
 def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:

@@ -11,6 +11,7 @@ import rich_click as click
 
 from .options import Counts, Method, SpectrumFile, example, json_option, memory_option, progress
 from .sources import with_source
+from .streams import echo
 from .tables import format_option, measure_all, show_all
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def command(
         save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
     open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]
     if strict and open_ranks:
-        click.echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)
+        echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)
         raise SystemExit(INDETERMINATE)
 
 

@@ -9,6 +9,7 @@ import rich_click as click
 
 from .options import Page, example, memory_option, progress
 from .sources import with_source
+from .streams import echo
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
@@ -63,6 +64,6 @@ def command(
             opened, pairs=pairs, examples=examples, max_memory=max_memory, device=device, progress=progress()
         )
     write_page(contents, out)
-    click.echo(out)
+    echo(out)
     for text in contents.missing:
-        click.echo(f"not on the page: {text}", err=True)
+        echo(f"not on the page: {text}", err=True)

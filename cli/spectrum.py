@@ -9,6 +9,7 @@ import rich_click as click
 
 from .options import Figure, example, memory_option, progress, style_option
 from .sources import is_spectrum, with_source
+from .streams import echo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +57,7 @@ def command(
 
     curves = [_curves(source, label, max_memory, device) for label, source in sources.items()]
     save_spectra(pd.concat(curves), out, part=part, log=log, style=style)
-    click.echo(f"{out}\n{out.with_suffix('.csv')}")
+    echo(out, out.with_suffix(".csv"))
 
 
 def _curves(source: Source | Path, name: str, max_memory: int | None, device: str) -> pd.DataFrame:

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+import rich_click as click
+
+from softmax_bottleneck.printable import printable
+
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
@@ -28,6 +32,17 @@ def usable_streams() -> Iterator[None]:
         sys.stderr = error
         if errors is not None:
             _reconfigure(out, errors)
+
+
+def echo(*lines: object, err: bool = False) -> None:
+    """Print lines without characters that steer a terminal; a line may hold the name of any file."""
+    for line in lines:
+        click.echo(printable(str(line)), err=err)
+
+
+def echo_text(text: str, *, err: bool = False) -> None:
+    """Print a text of several lines without characters that steer a terminal."""
+    click.echo(printable(text, lines=True), err=err)
 
 
 def flush_output() -> None:

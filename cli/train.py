@@ -12,6 +12,7 @@ from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import completing, preset_names
 from .options import device_option, example, progress
+from .streams import echo, echo_text
 
 if TYPE_CHECKING:
     from softmax_bottleneck.training import RunConfig
@@ -82,10 +83,10 @@ def command(
         saved = configuration_of(read_config(out))
     config = override(saved if begun else _start(preset, config_file, finetune, out), settings)
     if print_config:
-        click.echo(json_bytes(complete(config)).decode(), nl=False)
+        echo_text(json_bytes(complete(config)).decode().rstrip())
         return
     if dry_run:
-        click.echo(training_cost(config, device=device, progress=progress()))
+        echo_text(str(training_cost(config, device=device, progress=progress())))
         return
     _check_initial(preset, config)
     assert out is not None
@@ -94,7 +95,7 @@ def command(
         averaged = f"weights averaged over the last {done.averaged_steps:,} steps"
         if not done.averaged_steps:
             averaged = "averaging of the weights never started"
-        click.echo(
+        echo(
             f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
             f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"
             + (f", {averaged}" if config.training.averaging.start != "never" else "")

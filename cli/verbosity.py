@@ -1,18 +1,25 @@
-"""The options ``--quiet`` and ``--verbose``, which every command has."""
+"""What every command shows beside its result: the options ``--quiet`` and ``--verbose``, and that PyTorch is loaded."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import rich_click as click
 
+LOADING = "loading PyTorch …"
 QUIET = "softmax_bottleneck.quiet"
 """Key of `click.Context.meta`: whether progress is not shown."""
 
 
 def with_verbosity(command: click.Command) -> click.Command:
-    """Add ``--quiet`` and ``--verbose`` to a command, and to the commands of a group, unless it has them."""
+    """Add ``--quiet`` and ``--verbose`` to a command, and to the commands of a group, unless it has them.
+
+    A terminal also shows that PyTorch is being loaded, which takes seconds.
+    """
     if isinstance(command, click.Group):
         for each in command.commands.values():
             with_verbosity(each)
@@ -33,7 +40,24 @@ def with_verbosity(command: click.Command) -> click.Command:
                 help="Log each step to standard error.",
             ),
         ]
+        assert command.callback is not None
+        command.callback = _after_loading(command.callback)
     return command
+
+
+def _after_loading(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a command; on a terminal it first loads PyTorch, and says so."""
+
+    @functools.wraps(callback)
+    def called(*arguments: Any, **options: Any) -> Any:
+        if sys.stderr.isatty() and "torch" not in sys.modules:
+            click.echo(LOADING + "\r", nl=False, err=True)
+            import torch  # noqa: F401
+
+            click.echo(" " * len(LOADING) + "\r", nl=False, err=True)
+        return callback(*arguments, **options)
+
+    return called
 
 
 def is_quiet() -> bool:

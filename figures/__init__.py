@@ -6,7 +6,7 @@ published_tables.py, and enter an instance in ``REGISTRY``.
 
 from __future__ import annotations
 
-from softmax_bottleneck.errors import ConfigurationError, unknown
+from softmax_bottleneck.errors import look_up
 
 from .attainable_kl import AttainableKL
 from .base import Entry, Figure, Table
@@ -98,9 +98,7 @@ REGISTRY: dict[str, Entry] = {
 
 def find(name: str) -> Entry:
     """Return the figure or table registered under ``name``; `ConfigurationError` lists the known ones."""
-    if name not in REGISTRY:
-        raise ConfigurationError(unknown("figure", name, REGISTRY))
-    return REGISTRY[name]
+    return look_up("figure", name, REGISTRY)
 
 
 __all__ = ["REGISTRY", "Entry", "Figure", "PublishedTable", "Results", "Table", "find", "read"]

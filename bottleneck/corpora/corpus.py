@@ -37,7 +37,7 @@ class Corpus:
 
     def split(self, name: str) -> npt.NDArray[np.int64]:
         """Return the token ids of one split; `CorpusError` when there is no such split."""
-        if name not in self.splits:
+        if name not in [*self.splits]:
             raise CorpusError(f"{self.name} has no split {name!r}: choose one of {', '.join(self.splits)}")
         return self.splits[name]
 

@@ -61,7 +61,7 @@ class RunOnText(ModelOnText):
         dtype: str = "float32",
         device: str = "cpu",
     ) -> None:
-        if dtype not in DTYPES:
+        if dtype not in [*DTYPES]:
             raise ConfigurationError(f"unknown dtype {dtype!r}; a run is evaluated in {' or '.join(DTYPES)}")
         self._is_loaded = isinstance(run, Run)
         loaded = run if isinstance(run, Run) else load(Path(run))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ..errors import ConfigurationError, unknown
+from ..errors import ConfigurationError, look_up
 from ..files import replacing
 from .statistical import THEME
 
@@ -73,9 +73,7 @@ FORMATS = ("png", "pdf", "svg")
 
 def find_style(name: str) -> Style:
     """Return the style of this name; `ConfigurationError` lists the known ones."""
-    if name not in STYLES:
-        raise ConfigurationError(unknown("style", name, STYLES))
-    return STYLES[name]
+    return look_up("style", name, STYLES)
 
 
 def check_format(path: Path) -> str:

@@ -31,7 +31,7 @@ def write_page(contents: Contents, path: Path) -> None:
     Raises:
         OutputError: the file cannot be written.
     """
-    write_bytes(path, render(contents).encode())
+    write_bytes(path, render(contents).encode(errors="backslashreplace"))
 
 
 def render(contents: Contents) -> str:

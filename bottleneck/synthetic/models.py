@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .. import heads
-from ..errors import ConfigurationError, unknown
+from ..errors import look_up
 from ..heads import Head, MoS
 
 HIDDEN_UNITS = 10
@@ -41,8 +41,7 @@ MODELS: dict[str, Callable[[int, int], Head]] = {
 
 def check_model(name: str) -> None:
     """Refuse a name that is not in ``MODELS``."""
-    if name not in MODELS:
-        raise ConfigurationError(unknown("model", name, MODELS))
+    look_up("model", name, MODELS)
 
 
 def build(name: str, *, vocab: int, dim: int, seed: int, device: str = "cpu") -> Head:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..errors import ConfigurationError, unknown
+from ..errors import look_up
 from .cells import Cell
 from .fit import FitConfig
 from .grid import grid
@@ -61,8 +61,4 @@ def preset(name: str | None) -> SyntheticPreset:
     Raises:
         ConfigurationError: for an unknown name.
     """
-    if name is None:
-        return DEFAULT
-    if name not in PRESETS:
-        raise ConfigurationError(unknown("preset", name, PRESETS))
-    return PRESETS[name]
+    return DEFAULT if name is None else look_up("preset", name, PRESETS)

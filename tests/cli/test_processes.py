@@ -48,6 +48,31 @@ measure.rank = rank
 sys.argv = ["bottleneck", "rank", "m.npy"]
 command.run()
 """
+LOST = """
+import os, signal, sys, time, weakref
+import softmax_bottleneck.__main__ as command
+import softmax_bottleneck.measure as measure
+
+class Part:
+    pass
+
+class Closing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+def rank(*arguments, **options):
+    part = Part()
+    reference = weakref.ref(part, lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.1)))
+    del part
+    Closing()
+    time.sleep(60)
+
+measure.rank = rank
+sys.argv = ["bottleneck", "rank", "m.npy"]
+command.run()
+"""
+"""SIGTERM comes inside the callback of a weak reference, and comes again inside a ``__del__``."""
 COMPUTING = f"""
 import os, signal, sys, threading, time
 import torch
@@ -101,10 +126,14 @@ def test_little_memory() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("program", [EARLY, TWICE, COMPUTING], ids=["early", "twice", "computing"])
-def test_an_interruption(program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [(EARLY, 130), (TWICE, 130), (COMPUTING, 130), (LOST, 143)],
+    ids=["early", "twice", "computing", "lost"],
+)
+def test_an_interruption(program: str, code: int) -> None:
     done = _run([sys.executable, "-c", program])
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
 
 
 def test_an_interruption_of_a_process_group(folder: Path) -> None:

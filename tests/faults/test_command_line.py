@@ -57,6 +57,11 @@ ARGUMENTS: list[tuple[str, ...]] = [
     *(("presets", "--json", name) for name in ("no/x", ".", "m.npy/x")),
     ("demo", "--reports", "text"), ("demo", "--family", "nonsense"), ("demo", "--seeds", MANY),
     ("bench", "spectrum", "--shape", MANY), ("bench", "heads", "--only", "nonsense"), ("bench", "nonsense"),
+    ("report", "m.npy", "--out", "p.html", "--pairs", MANY[:30]),
+    ("bench", "hugging-face", "--size", "tiny", "--contexts", MANY[:30]),
+    *(("train", "--config", "config.json", "--out", "new", "--set", f"{key}={MANY[:30]}")
+      for key in ("model.backbone.hidden_size", "model.head.embedding_size")),
+    *(("synthetic", "--contexts", "10", option, MANY[:30]) for option in ("--vocab", "--dim", "--seeds")),
     (), ("--nonsense",), ("nonsense",), ("\udcff",), ("rank",), ("compare", "m.npy"),
 ]  # fmt: skip
 
@@ -86,6 +91,9 @@ ENVIRONMENT = [
     ("HOME", "/nonexistent", (0,)),
     ("TERM", "\x1b", (0,)),
     ("COLUMNS", "x", (0,)),
+    ("_BOTTLENECK_COMPLETE", "evil", (1,)),
+    ("_BOTTLENECK_COMPLETE", "zsh_\x1b", (1,)),
+    ("_BOTTLENECK_COMPLETE", "bash_complete", (1,)),  # without the words to complete
 ]
 
 
@@ -127,6 +135,9 @@ def test_names_that_are_odd(name: str, place: Callable[..., Path]) -> None:
         ["rank", f"./{name}.npy", "--json", f"./{name}.json"],
         ["rank", f"./{name}.npy", "--json", "-"],
         ["spectrum", f"./{name}.npz", "--out", f"./{name}.png"],
+        ["report", f"./{name}.npz", "--out", f"./{name}.html"],
+        ["dump", f"./{name}.npy", "--out", f"./{name}.zarr"],
+        ["doctor", f"./{name}.zarr"],
     ):
         promise.check(promise.run(arguments), codes=(0,))
     promise.check_kept(before, folder)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -147,3 +148,15 @@ def test_objects_show_themselves_on_one_short_line(tmp_path: Path) -> None:
         assert text.startswith(f"{type(shown).__name__}(")
         assert "\n" not in text
         assert len(text) < 200 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", [5, None, [], {}, 1.5, b"gram"])
+def test_a_name_of_another_type_is_answered_with_the_known_names(name: Any) -> None:
+    for find in (
+        lambda: sb.rank(np.eye(3), kind="matrix", method=name),
+        lambda: sb.heads.build(name, hidden_size=3, vocab_size=4),
+        lambda: sb.training.presets.find(name),
+        lambda: sb.table([], format=name),
+    ):
+        with pytest.raises(sb.BottleneckError, match="unknown"):
+            find()

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ...corpora import catalogue
-from ...errors import ConfigurationError, meant, unknown
+from ...errors import ConfigurationError, look_up, meant
 from ...language_model import LanguageModel
 from ...published import expectation
 from ..config import RunConfig, parse
@@ -112,9 +112,7 @@ PRESETS: dict[str, Preset] = {preset.name: preset for preset in _read()}
 
 def find(name: str) -> Preset:
     """Return the preset called ``name``; `ConfigurationError` lists the known ones."""
-    if name not in PRESETS:
-        raise ConfigurationError(unknown("preset", name, PRESETS))
-    return PRESETS[name]
+    return look_up("preset", name, PRESETS)
 
 
 def family(name: str) -> dict[str, Preset]:
