@@ -13,9 +13,10 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, BinaryIO
+from typing import Any
 
 from platformdirs import user_cache_path
 
@@ -33,7 +34,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BufferedReader:
     """Open a regular file to read its bytes; ``OSError`` for a pipe or a device, which may hang or never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

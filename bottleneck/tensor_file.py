@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from .files import open_file
 from .json_file import parse_json
 
 _SHA256 = "sha256"
@@ -41,7 +42,7 @@ def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any] | N
     Raises:
         DAMAGE: for a missing or damaged file.
     """
-    with safe_open(path, framework="pt") as file:
+    with open_file(path), safe_open(path, framework="pt") as file:
         text = (file.metadata() or {}).get(key)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     if text is None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
+import json
+import math
 import pickle
 import re
+import subprocess
+import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn, final
 
 import numpy as np
 import torch
@@ -17,12 +25,13 @@ from numpy.typing import NDArray
 
 from ..checkpoint import CONFIG
 from ..errors import SourceError, first_line
+from ..files import open_file
 from ..spectrum.blocks import WHOLE, type_name
+from ..spectrum.files import DAMAGE
+from .matrix_files import npy_header
+from .sizes import check_bytes, check_size, largest
 
-UNREADABLE = (
-    OSError, TypeError, ValueError, LookupError, EOFError, OverflowError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, pickle.UnpicklingError,
-)  # fmt: skip
+UNREADABLE = (*DAMAGE, pickle.UnpicklingError, csv.Error)
 """What the readers raise for a damaged file."""
 
 CONVERT = {
@@ -67,7 +76,7 @@ def read_array(path: Path, name: str | None) -> Any:
             matrices = [key for key in arrays if getattr(arrays[key], "ndim", 0) == 2]
             name = matrices[0] if len(matrices) == 1 else None
         if name is not None and name in arrays:
-            return arrays[name]
+            return arrays[name].read() if isinstance(arrays[name], Stored) else arrays[name]
     except ModuleNotFoundError as error:
         needed = (error.name or "a package").partition(".")[0]
         raise SourceError(f"reading {path} needs {needed}: pip install {needed}") from error
@@ -89,9 +98,43 @@ def check_suffix(path: Path) -> None:
         raise SourceError(f"{path}: {path.suffix} files are not read; convert it in Python by: {line}")
 
 
-def _npz(path: Path) -> Mapping[str, Any]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return dict(arrays)
+@final
+@dataclass(frozen=True)
+class Stored:
+    """An array in a file, which is read when it is chosen."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], NDArray[Any]]
+
+    @property
+    def ndim(self) -> int:
+        """The number of its dimensions."""
+        return len(self.shape)
+
+    def transposed(self) -> Stored:
+        """Return the array with its dimensions in the other order."""
+        return Stored(self.shape[::-1], lambda: self.read().T)
+
+
+def _npz(path: Path) -> dict[str, Stored]:
+    arrays: dict[str, Stored] = {}
+    with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            name, _, suffix = member.filename.rpartition(".")
+            if suffix == "npy":
+                with archive.open(member) as opened:
+                    shape, _, dtype = npy_header(opened)
+                arrays[name] = Stored(shape, partial(_member, path, member, dtype.itemsize * math.prod(shape)))
+    return arrays
+
+
+def _member(path: Path, member: zipfile.ZipInfo, declared: int) -> NDArray[Any]:
+    """Return an array of a ``.npz`` file."""
+    check_bytes(declared, stored=member.compress_size, what=member.filename, whole=True)
+    if declared > member.file_size:
+        raise ValueError(f"{member.filename} holds {member.file_size:,} bytes, and its header says {declared:,}")
+    with open_file(path) as file, zipfile.ZipFile(file) as archive, archive.open(member) as opened:
+        return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
 
 
 def _torch(path: Path) -> Mapping[str, Any]:
@@ -103,38 +146,83 @@ def _torch(path: Path) -> Mapping[str, Any]:
     content = {"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(content, Mapping):
         raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
-    tensors = {str(key): value for key, value in content.items() if isinstance(value, torch.Tensor)}
+    tensors = dict(_nested(content))
     for key, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(f"{key} is sparse or has a shape without entries; save it dense, by tensor.to_dense()")
     return tensors
 
 
+def _nested(content: Any, name: str = "", inside: tuple[int, ...] = ()) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in mappings and lists at any depth, named ``model.lm_head.weight``."""
+    if isinstance(content, torch.Tensor):
+        yield name, content
+    elif isinstance(content, Mapping | list | tuple) and id(content) not in inside:
+        items = content.items() if isinstance(content, Mapping) else enumerate(content)
+        for key, value in items:
+            yield from _nested(value, f"{name}.{key}" if name else str(key), (*inside, id(content)))
+
+
 def _csv(path: Path) -> Mapping[str, Any]:
-    """Return the numbers of a text file with commas or tabs, without a header and without pandas' index.
+    """Return the numbers of a text file, without a header and without an index as pandas and R write it.
 
     A header is a first line that is not all numbers, or that counts the columns from 0; over an index it begins empty.
-    Lines before it that begin with # are comments.
+    Lines before it that begin with # are comments. The second line tells the delimiter and the decimal mark.
     """
-    import pandas as pd
-
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with open_file(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as file:
         lines = ((number, line) for number, line in enumerate(file) if line.strip() and not line.startswith("#"))
         first_lines = [*itertools.islice(lines, 2)]
-    first, second = [*csv.reader([line for _, line in first_lines], delimiter=separator), [], []][:2]
-    comments = first_lines[0][0] if first_lines else 0
-    if second and len(first) != len(second):
-        raise ValueError(
-            f"its first line has {len(first)} fields and its second {len(second)}: leave out a title, or put # first"
+        if not first_lines:
+            raise ValueError("it holds no numbers")
+        delimiter, decimal = _delimiter(first_lines[-1][1], "\t" if path.suffix.lower() == ".tsv" else ",")
+        first, second = [*(_fields(line, delimiter) for _, line in first_lines), []][:2]
+        if second and len(first) + 1 == len(second) and not any(map(_NUMBER.fullmatch, first)):
+            first = ["", *first]  # R's write.table names the columns without the index
+        if second and len(first) != len(second):
+            raise ValueError(
+                f"its first line has {len(first)} fields and its second {len(second)}: leave out a title, or put # "
+                "first"
+            )
+        counted = ["", *map(str, range(len(first)))]
+        is_counted, is_indexed = first == counted[1:], first[:1] == [""]
+        numbers = [field.replace(decimal, ".") for field in first]
+        has_header = is_counted or first == counted[:-1] or not all(map(_NUMBER.fullmatch, numbers))
+        check_bytes(
+            8 * len(first) * path.stat().st_size // len(first_lines[-1][1]), stored=path.stat().st_size, what=str(path)
         )
-    counted = ["", *map(str, range(len(first)))]
-    is_counted, is_indexed = first == counted[1:], first[:1] == [""]
-    header = 0 if is_counted or first == counted[:-1] or not all(map(_NUMBER.fullmatch, first)) else None
-    index = 0 if is_indexed and header == 0 else None
-    how: dict[str, Any] = {"header": header, "index_col": index, "skiprows": comments, "encoding": "utf-8-sig"}
-    table = pd.read_csv(path, sep=separator, dtype=np.float64, **how)
-    return {"table": _of_tokens(path, _as_written(table.to_numpy()), first[is_indexed:] if header == 0 else [])}
+        if has_header and not second:
+            raise ValueError("it holds no numbers")
+        file.seek(0)
+        body = itertools.islice(file, first_lines[0][0] + has_header, None)
+        try:
+            table = np.loadtxt(
+                body if decimal == "." else (line.replace(decimal, ".") for line in body),
+                delimiter=delimiter,
+                quotechar='"',
+                ndmin=2,
+                usecols=range(1, len(first)) if is_indexed and has_header else None,
+            )
+        except ValueError as error:
+            raise ValueError(str(error).partition("; use `usecols`")[0]) from error
+    return {"table": _of_tokens(path, _as_written(table), first[is_indexed:] if has_header else [])}
+
+
+def _delimiter(line: str, default: str) -> tuple[str | None, str]:
+    """Return what separates the numbers of a line, ``None`` for spaces, and the mark before their decimals."""
+    for delimiter in ("\t", ";", ",", None):
+        if (delimiter or " ") not in line.strip():
+            continue
+        fields = _fields(line, delimiter)
+        for decimal in (".", ",") if delimiter != "," else (".",):
+            if len(fields) > 1 and all(_NUMBER.fullmatch(field.replace(decimal, ".")) for field in fields[1:]):
+                return delimiter, decimal
+    return default, "."
+
+
+def _fields(line: str, delimiter: str | None) -> list[str]:
+    """Return the fields of a line of text."""
+    line = line.strip() if delimiter is None else line.rstrip("\r\n")
+    return next(csv.reader([line], delimiter=delimiter or " ", skipinitialspace=True), [])
 
 
 def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
@@ -204,26 +292,102 @@ def _parquet(path: Path) -> Mapping[str, Any]:
 
 
 def _mat(path: Path) -> Mapping[str, Any]:
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
+    """Return the arrays of a MATLAB file; version 7.3 is HDF5, which stores a matrix's columns one after another.
 
-    try:
-        return {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
-    except MatReadError as error:
-        raise ValueError(error) from error
-    except NotImplementedError:  # version 7.3 is HDF5, which stores a matrix's columns one after another
-        return {key: value.T for key, value in _hdf5(path).items()}
+    SciPy reads older versions in a process of its own, because a damaged file can end the process that reads it.
+    """
+    with open_file(path) as file:
+        header = file.read(128)
+    if header[124:128] in (b"\x00\x02IM", b"\x02\x00MI"):
+        return {name: array.transposed() for name, array in _hdf5(path).items()}
+    most = largest(path.stat().st_size)
+    with TemporaryDirectory(prefix="bottleneck-") as folder:
+        written = Path(folder) / "arrays.npz"
+        arguments = [str(path.absolute()), str(written), str(most), json.dumps(sys.path)]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", READ_MAT, *arguments],
+                capture_output=True,
+                timeout=SECONDS + most / BYTES_A_SECOND,
+                env={"OPENBLAS_NUM_THREADS": "1"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ValueError("SciPy does not finish reading it; write it again") from error
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() if done.returncode > 0 else []
+            raise ValueError(lines[-1] if lines else "it is damaged: SciPy crashes on it; write it again")
+        loaded = {name: array.read() for name, array in _npz(written).items()}
+    names = json.loads(str(loaded.pop("names")))
+    arrays = {name: loaded[f"arr_{number}"] for number, name in enumerate(names)}
+    return {name: Stored(array.shape, partial(_full, name, array)) for name, array in arrays.items()}
 
 
-def _hdf5(path: Path) -> Mapping[str, Any]:
+def _full(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if not array.ndim:
+        raise ValueError(f"{name} is not a full matrix, but {array}: save it by full({name})")
+    return array
+
+
+READ_MAT = """
+import json, resource, sys
+path, arrays, most, folders = sys.argv[1:]
+sys.path[:] = json.loads(folders)
+import numpy as np
+from scipy.io import loadmat
+for limit, size in ((resource.RLIMIT_AS, 2 * int(most) + 2**32), (resource.RLIMIT_FSIZE, int(most) + 2**20)):
+    hard = resource.getrlimit(limit)[1]
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(limit, (size, size))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+try:
+    loaded = {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
+    plain = {key: value for key, value in loaded.items() if isinstance(value, np.ndarray) and not value.dtype.hasobject}
+    others = {key: np.array(type(value).__name__) for key, value in loaded.items()}
+    np.savez(arrays, *{**others, **plain}.values(), names=json.dumps([*{**others, **plain}]))
+except MemoryError:
+    sys.exit(f"it takes more than {int(most):,} bytes")
+except BaseException as error:
+    sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())}); write it again")
+"""
+"""Program that writes the arrays of a MATLAB file to a ``.npz``: of a file, to a file, bytes at most, `sys.path`."""
+SECONDS, BYTES_A_SECOND = 60.0, 1e7
+"""Time that SciPy may take, and the slowest that it reads."""
+
+
+def _hdf5(path: Path) -> dict[str, Stored]:
+    """Return the datasets of a file by name; links are named and not followed."""
     import h5py
 
-    with h5py.File(path, "r") as file:
-        datasets: dict[str, Any] = {}
-        file.visititems(
-            lambda name, item: datasets.update({name: np.asarray(item[()])}) if isinstance(item, h5py.Dataset) else None
+    file = h5py.File(path, "r")  # closed with the last of its datasets
+    arrays: dict[str, Stored] = {}
+
+    def visit(name: str, link: Any) -> None:
+        if not isinstance(link, h5py.HardLink):
+            arrays[name] = Stored((), lambda: _not_in_the_file(name, "a link"))
+        elif isinstance(item := file[name], h5py.Dataset):
+            arrays[name] = Stored(item.shape or (), lambda: _dataset(item))
+
+    file.visititems_links(visit)
+    return arrays
+
+
+def _dataset(dataset: Any) -> NDArray[Any]:
+    """Return a dataset whose entries are all in its own file."""
+    if dataset.is_virtual or dataset.external:
+        _not_in_the_file(dataset.name, "a view of other files")
+    stored = dataset.id.get_storage_size()
+    if dataset.size:
+        chunks = dataset.chunks and math.prod(
+            math.ceil(n / size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)
         )
-        return datasets
+        if not stored or (chunks and dataset.id.get_num_chunks() < chunks):
+            raise ValueError(f"some entries of {dataset.name} were never written: write the whole dataset")
+        check_size(dataset.shape, dataset.dtype.itemsize, stored=stored, what=dataset.name, whole=True)
+    return np.asarray(dataset[()])
+
+
+def _not_in_the_file(name: str, what: str) -> NoReturn:
+    raise ValueError(f"{name} is {what}, and only numbers in the file itself are read: copy them into it")
 
 
 READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {

@@ -26,6 +26,7 @@ from ..spectrum.precision import EPS
 from .array_files import CONVERT, READERS, check_columns, check_suffix, read_array
 from .matrix_files import npy_rows, safetensors_rows
 from .opening import Kind, named
+from .sizes import check_strides
 from .spool import Spool
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class MatrixSource(Source):
         check_dense(matrix, path)
         check_columns(matrix, path)
         check_shape(tuple(matrix.shape), path)
+        check_strides(matrix, path)
         try:
             first = matrix[:1]
         except TypeError:  # what has a shape and no slices

@@ -12,7 +12,7 @@ import os
 import struct
 import warnings
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ..errors import MatrixError, SourceError
+from ..files import open_file
+from ..spectrum.blocks import check_untyped
 from ..spectrum.files import DAMAGE
 
 _HEADER_BYTES = 10_000
@@ -66,7 +68,7 @@ class FileRows:
     ) -> None:
         self.shape, self._path, self._dtype, self._offset = shape, path, dtype, offset
         self._columns_first, self._torch_dtype = columns_first, torch_dtype
-        self._file = path.open("rb", buffering=0)
+        self._file = open_file(path)
         self._state = self._now()
 
     def __getitem__(self, rows: slice) -> Any:
@@ -103,6 +105,22 @@ class FileRows:
             file.close()
 
 
+def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape of an array in NumPy's format, whether its columns come first, and its type.
+
+    Raises:
+        DAMAGE: the header is damaged.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a header that Python 2 wrote
+        version = np.lib.format.read_magic(file)
+        read = _VERSIONS[min(version, (2, 0))]
+        shape, columns_first, dtype = read(file, max_header_size=_HEADER_BYTES)
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its shape is {shape}")
+    return shape, columns_first, dtype
+
+
 def npy_rows(path: Path) -> FileRows:
     """Return the rows of the array in a ``.npy`` file.
 
@@ -110,16 +128,12 @@ def npy_rows(path: Path) -> FileRows:
         SourceError: the file is damaged, holds objects, or does not hold as many entries as its header says.
     """
     try:
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a header that Python 2 wrote
-            version = np.lib.format.read_magic(file)
-            read = _VERSIONS[min(version, (2, 0))]
-            shape, columns_first, dtype = read(file, max_header_size=_HEADER_BYTES)
+        with open_file(path) as file:
+            shape, columns_first, dtype = npy_header(file)
             offset, size = file.tell(), os.fstat(file.fileno()).st_size
+        check_untyped(dtype, str(path))
         if dtype.kind not in "fiub":
             raise ValueError(f"it must hold real numbers, not {'Python objects' if dtype.hasobject else dtype}")
-        if any(type(length) is not int or length < 0 for length in shape):
-            raise ValueError(f"its shape is {shape}")
         if size - offset != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"it has {size - offset:,} bytes of entries, and its header says {shape} of {dtype}")
     except DAMAGE as error:
@@ -135,9 +149,9 @@ def safetensors_rows(path: Path, tensor: str | None) -> FileRows:
         MatrixError: the tensor's type is not one of numbers that are whole bytes.
     """
     try:
-        with safe_open(path, framework="pt") as file:  # checks the header against the size
+        with open_file(path), safe_open(path, framework="pt") as file:  # checks the header against the size
             names = sorted(file.keys())
-        with path.open("rb") as data:
+        with open_file(path) as data:
             (length,) = struct.unpack("<Q", data.read(8))
             header = json.loads(data.read(length))
     except (SafetensorError, *DAMAGE) as error:

@@ -94,6 +94,18 @@ def check_dense(tensor: Any, what: str) -> None:
         raise MatrixError(f"{what} is a sparse, quantized or empty tensor: give a dense one, tensor.to_dense()")
 
 
+def check_untyped(dtype: Any, what: str) -> None:
+    """Refuse bfloat16 or an 8-bit float as ``np.save`` writes it: bytes without their type."""
+    if dtype.kind == "V" and not dtype.names and dtype.itemsize in UNTYPED:
+        name, integer = UNTYPED[dtype.itemsize]
+        raise MatrixError(
+            f"{what} holds {dtype}, which is {name} without its type, as np.save writes it: with array = np.load(FILE) "
+            f"give torch.from_numpy(array.view('{integer}')).view(torch.{name}), or save that by torch.save"
+        )
+
+
+UNTYPED = {2: ("bfloat16", "int16"), 1: ("float8_e4m3fn", "int8")}
+"""Bytes of an entry without a type → the type that it most likely has, and integers of its size."""
 REMEDIES = {
     1: ": numpy.array(rows) makes a matrix of a list of rows",
     3: ": cut off the padding and join the texts by reshape(-1, M)",
@@ -148,6 +160,7 @@ def as_array(block: Any) -> NDArray[Any]:
         raise MatrixError("the rows of a matrix must have one length: give as many numbers in each") from error
     if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
         raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
+    check_untyped(array.dtype, "the matrix")
     if array.dtype.kind not in "fiub":
         remedy = ": convert it by .astype('float64'), or .toarray() if it is sparse" if array.dtype == object else ""
         raise MatrixError(f"a matrix must hold real numbers, not {array.dtype}{remedy}")

@@ -19,7 +19,7 @@ from annotated_types import Interval, Len
 from typing_extensions import TypedDict
 
 from ..errors import MatrixError
-from ..files import write_bytes
+from ..files import open_file, write_bytes
 from ..json_file import parse_json
 from .registry import REGISTRY
 from .values import Limits, Spectrum
@@ -89,7 +89,7 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
         MatrixError: when the file is missing, damaged, or no saved spectrum.
     """
     try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with open_file(Path(path)) as opened, np.load(opened, allow_pickle=False) as file:
             if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
                 raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
             about = _about(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
         open_source(str(tmp_path / "model.pt"))
     np.savez(tmp_path / "objects.npz", a=np.array([_Object()], dtype=object))
     with pytest.raises(BottleneckError, match=r"objects.npz cannot be read as a .npz file: "):
-        open_source(str(tmp_path / "objects.npz"))
+        open_source(f"{tmp_path / 'objects.npz'}:a")
 
 
 @pytest.mark.parametrize("suffix", READERS)
@@ -192,3 +193,118 @@ def test_names_that_are_left_out_are_hinted_at(tmp_path: Path) -> None:
         np.savez(tmp_path / "many.npz", **{f"a{number}": np.eye(3) for number in range(count)})
         with pytest.raises(BottleneckError, match=rf"{end}$"):
             sb.rank(tmp_path / "many.npz")
+
+
+def _outside(path: Path) -> None:
+    """Write datasets whose entries are not, or not all, in the file."""
+    secret = path.with_name("secret.bin")
+    secret.write_bytes(np.eye(4).tobytes())
+    with h5py.File(path.with_name("other.h5"), "w") as other:
+        other["a"] = np.eye(4)
+    layout = h5py.VirtualLayout((4, 4), "f8")
+    layout[:] = h5py.VirtualSource(path.with_name("other.h5"), "a", (4, 4))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("external", (4, 4), "f8", external=[(str(secret), 0, 128)])
+        file.create_virtual_dataset("virtual", layout)
+        file["link"] = h5py.ExternalLink("other.h5", "a")
+        file["soft"] = h5py.SoftLink("/link")
+        file.create_dataset("unwritten", (40_000, 40_000), "f8")
+        file.create_dataset("chunked", (4, 4), "f8", chunks=(2, 2))[:2] = 1.0
+        file["loop"] = file["/"]
+        file["inside/a"] = np.eye(4)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".mat"])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("external", "is a view of other files"),
+        ("virtual", "is a view of other files"),
+        ("link", "is a link"),
+        ("soft", "is a link"),
+        ("unwritten", "were never written"),
+        ("chunked", "were never written"),
+    ],
+)
+def test_hdf5_is_read_from_the_file_alone(name: str, why: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    if suffix == ".mat":
+        h5py.File(path, "w", userblock_size=512).close()
+    _outside(tmp_path / "m.h5")
+    if suffix == ".mat":
+        header = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+        path.write_bytes(header.ljust(512, b"\0") + (tmp_path / "m.h5").read_bytes())
+    with pytest.raises(BottleneckError, match=why):
+        open_source(f"{path}:{name}", kind="matrix")
+    assert open_source(f"{path}:inside/a", kind="matrix").shape == (4, 4)
+
+
+def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) -> None:
+    path, rng = tmp_path / "m.mat", np.random.default_rng(0)
+    scipy.io.savemat(path, {"file": np.eye(4), "sparse": scipy.sparse.eye(3), "text": "a"})
+    original = path.read_bytes()
+    assert open_source(f"{path}:file", kind="matrix").shape == (4, 4)
+    with pytest.raises(BottleneckError, match=r"sparse is not a full matrix, but .*: save it by full"):
+        open_source(f"{path}:sparse", kind="matrix")
+    inner_type = original.index(np.eye(4).tobytes()) - 8
+    for at, value in [(inner_type, tag) for tag in (0, 8, 14, 99)] + rng.integers(0, [[264, 256]] * 8).tolist():
+        path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
+        with suppress(BottleneckError):
+            open_source(f"{path}:file", kind="matrix")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.5 2.5 3\n4 5 6.5\n",
+        "1.5\t2.5\t3\n4\t5\t6.5\n",
+        '"";"V1";"V2";"V3"\n"1";1,5;2,5;3\n"2";4;5;6,5\n',
+        '"V1" "V2" "V3"\n"1" 1.5 2.5 3\n"2" 4 5 6.5\n',
+        "1,5\t2,5\t3\r\n4\t5\t6,5\r\n",
+        "# made by hand\na;b;c\n1.5;2.5;3\n4;5;6.5\n",
+        "1.5, 2.5, 3\n4, 5, 6.5\n",
+        "  1.5   2.5  3\n  4.0   5.0  6.5\n",
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_any_delimiter_is_read(text: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_bytes(text.encode())
+    (block,) = open_source(str(path), kind="matrix").blocks()
+    assert np.array_equal(block.log_probs, [[1.5, 2.5, 3], [4, 5, 6.5]])
+
+
+def test_a_text_of_a_million_columns_is_read(tmp_path: Path) -> None:
+    line = ",".join(["0.5"] * 10**6)
+    (tmp_path / "m.csv").write_text(f"{line}\n{line}\n", encoding="utf-8")
+    assert open_source(str(tmp_path / "m.csv"), kind="matrix").shape == (2, 10**6)
+
+
+def test_tensors_at_any_depth_of_a_checkpoint_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "ckpt.pt"
+    content: dict[str, Any] = {"model": {"_orig_mod.lm_head.weight": torch.eye(4)}, "steps": [torch.zeros(2, 2)]}
+    content["model"]["again"] = content["model"]
+    torch.save(content, path)
+    assert open_source(f"{path}:model._orig_mod.lm_head.weight", kind="matrix").shape == (4, 4)
+    with pytest.raises(BottleneckError, match=r"NAME: model\._orig_mod\.lm_head\.weight, steps\.0$"):
+        open_source(str(path))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("V2", "bfloat16"), ("V1", "float8_e4m3fn")])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_a_type_that_numpy_does_not_save_is_named(suffix: str, dtype: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    {".npy": np.save, ".npz": np.savez}[suffix](path, np.zeros((4, 4), dtype))
+    with pytest.raises(BottleneckError, match=f"which is {name} without its type"):
+        open_source(str(path), kind="matrix")
+
+
+@pytest.mark.parametrize("make", [np.broadcast_to, lambda array, shape: torch.from_numpy(array).expand(shape)])
+def test_entries_that_are_not_stored_are_refused(make: Callable[..., Any], tmp_path: Path) -> None:
+    shape = (10**6, 10**6)
+    with pytest.raises(BottleneckError, match=r"only .* bytes of it are stored"):
+        open_source(make(np.zeros((1, 1)), shape))
+    if isinstance(matrix := make(np.zeros((1, 1)), shape), torch.Tensor):
+        torch.save(matrix, tmp_path / "m.pt")
+        with pytest.raises(BottleneckError, match=r"only .* bytes of it are stored"):
+            open_source(str(tmp_path / "m.pt"))
