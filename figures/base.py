@@ -1,12 +1,13 @@
-"""The base classes of figures and tables, which are computed from saved results."""
+"""Figures and tables: functions that compute or draw, registered under a name by `figure` and `table`."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, final
 
 import matplotlib as mpl
 import pandas as pd
@@ -22,36 +23,40 @@ from softmax_bottleneck.tables import escape_markdown, float_environment
 
 from .results import Results
 
+COLUMNS = ["row", "column", "kind", "text", "value", "spread", "low", "high", "seeds", "source"]
+"""Columns of a table's data; see `Table`."""
 CORPORA = {"demo": "Python's documentation", "ptb": "Penn Treebank", "wt2": "WikiText-2"}
 """Corpora by the first part of a family's name."""
+Compute = Callable[[Results], pd.DataFrame]
+Draw = Callable[[Axes, pd.DataFrame], None]
+Cells = Callable[[Results], Iterable[dict[str, Any]]]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Entry(ABC):
     """A figure or a table."""
 
+    compute: Compute
+    """Returns the data to show, one row for each number; empty without results."""
+    title: str
+    """What it shows, as one line."""
     needs: str = ""
     """The results it reads and the command that writes them."""
-    about: str = ""
-    """What it shows; by default the docstring of its class."""
-
-    @property
-    def title(self) -> str:
-        """Return what it shows, as one line."""
-        return " ".join((self.about or type(self).__doc__ or "").split())
-
-    @abstractmethod
-    def compute(self, results: Results) -> pd.DataFrame:
-        """Return the data to show, one row for each number; empty without results."""
+    lacks: Callable[[pd.DataFrame], list[str]] | None = None
+    """Returns the missing results of some data; by default ``needs`` if there is no data."""
+    describe: Callable[[pd.DataFrame], str] | None = None
+    """Returns the sentences of the caption that depend on the data."""
 
     def caption(self, data: pd.DataFrame) -> str:
         """Return the caption."""
-        return self.title
+        return f"{self.title} {self.describe(data)}" if self.describe else self.title
 
     def missing(self, data: pd.DataFrame) -> list[str]:
         """Return the missing results, each with the command that writes it."""
+        if self.lacks is not None:
+            return self.lacks(data)
         return [] if len(data) else [self.needs]
 
-    @abstractmethod
     def save(self, data: pd.DataFrame, stem: Path, *, formats: Sequence[str], style: Style) -> list[Path]:
         """Write files whose names begin with ``stem``; return their paths.
 
@@ -62,45 +67,58 @@ class Entry(ABC):
                 both.
             style: rcParams.
         """
-
-
-class Figure(Entry):
-    """A figure. Subclasses compute its data and draw one panel."""
-
-    panel: ClassVar[str] = ""
-    """Column with one panel for each of its values; empty for one panel."""
-    panel_title: ClassVar[str] = "{}"
-    height: ClassVar[float] = 0.62
-    """Height of one of several panels, as a multiple of its width; a single panel has the style's height."""
-    least_width: ClassVar[float] = LEAST_PANEL
-    """Width in inches that a panel beside others needs."""
-    share_y: ClassVar[bool] = True
-    from_zero: ClassVar[bool] = False
-    """Whether the vertical axis begins at zero."""
+        texts = {**self._texts(data, stem.name), "csv": data.to_csv(index=False, lineterminator="\n")}
+        paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in texts if suffix in formats}
+        pictures = self._draw_all(data, stem, formats, style)
+        for suffix, path in paths.items():
+            write_bytes(path, texts[suffix].encode())
+        return [*pictures, *paths.values()]
 
     @abstractmethod
-    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
-        """Draw the rows of one panel; labelled artists go to the legend above all panels."""
+    def _texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
+        """Return the contents of its text files by suffix, without csv."""
 
-    def save(self, data: pd.DataFrame, stem: Path, *, formats: Sequence[str], style: Style) -> list[Path]:
-        """Write the picture in every format, its caption as LaTeX and its numbers as CSV; see `Entry.save`."""
+    def _draw_all(self, data: pd.DataFrame, stem: Path, formats: Sequence[str], style: Style) -> list[Path]:
+        """Write its pictures; a table has none."""
+        return []
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Figure(Entry):
+    """A figure of one or more panels."""
+
+    draw: Draw
+    """Draws the rows of one panel; labelled artists go to the legend above all panels."""
+    panel: str = ""
+    """Column with one panel for each of its values; empty for one panel."""
+    panel_title: Callable[[Any, pd.DataFrame], str] = lambda value, rows: str(value)
+    """Returns the title of a panel from the value and its rows."""
+    lone_title: bool = False
+    """Whether a lone panel has its title too."""
+    heading: Callable[[pd.DataFrame], str] = lambda data: ""
+    """Returns the line above the legend."""
+    height: float = 0.62
+    """Height of one of several panels, as a multiple of its width; a single panel has the style's height."""
+    least_width: float = LEAST_PANEL
+    """Width in inches that a panel beside others needs."""
+    share_y: bool = True
+    from_zero: bool = False
+    """Whether the vertical axis begins at zero."""
+
+    def _texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
+        picture = [f"\\includegraphics{{{name}}}"]
+        return {"tex": float_environment("figure", picture, self.caption(data), f"fig:{name}")}
+
+    def _draw_all(self, data: pd.DataFrame, stem: Path, formats: Sequence[str], style: Style) -> list[Path]:
         paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats if suffix in PICTURES]
-        self.write(data, *paths, style=style)
-        texts = {
-            "tex": float_environment(
-                "figure", [f"\\includegraphics{{{stem.name}}}"], self.caption(data), f"fig:{stem.name}"
-            ),
-            "csv": data.to_csv(index=False, lineterminator="\n"),
-        }
-        return [*paths, *_write_texts(texts, stem, formats)]
-
-    def write(self, data: pd.DataFrame, *paths: Path, style: Style) -> None:
-        """Write the picture to every path."""
         groups = list(data.groupby(self.panel, sort=False)) if self.panel else [("", data)]
-        panels = [
-            Panel(partial(self.draw, data=rows), self.title_of(value, rows, lone=len(groups) == 1))
-            for value, rows in groups
-        ]
+        titled = self.lone_title or len(groups) > 1
+
+        def panel(value: object, rows: pd.DataFrame) -> Panel:
+            return Panel(lambda ax: self.draw(ax, rows), self.panel_title(value, rows) if titled else "")
+
+        panels = [panel(value, rows) for value, rows in groups]
         with mpl.rc_context(style):
             canvas = Canvas()
             lay_out(
@@ -114,30 +132,13 @@ class Figure(Entry):
             )
             for path in paths:
                 save_figure(canvas, path)
-
-    def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
-        """Return the title of a panel; a lone panel has none."""
-        return "" if lone else self.panel_title.format(value)
-
-    def heading(self, data: pd.DataFrame) -> str:
-        """Return the line above the legend."""
-        return ""
+        return paths
 
 
-class FamilyFigure(Figure):
-    """A figure with one panel for each family of presets, under the name of its corpus."""
-
-    panel = "family"
-    least_width = 2.4
-
-    def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
-        """Return corpus and family; a lone panel has no title."""
-        corpus = CORPORA.get(str(value).partition("-")[0])
-        return f"{corpus} ({value})" if corpus and not lone else super().title_of(value, data, lone=lone)
-
-
+@final
+@dataclass(frozen=True, kw_only=True)
 class Table(Entry):
-    """A table. Subclasses compute its data, and `rows` lays it out.
+    """A table, laid out by `rows`.
 
     The result of `compute` has the columns ``row``, ``column``, ``kind`` (``""`` for labels, ``"published"`` or
     ``"measured"``), ``text`` (the text of the cell), ``value``, ``spread`` (sample standard deviation over seeds),
@@ -151,13 +152,12 @@ class Table(Entry):
 
     def rows(self, data: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         """Return the header and the rows of text."""
+        kinds = data["kind"].map(lambda kind: f", {kind}" if kind else "")
         if self.kinds_as_rows:
-            data = data[data.groupby(["row", "kind"])["text"].transform("any")]
-            name = data["row"] + data["kind"].map(lambda kind: f", {kind}" if kind else "")
-            data = data.assign(row=name, heading=data["column"])
+            data = data.assign(row=data["row"] + kinds, heading=data["column"])
+            data = data[data.groupby("row")["text"].transform("any")]
         else:
-            heading = data["column"] + data["kind"].map(lambda kind: f", {kind}" if kind else "")
-            data = data.assign(heading=heading)
+            data = data.assign(heading=data["column"] + kinds)
         headings, names = (list(dict.fromkeys(data[column])) for column in ("heading", "row"))
         cells = {
             (row, heading): text for row, heading, text in data[["row", "heading", "text"]].itertuples(index=False)
@@ -166,20 +166,70 @@ class Table(Entry):
             [name, *(cells.get((name, heading), "") for heading in headings)] for name in names
         ]
 
-    def save(self, data: pd.DataFrame, stem: Path, *, formats: Sequence[str], style: Style) -> list[Path]:
-        """Write the table as Markdown and LaTeX, and its numbers as CSV; see `Entry.save`."""
+    def _texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
         header, rows = self.rows(data)
         caption = self.caption(data)
-        texts = {
+        return {
             "md": f"{markdown(header, rows)}\n\n{escape_markdown(caption)}\n",
-            "tex": latex(header, rows, caption=caption, label=f"tab:{stem.name}"),
-            "csv": data.to_csv(index=False, lineterminator="\n"),
+            "tex": latex(header, rows, caption=caption, label=f"tab:{name}"),
         }
-        return _write_texts(texts, stem, formats)
 
 
-def _write_texts(texts: Mapping[str, str], stem: Path, formats: Sequence[str]) -> list[Path]:
-    paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in texts if suffix in formats}
-    for suffix, path in paths.items():
-        write_bytes(path, texts[suffix].encode())
-    return list(paths.values())
+ENTRIES: dict[str, Entry] = {}
+"""All figures and tables in the order of their registration."""
+
+
+def figure(name: str, *, data: Compute, **settings: Any) -> Callable[[Draw], Draw]:
+    """Register a function that draws one panel as a figure, whose caption is the function's docstring.
+
+    Args:
+        name: name of the figure.
+        data: function that computes what is drawn.
+        settings: other fields of `Figure`.
+    """
+
+    def register(draw: Draw) -> Draw:
+        ENTRIES[name] = Figure(compute=data, draw=draw, title=docstring(draw), **settings)
+        return draw
+
+    return register
+
+
+def table(name: str, **settings: Any) -> Callable[[Cells], Cells]:
+    """Register a function that yields the cells of a table, whose caption is the function's docstring.
+
+    Args:
+        name: name of the table.
+        settings: other fields of `Table`.
+    """
+
+    def register(cells: Cells) -> Cells:
+        ENTRIES[name] = table_of(cells, title=docstring(cells), **settings)
+        return cells
+
+    return register
+
+
+def table_of(cells: Cells, **settings: Any) -> Table:
+    """Return a table of the cells that a function yields."""
+    return Table(compute=lambda results: pd.DataFrame([*cells(results)], columns=COLUMNS), **settings)
+
+
+def family_panels() -> dict[str, Any]:
+    """Return the settings of a figure with one panel for each family of presets, under the name of its corpus."""
+
+    def title(family: str, rows: pd.DataFrame) -> str:
+        corpus = CORPORA.get(family.partition("-")[0])
+        return f"{corpus} ({family})" if corpus else family
+
+    return {"panel": "family", "panel_title": title, "least_width": 2.4}
+
+
+def cell(row: str, column: str, kind: str, text: str, **more: Any) -> dict[str, Any]:
+    """Return one number of a table as a row of its data."""
+    return {"row": row, "column": column, "kind": kind, "text": text, **more}
+
+
+def docstring(function: Callable[..., Any]) -> str:
+    """Return the docstring of a function as one line."""
+    return " ".join((inspect.getdoc(function) or "").split())

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 
 from softmax_bottleneck.plotting import Look, draw_means, looks
+from softmax_bottleneck.plotting.statistical import PALETTE
 from softmax_bottleneck.plotting.style import FORMATS, SCREEN
 from softmax_bottleneck.synthetic import Result, summarize
 from softmax_bottleneck.synthetic.summary import best
 
-from .base import Figure
+from .base import ENTRIES, Figure, figure
 from .results import Results
 
 LABELS = {"mode_match": "matching modes, %", "kl": "KL($P^*$ ‖ $Q$), nats"}
@@ -28,61 +30,56 @@ MOST_LEVEL = 3
 """Number of models whose names fit side by side under a panel."""
 
 
-@final
-class DirichletFigure(Figure):
-    """One metric against the embedding size D at one concentration.
+def dirichlet_figure(metric: str, alpha: float, *, number: int | None = None) -> Figure:
+    """Return a figure of one metric against the embedding size D at one concentration.
+
+    Its data are one row a fit: the columns of ``KEPT``, the metric, and ``attainable``, the metric of a linear softmax
+    at the context vectors of least KL divergence for its fitted embeddings.
 
     Args:
         metric: a key of ``LABELS``.
         alpha: the concentration α.
         number: number of the figure in Ganea et al. 2019; ``None`` for another one.
     """
+    paper = f" (Ganea et al. 2019, figure {number})" if number else ""
+    return Figure(
+        compute=lambda results: tidy([fit for fit in _fits(results) if fit["alpha"] == alpha], metric),
+        draw=partial(draw_against_dim, metric=metric),
+        title=f"{ABOUT[metric]}, Dirichlet concentration α = {alpha:g}{paper}.",
+        needs=f"cells with α = {alpha:g}: bottleneck synthetic --alpha {alpha:g} --json FILE",
+        describe=_describe,
+        heading=_heading,
+        panel="vocab",
+        panel_title=lambda vocab, rows: f"M = {vocab:,}, N = {rows['contexts'].max():,}",
+        lone_title=True,
+        height=0.95,
+        from_zero=True,
+    )
 
-    panel = "vocab"
-    height = 0.95
-    from_zero = True
 
-    def __init__(self, metric: str, alpha: float, *, number: int | None = None) -> None:
-        self.metric, self.alpha = metric, alpha
-        paper = f" (Ganea et al. 2019, figure {number})" if number else ""
-        self.about = f"{ABOUT[metric]}, Dirichlet concentration α = {alpha:g}{paper}."
-        self.needs = f"cells with α = {alpha:g}: bottleneck synthetic --alpha {alpha:g} --json FILE"
+def _fits(results: Results) -> list[Result]:
+    return [fit for saved in results.of("cells") for fit in saved.content["cells"]]
 
-    def compute(self, results: Results) -> pd.DataFrame:
-        """Return one row a fit: the columns of ``KEPT``, the metric, and ``attainable``.
 
-        ``attainable`` is the metric of a linear softmax at the context vectors of least KL divergence for its fitted
-        embeddings.
-        """
-        cells = [cell for saved in results.of("cells") for cell in saved.content["cells"]]
-        return tidy([cell for cell in cells if cell["alpha"] == self.alpha], self.metric)
+def _describe(data: pd.DataFrame) -> str:
+    """Return the numbers of contexts and seeds."""
+    contexts = ", ".join(f"{rows['contexts'].max():,} for M = {vocab:,}" for vocab, rows in data.groupby("vocab"))
+    return (
+        f"Means of {data['seed'].nunique()} seeds, bands of one standard deviation; contexts: "
+        f"{contexts}, where Ganea et al. 2019 have 100,000. A cross is what the Softmax's fitted embeddings give "
+        "with the context vectors of least KL; a hollow marker stands where not all fits met the criterion of "
+        "convergence. Fits that diverged have no part in the means."
+    )
 
-    def caption(self, data: pd.DataFrame) -> str:
-        """Return the title with numbers of contexts and seeds."""
-        contexts = ", ".join(f"{rows['contexts'].max():,} for M = {vocab:,}" for vocab, rows in data.groupby("vocab"))
-        return (
-            f"{self.title} Means of {data['seed'].nunique()} seeds, bands of one standard deviation; contexts: "
-            f"{contexts}, where Ganea et al. 2019 have 100,000. A cross is what the Softmax's fitted embeddings give "
-            "with the context vectors of least KL; a hollow marker stands where not all fits met the criterion of "
-            "convergence. Fits that diverged have no part in the means."
-        )
 
-    def heading(self, data: pd.DataFrame) -> str:
-        """Return the concentration and the number of seeds."""
-        seeds = data["seed"].nunique()
-        return f"Dirichlet α = {data['alpha'].iloc[0]:g}, N contexts, {seeds} seed{'s' if seeds > 1 else ''}"
-
-    def title_of(self, value: object, data: pd.DataFrame, *, lone: bool) -> str:
-        """Return M and N."""
-        return f"M = {value:,}, N = {data['contexts'].max():,}"
-
-    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
-        """Draw one vocabulary."""
-        draw_against_dim(ax, data, self.metric)
+def _heading(data: pd.DataFrame) -> str:
+    """Return the concentration and the number of seeds."""
+    seeds = data["seed"].nunique()
+    return f"Dirichlet α = {data['alpha'].iloc[0]:g}, N contexts, {seeds} seed{'s' if seeds > 1 else ''}"
 
 
 def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
-    """Return one row a fit, whose metric is NaN if the fit diverged; see `DirichletFigure.compute`."""
+    """Return one row a fit, whose metric is NaN if the fit diverged; see `dirichlet_figure`."""
     unique = {
         tuple(cell[key] for key in ("alpha", "vocab", "dim", "model", "seed", "contexts")): cell for cell in cells
     }
@@ -160,19 +157,49 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
             if len(data):
                 stem = folder / f"{name}-alpha-{alpha:g}"
                 several = len(data.drop_duplicates(["vocab", "dim", "model"])) > 1
-                paths += DirichletFigure(metric, alpha).save(
+                paths += dirichlet_figure(metric, alpha).save(
                     data, stem, formats=(*(FORMATS if several else ()), "csv"), style=SCREEN
                 )
     return paths
 
 
-FIGURES = {
-    f"lms-figure-{number}": DirichletFigure(metric, alpha, number=number)
-    for number, metric, alpha in (
-        (2, "mode_match", 0.1),
-        (3, "kl", 0.1),
-        (6, "mode_match", 0.01),
-        (7, "kl", 0.01),
-        (8, "mode_match", 1.0),
-    )
-}
+def attainable_ratios(results: Results) -> pd.DataFrame:
+    """Return ``vocab``, ``alpha``, ``dim``, ``seed`` and ``ratio``."""
+    cells = _fits(results)
+    frames = [pd.DataFrame()]
+    for alpha in sorted({cell["alpha"] for cell in cells}):
+        fits = tidy([cell for cell in cells if cell["alpha"] == alpha], "kl").dropna(subset=["attainable"])
+        frames.append(fits.assign(alpha=alpha, ratio=fits["attainable"].astype(float) / fits["kl"]))
+    data = pd.concat(frames)
+    return data[["vocab", "alpha", "dim", "seed", "ratio"]] if len(data) else data
+
+
+@figure("attainable-kl", data=attainable_ratios, height=0.95, panel="vocab",
+        needs="cells of a linear Softmax: bottleneck synthetic --alpha 0.1 --json FILE",
+        panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
+def attainable_kl(ax: Axes, data: pd.DataFrame) -> None:
+    """Least KL divergence for a linear Softmax's fitted embeddings, at optimal context vectors, divided by the fitted
+    KL divergence. Near 1, gradient descent found almost optimal context vectors. The ratio falls where D is so large
+    that the fitted divergence itself is almost 0. Means of the seeds, bands of one standard deviation.
+    """
+    thick, large = rcParams["lines.linewidth"], rcParams["lines.markersize"]
+    styles = zip(data.groupby("alpha"), PALETTE, ("-", "--", ":"), ("o", "s", "^"), (1.8, 1.2, 0.7), strict=False)
+    for (alpha, rows), color, dashes, marker, size in styles:  # curves that coincide are all seen
+        look = {"linestyle": dashes, "linewidth": size * thick, "marker": marker, "markersize": size * large}
+        draw_means(ax, rows, "dim", "ratio", color=color, markeredgewidth=0, label=f"α = {alpha:g}", **look)
+    ax.axhline(1, color="0.6", linewidth=0.8, zorder=1)
+    ax.set_xscale("log")
+    dims = sorted(data["dim"].unique())
+    ax.set_xticks(dims, [str(dim) for dim in dims])
+    ax.minorticks_off()
+    ax.set(xlabel="embedding size $D$", ylabel="attainable / fitted KL")
+
+
+for _number, _metric, _alpha in (
+    (2, "mode_match", 0.1),
+    (3, "kl", 0.1),
+    (6, "mode_match", 0.01),
+    (7, "kl", 0.01),
+    (8, "mode_match", 1.0),
+):
+    ENTRIES[f"lms-figure-{_number}"] = dirichlet_figure(_metric, _alpha, number=_number)

@@ -1,83 +1,119 @@
-"""The tables of results of the three papers, each published and measured numbers side by side."""
+"""The tables of results of the papers, published and measured numbers side by side; published.toml lists them."""
 
 from __future__ import annotations
 
-from .published_table import PublishedTable
+import re
+import statistics
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from typing import Any
 
-SMALL = ("ptb-fast", "ptb-small", "ptb-small-nt-asgd")
-"""Families of small models on Penn Treebank that differ in the output layer."""
+import pandas as pd
 
-MOS_TABLE_1 = PublishedTable(
-    "mos",
-    "1",
-    "Test and validation perplexity of single models on Penn Treebank (Yang et al. 2018, table 1; † marks "
-    "models that adapt to the preceding text).",
-    small=SMALL,
+from softmax_bottleneck.demo_table import mean_text, rank_text
+from softmax_bottleneck.plotting import HEADS, head_of
+from softmax_bottleneck.published import SPLITS, Row, Table, grouped, tables
+
+from . import base
+from .base import COLUMNS, ENTRIES, cell
+from .results import Results
+
+PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(
+    files(__package__).joinpath("published.toml").read_text(encoding="utf-8")
 )
-MOS_TABLE_2 = PublishedTable(
-    "mos",
-    "2",
-    "Test and validation perplexity of single models on WikiText-2 (Yang et al. 2018, table 2; † marks "
-    "models that adapt to the preceding text).",
-    small=("wt2-fast",),
-)
-MOS_TABLE_3 = PublishedTable("mos", "3", "Perplexity on the 1B Word data set (Yang et al. 2018, table 3).")
-MOS_TABLE_4 = PublishedTable(
-    "mos",
-    "4",
-    "Perplexity and smoothed sentence-level BLEU on Switchboard (Yang et al. 2018, table 4): precision is "
-    "the mean and recall the maximum over five responses. Measured with one reference a context, so that "
-    "recall is never below precision, on another preparation of the text than the published numbers "
-    "(docs/switchboard.md): the order of the output layers can be compared, the numbers cannot.",
-    kinds_as_rows=True,
-    small=("switchboard-small",),
-    needs="bottleneck eval RUN --bleu --json FILE, with RUN of a preset of switchboard",
-)
-MOS_TABLE_5 = PublishedTable(
-    "mos",
-    "5",
-    "Perplexity without finetuning or dynamic evaluation on Penn Treebank (PTB) and WikiText-2 (WT2): "
-    "ablation (Yang et al. 2018, table 5).",
-    kinds_as_rows=True,
-)
-MOS_TABLE_6 = PublishedTable(
-    "mos",
-    "6",
-    "Rank of the log-probability matrix on Penn Treebank, M = 10,000 (Yang et al. 2018, table 6). An "
-    "indeterminate rank follows its interval for tolerances ten times larger and smaller.",
-    small=SMALL,
-)
-MOS_TABLE_7 = PublishedTable(
-    "mos",
-    "7",
-    "Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS"
-    " (Yang et al. 2018, table 7).",
-    small=("ptb-small-mos",),
-    first="K",
-)
-MOS_TABLE_11 = PublishedTable(
-    "mos", "11", "Expected pairwise KL divergence on Penn Treebank, nats (Yang et al. 2018, table 11).", small=SMALL
-)
-MOS_TABLE_12 = PublishedTable("mos", "12", "Bits per character on text8 (Yang et al. 2018, table 12).")
-LMS_TABLE_1 = PublishedTable(
-    "lms",
-    "1",
-    "Perplexity and seconds an epoch of single models, not finetuned, on Penn Treebank (PTB) and WikiText-2 "
-    "(WT2); published seconds are of one Tesla P100 (Ganea et al. 2019, table 1).",
-    kinds_as_rows=True,
-)
-PARTHIBAN_NT_ASGD = PublishedTable(
-    "parthiban",
-    "10 and 11",
-    "Test perplexity and rank under NT-ASGD on Penn Treebank (PTB) and WikiText-2 (WT2, ranks of the first "
-    "33,320 contexts) (Parthiban et al. 2021, supplement, tables 10 and 11).",
-    kinds_as_rows=True,
-)
-PARTHIBAN_ET_ASGD = PublishedTable(
-    "parthiban",
-    "ET-ASGD",
-    "Test perplexity and rank under ET-ASGD, with averages from epoch 200 on, on Penn Treebank (PTB) and "
-    "WikiText-2 (WT2, ranks of the first 33,320 contexts); published seconds an epoch are of one V100 "
-    "(Parthiban et al. 2021).",
-    kinds_as_rows=True,
-)
+"""Paper, number, caption and fields of each table."""
+DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "BLEU": ".3f"}
+CORPORA = {"ptb": "PTB", "wikitext-2": "WT2"}
+TIMES = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mos"}
+"""Row and column of table 13 of Yang et al. 2018 → case of ``bottleneck bench training``."""
+
+
+def _compute(paper: str, number: str, small: Sequence[str], results: Results) -> pd.DataFrame:
+    """Return the published numbers and the measured ones; see `base.Table`."""
+    parts = [part for each in number.split(" and ") for part in tables(paper, each)]
+    cells = [one for part in parts for one in _part(results, part, small, several=len(parts) > 1)]
+    return pd.DataFrame(cells, columns=COLUMNS).astype({"seeds": "Int64"})
+
+
+def unmeasured(data: pd.DataFrame) -> list[str]:
+    """Return the published models without a measurement."""
+    measured = data[data["kind"] == "measured"]
+    absent = measured[(measured["text"] == "") & (measured["source"] != "")]["source"]
+    measured_keys = set(measured[measured["text"] != ""]["source"])
+    keys = [key for key in dict.fromkeys(absent) if key not in measured_keys]
+    return [f"nothing measured of {', '.join(keys)}"] if keys else []
+
+
+def _part(results: Results, part: Table, small: Sequence[str], *, several: bool) -> Iterator[dict[str, Any]]:
+    end = f", {CORPORA[part.corpus]}" if several else ""
+    matrix = part.metric in ("rank", "pairwise KL")
+    own = [_small(family, model, contexts=matrix) for family in small for model in results.models(family)]
+    for row in (*part.rows, *own):
+        for column, value in zip(part.columns, row.values or [""] * len(part.columns), strict=True):
+            heading = f"{column}{end}"
+            text = grouped(value) if column == "rank" or part.metric == "rank" else value
+            yield cell(row.name, heading, "published", text, value=_number(value), source=part.source)
+            if row.result and column != "parameters":
+                yield _measured(results, part, row, column, heading)
+            elif column != "parameters":
+                yield cell(row.name, heading, "measured", "", source="")
+
+
+def _measured(results: Results, part: Table, row: Row, column: str, heading: str) -> dict[str, Any]:
+    metric, split = (part.metric, column) if column in SPLITS else (column, part.split)
+    more: dict[str, Any] = {}
+    if metric == "rank":
+        ranks = results.ranks(row.result, split=split, how=row.how, contexts=part.rank_contexts)
+        text = rank_text(ranks) if ranks else ""
+        values = [float(rank["value"]) for rank in ranks]
+        if ranks:
+            more = {"low": min(rank["low"] for rank in ranks), "high": max(rank["high"] for rank in ranks)}
+    else:
+        values = results.numbers(row.result, metric, split=split, how=row.how)
+        text = mean_text(values, DIGITS.get(metric.partition("-")[0], ".2f")) if values else ""
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    mean = statistics.mean(values) if values else None
+    return cell(
+        row.name, heading, "measured", text, source=row.result, value=mean, spread=spread, seeds=len(values), **more
+    )
+
+
+def _small(family: str, model: Mapping[str, Any], *, contexts: bool) -> Row:
+    name = model["name"]
+    look = HEADS.get(head_of(name) or model.get("source", {}).get("head", ""))
+    label = look.label if look else name
+    if softmaxes := re.fullmatch(r"k(\d+)", name):
+        label += f", K = {softmaxes[1]}"
+    rows = f", T = {model['contexts']:,}" if contexts else ""
+    return Row(f"{label}, d = {model['embedding_size']}{rows} ({family})", (), f"{family}/{name}")
+
+
+def _number(text: str) -> float | None:
+    match = re.match(r"~?(\d+(?:\.\d+)?)(M?)", text)
+    return float(match[1]) * (1e6 if match[2] else 1) if match else None
+
+
+def _training_times(results: Results) -> pd.DataFrame:
+    """Return the published ratios of table 13 and those of the benchmark of training steps."""
+    data = _compute("mos", "13", (), results)
+    cases = {name: case for saved in results.of("bench") for name, case in saved.content["cases"].items()}
+    for (row, column), name in TIMES.items():
+        if "epoch_seconds" in cases.get(name, {}):
+            ratio = cases[name]["epoch_seconds"] / cases["softmax"]["epoch_seconds"]
+            place = (data["row"] == row) & (data["column"] == column) & (data["kind"] == "measured")
+            data.loc[place, ["text", "value", "source"]] = [f"{ratio:.1f}", ratio, "bench/training"]
+    return data
+
+
+def _untimed(data: pd.DataFrame) -> list[str]:
+    return [] if "bench/training" in set(data["source"]) else [PUBLISHED["mos-table-13"]["needs"]]
+
+
+for _name, _settings in PUBLISHED.items():
+    _numbers = partial(_compute, _settings["paper"], _settings["number"], _settings.get("small", ()))
+    _fields = {key: value for key, value in _settings.items() if key not in ("paper", "number", "small")}
+    ENTRIES[_name] = base.Table(compute=_numbers, lacks=unmeasured, **_fields)
+ENTRIES["mos-table-13"] = replace(ENTRIES["mos-table-13"], compute=_training_times, lacks=_untimed)

@@ -1,34 +1,179 @@
-"""Singular values on log–log axes, with the tolerance that a rank is counted at."""
+"""Figures of saved spectra and of ranks that are counted from them."""
 
 from __future__ import annotations
 
-from typing import final
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.plotting.spectra import draw_scree
+from softmax_bottleneck.plotting import HEADS, head_of, looks
+from softmax_bottleneck.plotting.spectra import ZERO, draw_cdf, draw_scree, mark_unresolved, spaced
+from softmax_bottleneck.spectrum import Limits, Spectrum
+from softmax_bottleneck.spectrum.measures import effective_rank
+from softmax_bottleneck.spectrum.rules import MARGIN
 
-from .base import FamilyFigure
-from .measured_spectra import NEEDS, measured
-from .results import Results
+from .base import family_panels, figure
+from .results import SPECTRUM, Results
+
+NEEDS = f"spectra with their reports, of the demo or of 'bottleneck demo --family NAME' (or {SPECTRUM}, rank --json)"
+FACTORS = np.geomspace(1e-3, 1e3, 241)
+EPSILONS = np.geomspace(1e-10, 1e-1, 91)
+LOOKS = {"raw": ("0.35", "-"), "row-centred": ("#0173b2", "--")}
 
 
-@final
-class Spectra(FamilyFigure):
+@dataclass(frozen=True)
+class Measured:
+    """A spectrum and its report."""
+
+    family: str
+    model: str
+    spectrum: Spectrum
+    limits: Limits
+    """The tolerances and bounds of the report."""
+
+    def curves(self) -> pd.DataFrame:
+        """Return the rows of `Spectrum.curves`, with the ``family``."""
+        return self.spectrum.curves(self.model, self.limits).assign(family=self.family)
+
+    def frame(self, **columns: Any) -> pd.DataFrame:
+        """Return columns after those of family and model."""
+        return pd.DataFrame({"family": self.family, "model": self.model, **columns})
+
+
+def measured(results: Results) -> list[Measured]:
+    """Return every saved spectrum that has a report beside it, in the order of the reports."""
+    spectra = []
+    for saved in (*results.of("report"), *results.of("rank")):
+        report = saved.content.get("report", saved.content)
+        if saved.seed == 0 and saved.key in results.spectra:
+            family, _, model = saved.key.rpartition("/")
+            tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
+            bounds = (report.get("bound", {}).get(which) for which in ("raw", "centered"))
+            spectra.append(Measured(family, model, results.spectra[saved.key], Limits(*tolerances, *bounds)))
+    return spectra
+
+
+def cdf_data(results: Results) -> pd.DataFrame:
+    """Return ``family``, ``model``, ``normalized``, ``percent`` and ``resolved``; see `Spectrum.curves`."""
+    frames = [pd.DataFrame()]
+    for key, spectrum in results.spectra.items():
+        family, _, model = key.rpartition("/")
+        curves = spectrum.curves(model).assign(family=family)
+        rows = curves[curves["part"] == "raw"].sort_values("normalized", kind="stable")
+        frames.append(rows[["family", "model", "normalized", "percent", "resolved"]])
+    return pd.concat(frames)
+
+
+CDF_NEEDS = f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}"
+
+
+@figure("mos-figure-1", data=cdf_data, needs=CDF_NEEDS, **family_panels())
+def cdf(ax: Axes, data: pd.DataFrame) -> None:
+    """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
+    1). Where a curve starts with a hollow circle, its method does not resolve smaller values.
+    """
+    draw_cdf(ax, data)
+
+
+def scree_data(results: Results) -> pd.DataFrame:
+    """Return the raw rows of `Spectrum.curves`, with the ``family``."""
+    frames = [each.curves() for each in measured(results)]
+    return pd.concat([pd.DataFrame(), *(frame[frame["part"] == "raw"] for frame in frames)])
+
+
+@figure("spectra", data=scree_data, needs=NEEDS, **family_panels())
+def scree(ax: Axes, data: pd.DataFrame) -> None:
     """Singular values of the log-probability matrix over the largest. The dashed line is the tolerance (Press) that the
     rank is counted at, and the grey band ten times more and less: a rank is determinate if as many singular values lie
     above the band as above its lower edge. A vertical line marks the bound of an output layer's rank. Where a curve
     ends with a hollow circle, its method does not resolve further values.
     """
+    draw_scree(ax, data)
 
-    needs = NEEDS
 
-    def compute(self, results: Results) -> pd.DataFrame:
-        """Return the raw rows of `Spectrum.curves`, with the ``family``."""
-        frames = [each.curves() for each in measured(results)]
-        return pd.concat([pd.DataFrame(), *(frame[frame["part"] == "raw"] for frame in frames)])
+def ranks_by_tolerance(results: Results) -> pd.DataFrame:
+    """Return ``family``, ``model``, ``factor`` (of Press's tolerance) and ``rank`` where it is resolved.
 
-    def draw(self, ax: Axes, data: pd.DataFrame) -> None:
-        """Draw one curve a model, the tolerance and its band, and the bounds."""
-        draw_scree(ax, data)
+    ``unresolved`` says whether the method does not reach the smallest factors.
+    """
+    frames = [pd.DataFrame()]
+    for each in measured(results):
+        limits, values, error = FACTORS * (each.limits.tolerance or 0.0), each.spectrum.values, each.spectrum.error
+        ranks = np.searchsorted(-values, -limits)  # values above a limit
+        kept = (limits >= error) | (values[-1] > error)
+        frames.append(each.frame(factor=FACTORS[kept], rank=ranks[kept], unresolved=not kept.all()))
+    return pd.concat(frames)
+
+
+@figure("rank-by-tolerance", data=ranks_by_tolerance, needs=NEEDS, **family_panels())
+def rank_by_tolerance(ax: Axes, data: pd.DataFrame) -> None:
+    """Number of singular values above a tolerance, against its ratio to Press's tolerance. In the grey band, a factor
+    of ten on either side, a determinate rank is constant. Where a curve starts with a hollow circle, its method
+    does not resolve smaller tolerances.
+    """
+    ax.axvspan(1 / MARGIN, MARGIN, color="0.9", zorder=0, linewidth=0)
+    ax.axvline(1, color="0.45", linestyle="--", linewidth=0.9, zorder=1)
+    for model, look in looks(dict.fromkeys(data["model"])).items():
+        rows = data[data["model"] == model]
+        ax.plot(rows["factor"], rows["rank"], drawstyle="steps-post", **look.line())
+        if rows["unresolved"].any():
+            mark_unresolved(ax, rows.head(1), "factor", "rank", look)
+    ax.set(xscale="log", yscale="log", xlabel="tolerance, multiples of Press's", ylabel="rank")
+
+
+def effective_ranks_data(results: Results) -> pd.DataFrame:
+    """Return ``family``, ``model``, ``epsilon`` and ``rank`` where it is resolved."""
+    frames = [pd.DataFrame()]
+    for each in measured(results):
+        values, error = each.spectrum.values, each.spectrum.error
+        hidden = np.count_nonzero(values <= error) * error**2 / float((values**2).sum())
+        kept = EPSILONS[hidden < EPSILONS]
+        ranks = [effective_rank(values, epsilon=e, residual=each.spectrum.residual) for e in kept.tolist()]
+        frames.append(each.frame(epsilon=kept, rank=pd.array(ranks, dtype="Int64")))
+    return pd.concat(frames)
+
+
+@figure("effective-ranks", data=effective_ranks_data, needs=NEEDS, **family_panels())
+def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
+    """ε-effective rank: the number of singular values that hold all but a share ε of the energy Σσ² (Parthiban et al.
+    2021). A curve ends where the singular values that the method does not resolve could hold that share.
+    """
+    for model, look in looks(dict.fromkeys(data["model"])).items():
+        rows = data[(data["model"] == model) & data["rank"].notna()]
+        ax.plot(rows["epsilon"], rows["rank"].astype(float), **look.line())
+    ax.set(xscale="log", yscale="log", xlabel="share ε of the energy left out", ylabel="ε-effective rank")
+    ax.invert_xaxis()
+
+
+def row_centring_data(results: Results) -> pd.DataFrame:
+    """Return the resolved rows of `Spectrum.curves` of the first family; ``tolerance`` is not over σ_1."""
+    spectra = measured(results)
+    frames = [pd.DataFrame()]
+    for each in spectra:
+        if each.family == spectra[0].family:
+            head, rows = head_of(each.model), each.curves()
+            rows["tolerance"] *= rows.groupby("part")["sigma"].transform("max")
+            name = HEADS[head].label if head == each.model else each.model
+            frames.append(rows[rows["resolved"]].assign(model=name))
+    return pd.concat(frames)
+
+
+@figure("row-centring", data=row_centring_data, needs=NEEDS, panel="model", height=0.85)
+def row_centring(ax: Axes, data: pd.DataFrame) -> None:
+    """Singular values of the log-probability matrix, raw and with each row's mean subtracted, which removes the large
+    first value in the direction of all ones. Dotted lines of the same colour show the tolerances. Values that the
+    method does not resolve are not drawn. Models of the first family with spectra; those of the demo (text of
+    Python's documentation) if there are any.
+    """
+    for part, (color, dashes) in LOOKS.items():
+        rows = data[data["part"] == part]
+        tolerance = rows["tolerance"].iloc[0]
+        rows = rows[rows["sigma"] > ZERO * tolerance]
+        rows = rows.iloc[spaced(len(rows))]
+        ax.plot(rows["index"], rows["sigma"], dashes, color=color, label=part)
+        ax.axhline(tolerance, color=color, linestyle=":", linewidth=0.9, zorder=1)
+    ax.set(xscale="log", yscale="log", xlabel="index $i$", ylabel=r"$\sigma_i$")
+    ax.set_xlim(0.8, 1.3 * data["size"].iloc[0])

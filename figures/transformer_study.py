@@ -1,17 +1,18 @@
-"""One small transformer with several output layers, as a table."""
+"""One small transformer with several output layers, as a table and as a figure."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from softmax_bottleneck.demo_table import interval_text, mean_text
+from softmax_bottleneck.plotting import HEADS, head_of
 
-from .base import Table
-from .published_table import COLUMNS, cell
+from .base import cell, figure, table
 from .results import Results
 
 LABELS = {
@@ -24,6 +25,8 @@ LABELS = {
     "lms-plif": "LMS-PLIF",
 }
 """The heads of the study in their order; all but one share the embeddings with the input."""
+REFERENCE = "softmax"
+"""The head that the figure compares with."""
 STEPS, TIME = "parameters", "time"
 """Training for equal steps, and for equal processor time."""
 NEEDS = "bottleneck bench transformer-study --out DIR"
@@ -45,27 +48,19 @@ def runs(results: Results) -> pd.DataFrame:
     return data.sort_values(["vocab", "size", "order", "regime", "seed"], ignore_index=True)
 
 
-@final
-class TransformerStudy(Table):
+@table("transformer-study", needs=NEEDS, first="output layer")
+def transformer_study(results: Results) -> Iterator[dict[str, Any]]:
     """Transformers of six layers and of width d, with M byte-pair tokens, on WikiText-2: bits per byte of the first
     50,000 bytes of the test text after equal steps, and after the processor time of the tied Softmax with the steps
     that it allows; numerical rank, 10⁻³-effective rank and the share of the gradient that the output layer passes on,
     all after equal steps; processor seconds a step. Means ± standard deviations of the seeds. Models of one M and d
     have equal numbers of parameters, unless their row says otherwise.
     """
-
-    needs = NEEDS
-    first = "output layer"
-
-    def compute(self, results: Results) -> pd.DataFrame:
-        """Return one row for each number; see `Table`."""
-        data = runs(results)
-        cells: list[dict[str, Any]] = []
-        for (panel, head), rows in data.groupby(["panel", "head"], sort=False) if len(data) else ():
-            equal, timed = (rows[rows["regime"] == regime] for regime in (STEPS, TIME))
-            mark = "" if equal["equal_parameters"].all() else " (more parameters)"
-            cells += _cells(f"{panel}: {LABELS[str(head)]}{mark}", equal, timed)
-        return pd.DataFrame(cells, columns=COLUMNS)
+    data = runs(results)
+    for (panel, head), rows in data.groupby(["panel", "head"], sort=False) if len(data) else ():
+        equal, timed = (rows[rows["regime"] == regime] for regime in (STEPS, TIME))
+        mark = "" if equal["equal_parameters"].all() else " (more parameters)"
+        yield from _cells(f"{panel}: {LABELS[str(head)]}{mark}", equal, timed)
 
 
 def _cells(row: str, equal: pd.DataFrame, timed: pd.DataFrame) -> list[dict[str, Any]]:
@@ -93,3 +88,39 @@ def _cell(row: str, column: str, values: Sequence[float], text: Callable[[Sequen
 
 def _range(values: Sequence[float]) -> str:
     return interval_text(min(values), max(values))
+
+
+def differences(results: Results) -> pd.DataFrame:
+    """Return ``panel``, ``head``, ``regime``, ``seed`` and ``difference``."""
+    data = runs(results)
+    if not len(data):
+        return data
+    softmax = data[data["head"] == REFERENCE].set_index(["panel", "seed"])["bits_per_byte"]
+    pairs = pd.MultiIndex.from_frame(data[["panel", "seed"]])
+    data["difference"] = data["bits_per_byte"] - softmax.reindex(pairs).to_numpy()
+    shown = data[data["head"] != REFERENCE].dropna(subset=["difference"])
+    return shown[["panel", "head", "regime", "seed", "difference"]]
+
+
+@figure("transformer-study-figure", data=differences, needs=NEEDS, panel="panel", height=0.75)
+def transformer_study_figure(ax: Axes, data: pd.DataFrame) -> None:
+    """Bits per byte of the first 50,000 bytes of the test text, less those of the tied Softmax with the same seed: left
+    of the line a head is better. Filled after equal steps, hollow after equal processor time. Means of the seeds, bars
+    of one standard deviation. Transformers of six layers on WikiText-2.
+    """
+    heads = [head for head in LABELS if head != REFERENCE][::-1]
+    ax.axvline(0, color="0.6", linewidth=0.8, zorder=1)
+    for (head, regime), rows in data.groupby(["head", "regime"]):
+        look, filled = HEADS[head_of(str(head)) or ""], regime == STEPS
+        place = heads.index(str(head)) + (0.15 if filled else -0.15)
+        spread = rows["difference"].std() if len(rows) > 1 else None
+        ax.errorbar(
+            rows["difference"].mean(), place, xerr=spread, fmt=look.marker, color=look.color, capsize=2,
+            markerfacecolor=look.color if filled else "white", zorder=3,
+        )  # fmt: skip
+    for regime, face in ((STEPS, "0.3"), (TIME, "white")):
+        label = "equal steps" if regime == STEPS else "equal time"
+        ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
+    ax.set_yticks(range(len(heads)), [LABELS[head] for head in heads])
+    ax.set_ylim(-0.6, len(heads) - 0.4)
+    ax.set(xlabel="bits per byte − tied Softmax", ylabel="output layer")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -136,16 +134,6 @@ def test_the_gallery_is_current(tmp_path: Path) -> None:
     assert {f"{name}.png" for name, entry in REGISTRY.items() if isinstance(entry, Figure)} == pictures
     for path in (ROOT / "docs" / "gallery").iterdir():
         assert path.stat().st_size < 200_000
-
-
-@pytest.mark.parametrize("module", ["lms_synthetic", "published_tables", "output"])
-def test_a_file_run_as_a_program_says_which_command_draws(module: str) -> None:
-    command = [sys.executable, "-W", "error", "-m", f"softmax_bottleneck.figures.{module}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert "'bottleneck figures NAME --results DIR --out DIR'" in line
 
 
 def test_every_entry_says_what_it_shows_and_needs(results: Results) -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from softmax_bottleneck.figures import REGISTRY, PublishedTable, Results, find
-from softmax_bottleneck.figures.lms_table_2 import initial_slopes
+from softmax_bottleneck.figures import Results, find
+from softmax_bottleneck.figures.lms import initial_slopes
+from softmax_bottleneck.figures.published_tables import PUBLISHED
 from softmax_bottleneck.published import tables
-
-PUBLISHED = [name for name, entry in REGISTRY.items() if isinstance(entry, PublishedTable)]
 
 
 def shown(name: str, results: Results) -> dict[tuple[str, str], str]:
@@ -26,14 +25,12 @@ def shown(name: str, results: Results) -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_published_number_is_there_once(name: str, results: Results) -> None:
-    entry = find(name)
-    assert isinstance(entry, PublishedTable)
-    data = entry.compute(results)
+    data = find(name).compute(results)
     found = data[(data["kind"] == "published") & (data["text"] != "")]
     printed = [
         value
-        for number in entry.number.split(" and ")
-        for table in tables(entry.paper, number)
+        for number in PUBLISHED[name]["number"].split(" and ")
+        for table in tables(PUBLISHED[name]["paper"], number)
         for row in table.rows
         for value in row.values
         if value

@@ -132,7 +132,7 @@ def test_the_wheel_holds_every_module(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     place, *names = done.stdout.splitlines()
     assert place.startswith(str(installed))
-    assert {"softmax_bottleneck.cli.rank", "softmax_bottleneck.figures.mos_figure_1"} <= set(names)
+    assert {"softmax_bottleneck.cli.rank", "softmax_bottleneck.figures.spectra"} <= set(names)
     assert (Path(place).parent / "py.typed").exists()
 
 
