@@ -83,11 +83,11 @@ def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress)
         seed=seed,
         shape=source.entries_shape,
         kind="logits" if source.description["kind"] in ("logits", "extended") else "log-probs",
-        eps=_precision(source),
+        eps=source_precision(source),
     )
 
 
-def _precision(source: Source) -> Precision:
+def source_precision(source: Source) -> Precision:
     """Return the precision of a source's entries; normalization hides how large logits with a common bias were."""
     bias = source.head.bias if isinstance(source, ModelOnText) else None
     offset = 0.0 if bias is None else abs(float(bias.detach()[bias.isfinite()].double().mean()))

@@ -83,6 +83,11 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
             "the outputs are not log-linear: measure more contexts and tokens than the hidden size"
         )
     best = least - 1 + int(np.argmax(ratios[least - 1 :]))
+    if best + 1 < rank.value:
+        raise MatrixError(
+            f"the largest gap stands after σ_{best + 1}, and {rank.value:,} row-centred singular values stand above "
+            f"roundoff: the hidden size may be any from {best + 1:,} to {rank.high:,}; take outputs of more digits"
+        )
     others = np.delete(ratios, best)[max(1, least - 1 - NEIGHBOURS) :]  # the first may be that of the frequencies
     second = float(others.max(initial=1.0))
     if ratios[best] < CLEAR * second:
@@ -126,7 +131,8 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
         return Finding(key, {"value": None, "why": str(error)}, (("hidden size", f"unknown: {error}"),))
     text = (
         f"{estimate.value:,} (σ_{estimate.value} / σ_{estimate.value + 1} at least {estimate.gap:.3g}, the next "
-        f"largest ratio {estimate.next_gap:.3g}); an output bias would make it one too many"
+        f"largest ratio {estimate.next_gap:.3g}); an output bias makes it one too many, a norm that subtracts the mean "
+        "and adds nothing one too few"
     )
     values = asdict(estimate) | {"around": {str(index): ratio for index, ratio in estimate.around.items()}}
     return Finding(key, values, (("hidden size", text),))

@@ -16,11 +16,12 @@ from ..options import Opening, takes
 from ..parallel import ALONE
 from ..progress import Progress, reporting
 from ..sources import FiniteColumns, Source, open_source
-from ..spectrum import Judgement, Precision, Spectrum, judge, precision
+from ..spectrum import Judgement, Precision, RankEstimate, Spectrum, judge, precision
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import Computing, RankOptions, compute_spectrum
+from .divergences import source_precision
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
 from .report import Doubts, Finding, RankReport
@@ -115,11 +116,24 @@ class _Measured(NamedTuple):
 
 
 def _measured(source: Source, asked: Precision | None, rule: str, how: Computing) -> _Measured:
-    recorded = source.precision
+    recorded = source_precision(source)
     eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
     spectrum, why = compute_spectrum(source, eps.value, how)
+    if spectrum.method == "factored":  # no logits were rounded
+        recorded, eps = source.precision, replace(eps, size=source.precision.size)
     doubts: Doubts = {"recorded": recorded, "caution": source.rank_warning(max(eps.value, recorded.value))}
-    return _Measured(spectrum, why, eps, doubts, judge(spectrum, eps, rule=rule, **doubts))
+    raw, centered = judge(spectrum, eps, rule=rule, **doubts)
+    bound = source.bound
+    judgement = Judgement(_within_bound(raw, bound.raw), _within_bound(centered, bound.centered))
+    return _Measured(spectrum, why, eps, doubts, judgement)
+
+
+def _within_bound(rank: RankEstimate, bound: int | None) -> RankEstimate:
+    """Return a rank that is open if it exceeds what algebra allows."""
+    if bound is None or rank.value <= bound or not rank.determinate:
+        return rank
+    doubt = f"algebra allows {bound:,} at most, so the numbers are less precise than eps says"
+    return replace(rank, low=min(rank.low, bound), determinate=False, doubt=doubt)
 
 
 def _report(source: Source, measured: _Measured, *, findings: Iterable[Finding], **known: Any) -> RankReport:

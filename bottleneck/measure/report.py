@@ -20,6 +20,7 @@ from ..spectrum import (
     stable_rank,
 )
 from ..spectrum.measures import ENERGY_LEFT_OUT
+from ..spectrum.rules import NOISE_FACTOR
 from .verdict import verdict
 
 if TYPE_CHECKING:
@@ -163,6 +164,11 @@ class RankReport(Result):
     def _by_rule(self) -> dict[str, RankEstimate]:
         return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}
 
+    def _noise_floor(self) -> str:
+        noise = self.eps.noise_norm(self.spectrum.shape)
+        above = int((self.spectrum.centered > NOISE_FACTOR * noise).sum())
+        return f"seen at σ = {noise:.3g}: {above:,} row-centred singular values stand above twice that"
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the report as label and text."""
         d = self.to_dict()
@@ -194,6 +200,7 @@ class RankReport(Result):
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
             ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
             *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),
+            *([("noise floor", self._noise_floor())] if self.eps.noise else []),
             ("method", d["method"] + (f" ({self.why})" if self.why else "")),
             ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
             *(row for finding in self.findings for row in finding.rows),

@@ -16,9 +16,9 @@ from .host import Host
 from .inspection import Inspection
 from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
+from .noise import NoiseFloor, Rounding, noise_floor
 from .precision import EPS, Precision, precision
 from .registry import REGISTRY
-from .rounding import Rounding, find_rounding
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
 from .tsqr import TSQR
@@ -39,6 +39,7 @@ __all__ = [
     "Inspection",
     "Judgement",
     "Limits",
+    "NoiseFloor",
     "Options",
     "Precision",
     "RankEstimate",
@@ -52,10 +53,10 @@ __all__ = [
     "effective_rank",
     "entropy_rank",
     "entry_roundoff",
-    "find_rounding",
     "judge",
     "load_spectrum",
     "measure",
+    "noise_floor",
     "numerical_rank",
     "on",
     "precision",

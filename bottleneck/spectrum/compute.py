@@ -62,7 +62,7 @@ def singular_values(
         inspection = Inspection(len(whole), dtypes=[native_dtype(blocks)], language=False)
         for piece in checked(pieces(0)):
             inspection.watch(piece)
-        eps = inspection.precision().value
+        eps = inspection.stored().value
         chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).start()
         return measure(pieces, chosen, exponent=inspection.exponent)
     iterator = iter(blocks)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
+from .noise import COLUMNS, ROWS, Rounding, different, find_rounding
 from .precision import EPS, Precision, precision
 from .replaced import MASK, Replaced
-from .rounding import COLUMNS, FEWEST, ROWS, Rounding, can_show, can_show_grid, find_rounding
 from .rules import MARGIN, tolerance
 
 FITTING = 0.9
@@ -29,14 +29,12 @@ ROW_SUM_TOLERANCE = 32
 LEAST_ROW_SUM = 1e-10
 """Allowed error of log Σ P of a row of any precision, in nats: that of 10⁵ terms added one by one, as
 `numpy.logaddexp.reduce` adds them, reaches 10⁻¹¹ in float64."""
+FEWEST = 8
+"""Distinct numbers that a row must hold to show the type that they fit."""
+FEW_EQUAL = 0.05
+"""Most equal neighbours in order, of all numbers of a row, where nothing but a floor makes numbers equal."""
 FEW = 100
 """One row in this many, and at least two rows, may fit a narrower type by chance."""
-MOST_DECIMALS = 15
-"""Most decimals looked for; formats print six to twelve."""
-FEWEST_DIGITS = 4
-"""Fewest significant digits that count as cut off; numbers of fewer may be exact."""
-SEEN_STEPS = 8
-"""Least step of printed numbers in units of their type's own: finer ones cannot be told from it."""
 LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 NORMALIZED = 0.01
@@ -149,11 +147,35 @@ class Inspection:
         """
         return self._precision
 
+    def stored(self) -> Precision:
+        """Return the precision of the type that holds the entries, or of the narrowest one that they fit."""
+        return self._stored
+
     @cached_property
     def _precision(self) -> Precision:
+        stored, sample = self._stored, self._unmasked
+        rounding, floor = find_rounding(sample, eps=stored.value) if sample.size else (None, None)
+        deviation = None if floor is None else floor.deviation
+        if sample.size and (sample == np.rint(sample)).all():
+            if self._language:
+                rounding = Rounding(max(1.0, rounding.step if rounding else 0.0), 1.0, "whole numbers")
+            elif not self._normalizable:  # counts are exact
+                rounding, deviation = None, 0.0
+        if stored.dtype not in ("float64", "float32"):
+            step = stored.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
+            rounding = Rounding(step, 1.0, stored.dtype) if self._normalizable else None
+        return replace(stored, rounding=rounding, noise=deviation)
+
+    @cached_property
+    def _unmasked(self) -> NDArray[np.float64]:
+        """The sample without the columns that hold masked tokens."""
         sample = np.concatenate(self._sample)
         least = np.concatenate(self._likeliest) + MASK if self._language else np.finfo(np.float64).min
-        sample = sample[:, (sample > least).all(0)]
+        return sample[:, (sample > least).all(0)]
+
+    @cached_property
+    def _stored(self) -> Precision:
+        sample = self._unmasked
         stored = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
         fitting = set() if self.dtypes == {WHOLE} else self._fitting(sample)
         if self._normalizable and self.dtypes != {WHOLE}:  # columns of several types, widened to one
@@ -164,34 +186,7 @@ class Inspection:
                 f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
-        judged = replace(precision(narrow, assumed=True), tested=bool(sample.size), distinct=self._repeated)
-        if not sample.size:
-            return judged
-        if _counting(sample).all() if self._normalizable else _is_whole(sample):
-            return replace(judged, rounding=self._rounding(sample, judged))
-        tested, unseen = can_show(sample) if self._normalizable else True, None
-        if tested and judged.value < EPS["bfloat16"] and not can_show_grid(sample, eps=judged.value):
-            unseen = "bfloat16"
-        elif tested and self._normalizable and judged.value == EPS["float64"] and not can_show(sample, "float32"):
-            unseen = "float32"
-        return replace(judged, rounding=self._rounding(sample, judged), tested=tested, unseen=unseen)
-
-    def _rounding(self, sample: NDArray[np.float64], judged: Precision) -> Rounding | None:
-        """Return the coarsest rounding, before or after normalization, that the sample shows."""
-        whole, stored = _is_whole(sample), judged.dtype or "float64"
-        if stored not in ("float64", "float32"):
-            step = judged.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
-            return Rounding(step, 1.0, stored) if self._normalizable else None
-        if whole and not self._normalizable:
-            return None
-        printed = Rounding(1.0, 1.0, "whole numbers") if whole else _printed(sample, stored)
-        size = float(np.quantile(np.abs(sample), 0.9))
-        eps = max(judged.value, printed.step / size) if printed and size else judged.value
-        before = find_rounding(sample, eps=eps, structured=not self._normalizable)
-        if before is not None and not self._normalizable and EPS.get(before.dtype or "", 1.0) <= judged.value:
-            before = None  # the type's own grid
-        seen = [rounding for rounding in (printed, before) if rounding is not None]
-        return max(seen, key=lambda rounding: rounding.noise(sample.shape), default=None)
+        return replace(precision(narrow, assumed=True), tested=bool(sample.size), distinct=self._repeated)
 
     @property
     def _repeated(self) -> tuple[int, int] | None:
@@ -236,9 +231,14 @@ class Inspection:
         """Return a sentence if entries stand for something else than logits or log-probabilities, or ''."""
         if not self._language:
             return ""
-        judged = self.precision()
-        exact = judged.rounding is None and judged.value <= EPS["float32"]
-        return self._replaced.sentence(*self._hashes, judged.value if exact else None)
+        return self._replaced.sentence(*self._hashes, self.stored().value if self._is_continuous else None)
+
+    @property
+    def _is_continuous(self) -> bool:
+        """Whether numbers of the sampled rows are all but different, as none that were rounded coarsely are."""
+        sample = np.sort(self._unmasked[:, different(self._unmasked.T)], 1)
+        equal = (sample[:, 1:] == sample[:, :-1]).mean() if sample.shape[1] > 1 else 0.0
+        return self.stored().value <= EPS["float32"] and bool(equal < FEW_EQUAL)
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
         rows = np.sort(sample, 1)
@@ -257,36 +257,8 @@ class Inspection:
         return names
 
 
-def _is_whole(values: NDArray[np.float64]) -> bool:
-    return bool((values == np.rint(values)).all())
-
-
 def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return (values == np.rint(values)) & (np.abs(values) < COUNTING)
-
-
-def _printed(values: NDArray[np.float64], stored: str) -> Rounding | None:
-    """Return the rounding of numbers that a format cut to some decimals or digits: those of few may be exact."""
-    sizes = np.abs(values[values != 0])
-    seen = SEEN_STEPS * EPS[stored]
-    powers = 10.0 ** np.floor(np.log10(sizes))
-    roundings = []
-    for places in range(1, MOST_DECIMALS + 1):
-        if 10.0**-places <= seen * sizes.max():
-            break
-        if (np.abs(sizes.round(places) - sizes) <= EPS[stored] * sizes).all():
-            if np.median(sizes) * 10.0**places >= COUNTING:
-                roundings.append(Rounding(10.0**-places, 1.0, f"{places} decimals"))
-            break
-    for digits in range(1, MOST_DECIMALS + 1):
-        if 10.0**-digits <= seen:
-            break
-        if (np.abs((sizes / powers).round(digits - 1) * powers - sizes) <= 2 * EPS[stored] * sizes).all():
-            if digits >= FEWEST_DIGITS:
-                step = float(np.sqrt(np.mean((powers * 10.0 ** (1 - digits)) ** 2)))
-                roundings.append(Rounding(step, 1.0, f"{digits} significant digits"))
-            break
-    return max(roundings, key=lambda rounding: rounding.step, default=None)
 
 
 def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:

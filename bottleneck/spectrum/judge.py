@@ -10,16 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .precision import EPS, Precision
-from .rounding import SUM, Rounding
-from .rules import MARGIN, RankEstimate, entry_roundoff, numerical_rank
+from .rules import MARGIN, NOISE_FACTOR, RankEstimate, count_above, entry_roundoff, numerical_rank, tolerance
 from .values import Spectrum
 
-TELLING = 100.0
-"""A drop outside the margin makes the rank doubtful if it is this many times the largest drop inside."""
-ALREADY = 1 - 1e-9
+DROP, WIDE = 30.0, 1e6
+"""Ratios of neighbouring singular values that end a spectrum: above noise that was seen, and above Press's tolerance,
+which exceeds the roundoff that it estimates by a factor that grows with the matrix."""
+STRAY = 100.0
+"""Times that errors which depend on each other may stand above the noise of independent ones."""
+GAP = 1.5
+"""Least ratio of neighbouring singular values that no noise has."""
+CENTERED = 1 - 1e-9
 """Least ratio of the norms after and before row-centring at which the rows were centred already."""
-LEAST_DROP = 10.0
-"""Smallest ratio of neighbouring values that counts as a drop."""
+UNSEEN = 1 / 32
+"""Size, relative to the entries, of the noise that may hide where too few directions are left to show it: that of
+five bits."""
 
 
 class Judgement(NamedTuple):
@@ -36,8 +41,14 @@ def judge(
     r"""Return the raw and the row-centred rank of a spectrum.
 
     No tolerance is below the method's own error, nor below :math:`\tfrac12 ε \|Z\|_F`, the most that rounding the
-    entries of Z can add to a singular value. Z is the raw matrix for the row-centred rank, and the logits for both
-    ranks of a normalized matrix.
+    entries of Z can add to a singular value, nor below twice the norm of the noise that the entries show. Z is the raw
+    matrix for the row-centred rank, and the logits for both ranks of a normalized matrix.
+
+    A rank is determinate if tolerances ten times larger and smaller give it as well, or if the spectrum ends there: a
+    singular value is followed by one that is `DROP` times smaller and lies in the noise that was seen, or by one that
+    is `WIDE` times smaller and below the tolerance. The raw rank is the row-centred one or one more, so each limits the
+    other's interval. If the precision is assumed, directions below noise that is coarser than the precision, and a full
+    rank that leaves too few directions to show such noise, are open.
 
     Args:
         spectrum: the spectrum.
@@ -48,9 +59,11 @@ def judge(
         caution: sentence that says why any rank of the matrix is doubtful.
     """
     norm = _norm(spectrum.values, spectrum.residual)
-    judgement = Judgement(
+    judgement = _coupled(
         _rank(spectrum, spectrum.values, eps, rule, norm=None, error=spectrum.error),
         _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),
+        spectrum.values,
+        least=entry_roundoff(norm, eps.value),
     )
     if recorded is not None and recorded.value > eps.value:
         coarser = judge(spectrum, recorded, rule=rule)
@@ -77,80 +90,104 @@ def _rank(
 ) -> RankEstimate:
     """Return the rank of one of the two matrices; ``norm`` is the norm of the matrix that was rounded."""
     T, M = spectrum.shape
-    sources = [*([] if norm is None else [norm]), *([] if eps.size is None else [eps.size * math.sqrt(T * M)])]
-    floor = max([error, *(entry_roundoff(source, eps.value) for source in sources)])
-    rounding, residual = eps.rounding, spectrum.residual
-    noise = 0.0 if rounding is None else rounding.noise((T, M))
+    size, residual = math.sqrt(T * M), spectrum.residual
+    norms = [*([] if norm is None else [norm]), *([] if eps.size is None else [eps.size * size])]
+    floor = max([error, *(entry_roundoff(each, eps.value) for each in norms)])
+    noise = eps.noise_norm((T, M))
     rank = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=noise, residual=residual)
-
-    def rounded_to(dtype: str, share: float = 1.0) -> RankEstimate:
-        """Return the rank, or a lower one if the entries were rounded to ``dtype``."""
-        step = EPS[dtype] * max([_norm(values), *sources]) / math.sqrt(T * M)
-        coarse = Rounding(step, share, dtype).noise((T, M))
-        coarsest = numerical_rank(values, shape=(T, M), eps=eps.value, rule=rule, floor=floor, noise=coarse)
-        low = min(rank.low, coarsest.low)
-        return replace(rank, low=low, determinate=rank.determinate and low == rank.low)
-
-    if rounding is not None and rounding.dtype in (None, SUM):  # the sum of two models' logits repeats less than either
-        rank = rounded_to("bfloat16", rounding.share)
     full = min(T, M if norm is None else M - 1)
     rows, columns = eps.distinct or (T, M)
     filled = min(full, rows, columns if norm is None else columns - 1)  # by roundoff: copies add no direction
-    values = values[:filled]  # neither the zero that centring leaves nor those of copies are drops
-    high = min(rank.high, max(full, rank.low))
-    rank = replace(rank, high=high, determinate=rank.determinate or rank.low == high < rank.high)
+    values = values[:filled]
+    rank = replace(rank, high=min(rank.high, max(full, rank.low)))
+    rank = replace(rank, determinate=rank.determinate or (rank.low == rank.high and not rank.at_least))
+    seen = 0.0
+    roundoff = max(floor, tolerance(rank.sigma_1, (T, M), eps.value, rule))
+    if noise:
+        stored = eps.value / math.sqrt(12) * max([_norm(values), *norms]) / size  # by the type that holds the entries
+        seen = max(error, NOISE_FACTOR * (noise + stored * (math.sqrt(T) + math.sqrt(M))))
+        residual = residual if residual > NOISE_FACTOR * (eps.noise or 0.0) * size else 0.0
+        rank = _above_noise(rank, values, seen, full=full, roundoff=roundoff, own=eps.rounding is None)
+    if not rank.determinate and not residual and seen <= roundoff and (end := _end(values, roundoff)):
+        rank = _ended(rank, values, end)
+    rank = replace(rank, at_least=rank.at_least and residual > 0)
     if eps.assumed and eps.value >= EPS["float16"] and full > rank.low:
         rank = replace(rank, high=full, determinate=False)  # so coarse a type hides more than its margin
-    if noise and not rank.determinate:
-        rank = replace(rank, doubt="rounding hides what lies below the tolerance")
-    if not eps.tested and rank.high >= filled and full > 1:
-        unseen = "so few numbers do not show whether they were rounded before normalization"
-        rank = replace(rank, determinate=False, low=min(rank.low, 1), doubt=rank.doubt or unseen)
-    if sources and values.size and 10 * EPS["float64"] * max(sources) < values[0] <= rank.tolerance:
+    if norms and values.size and 10 * EPS["float64"] * max(norms) < values[0] <= rank.tolerance:
         drowned = "the entries' roundoff may be larger than every singular value"
         rank = replace(rank, high=full, determinate=False, doubt=drowned)
-    if not eps.assumed or residual or not values.size:
-        return rank
-    stored = eps.value / math.sqrt(12) * max([_norm(values), *sources]) * (1 / math.sqrt(T) + 1 / math.sqrt(M))
-    least = max(error, EPS["float64"] * float(values[0]))
-    known = values[values > least]
-    followed = known if known.size == values.size else np.append(known, least)
-    rank = _with_drops(rank, followed, stored, to_zero=values.size - known.size == 1)
-    if norm is None and _norm(spectrum.centered) > ALREADY * _norm(values):
-        full -= 1  # rows whose means are zero, as of a layer norm
-    if eps.unseen and rank.high >= min(filled, full) > 1 and (low := rounded_to(eps.unseen).low) < rank.low:
-        unseen = f"so few numbers do not show whether they were rounded to {eps.unseen}"
-        rank = replace(rank, low=low, determinate=False, doubt=rank.doubt or unseen)
-    return rank
+    centered_before = norm is None and _norm(spectrum.centered) > CENTERED * _norm(values)  # as by a layer norm
+    if eps.assumed and eps.noise is None and full > 1 and rank.high >= min(filled, T - 1, M - centered_before):
+        largest = max([_norm(values), *norms]) / size
+        hidden = NOISE_FACTOR * UNSEEN * largest * (math.sqrt(T) + math.sqrt(M))
+        low = min(rank.low, max(1, count_above(values, hidden)))
+        unseen = "so few directions are left that they do not show whether the numbers were rounded"
+        rank = rank if low == rank.low else replace(rank, low=low, determinate=False, doubt=rank.doubt or unseen)
+    return replace(rank, determinate=rank.determinate and not rank.at_least)
 
 
-def _with_drops(rank: RankEstimate, values: NDArray[np.float64], stored: float, *, to_zero: bool) -> RankEstimate:
-    """Return a rank of assumed precision, made doubtful if there is a far larger drop outside its margin.
+def _above_noise(
+    rank: RankEstimate, values: NDArray[np.float64], seen: float, *, full: int, roundoff: float, own: bool
+) -> RankEstimate:
+    """Return the rank of a matrix whose noise is seen.
 
     Args:
         rank: rank by the tolerance.
-        values: singular values above the method's error, followed by that error if there are more.
-        stored: expected norm of the error of rounding the entries to their type; drops below it are noise.
-        to_zero: whether the last value alone is zero: that of a centred matrix, whose drop shows nothing.
+        values: singular values.
+        seen: most that the noise adds to a singular value.
+        full: largest possible rank.
+        roundoff: tolerance that follows from the precision.
+        own: whether the noise is no coarser than the precision.
     """
-    if values.size < 2:
-        return rank
-    drops = values[:-1] / values[1:]
-    if to_zero:
-        drops[0] = drops[-1] = 1.0  # nor does that after the direction of the mean
-    inside = drops[max(rank.low - 1, 0) : rank.high]  # those that cross the margin, or lie within it
-    outside = drops.copy()
-    outside[max(rank.low - 1, 0) : rank.high] = 0.0
-    outside[values[:-1] <= 2 * stored] = 0.0
-    place = int(np.argmax(outside))
-    if outside[place] < LEAST_DROP or outside[place] < TELLING * float(inside.max(initial=1.0)):
-        return rank
-    doubt = (
-        f"the largest drop, σ_{place + 1}/σ_{place + 2} = {outside[place]:.3g}, stands outside the margin of a factor "
-        f"{MARGIN:g} around the tolerance, whose eps is assumed"
-    )
-    low, high = min(rank.low, place + 1), max(rank.high, place + 1)
-    return replace(rank, low=low, high=high, determinate=False, doubt=rank.doubt or doubt)
+    # Errors that depend on each other, such as those of a column's mean, stand above independent ones.
+    certain, above = max(count_above(values, STRAY * seen), 1), count_above(values, seen)
+    places = np.arange(certain, min(above, values.size - 1) + 1)
+    gaps = values[places - 1] / np.maximum(values[places], seen) if places.size else np.ones(1)
+    gap, low = (float(gaps.max()), int(places[gaps.argmax()])) if places.size else (1.0, certain)
+    if gap > (DROP if own else WIDE) and low == above:
+        return _ended(rank, values, low)
+    low = min(rank.value, low if gap > GAP else certain)
+    if seen <= roundoff / MARGIN:  # what stands above the noise is there, whatever the tolerance
+        low, high = min(rank.low, max(low, 1)), max(rank.high, above)
+        return replace(rank, low=low, high=high, determinate=rank.determinate and low == high)
+    doubt = f"a floor of noise stands at σ = {seen / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
+    return replace(rank, low=low, high=full, determinate=False, doubt=doubt)
+
+
+def _end(values: NDArray[np.float64], roundoff: float) -> int | None:
+    """Return the number of values above roundoff, if the next one is much smaller."""
+    end = count_above(values, roundoff)
+    return end if 0 < end < values.size and values[end - 1] > WIDE * values[end] else None
+
+
+def _ended(rank: RankEstimate, values: NDArray[np.float64], end: int) -> RankEstimate:
+    """Return a rank where the spectrum ends."""
+    last, following = float(values[end - 1]), float(values[end])
+    gap = last / following if following > last * EPS["float64"] ** 2 else None
+    between = math.sqrt(last * max(following, last / WIDE))
+    limit = rank.tolerance if last > rank.tolerance >= following else between
+    ended = replace(rank, value=end, low=end, high=end, determinate=True, doubt="")
+    return replace(ended, tolerance=limit, sigma_r=last, sigma_next=following, gap=gap)
+
+
+def _coupled(raw: RankEstimate, centered: RankEstimate, values: NDArray[np.float64], *, least: float) -> Judgement:
+    """Return both ranks, the raw one limited by the other: row-centring removes one direction or none.
+
+    The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
+    """
+    if not centered.determinate or raw.at_least:
+        return Judgement(raw, centered)
+    low, high = centered.value, min(centered.value + 1, values.size)
+    if raw.value <= low and low < high:
+        following = float(values[low + 1]) if low + 1 < values.size else 0.0
+        if values[low] > max(least, DROP * following):  # a direction that the tolerance hides
+            raw = _ended(raw, values, high) if high < values.size else replace(raw, value=high, low=high, high=high)
+    if raw.determinate and low <= raw.value <= high:
+        return Judgement(raw, centered)
+    value = min(max(raw.value, low), high)
+    low, high = max(low, min(raw.low, high)), min(high, max(raw.high, low))
+    doubt = "" if low == high else raw.doubt
+    return Judgement(replace(raw, value=value, low=low, high=high, determinate=low == high, doubt=doubt), centered)
 
 
 def _for_both(asked: RankEstimate, recorded: RankEstimate, why: str) -> RankEstimate:
@@ -161,5 +198,5 @@ def _for_both(asked: RankEstimate, recorded: RankEstimate, why: str) -> RankEsti
 
 def _norm(values: NDArray[np.float64], residual: float = 0.0) -> float:
     """Return the Frobenius norm, without squares that leave float64's range."""
-    largest = float(values[0])
+    largest = float(values.max(initial=0.0))
     return math.hypot(largest * float(np.linalg.norm(values / largest)), residual) if largest else residual

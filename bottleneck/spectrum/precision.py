@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import ConfigurationError
-from .rounding import Rounding
+from .noise import Rounding
 
 EPS: dict[str, float] = {
     "float64": 2.0**-52,
@@ -21,7 +21,7 @@ EPS: dict[str, float] = {
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
 
 
-OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None, "distinct": None}
+OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None, "distinct": None, "noise": None}
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,24 @@ class Precision:
     tested: bool = True
     """Whether there are enough entries to show a coarser rounding, if no precision was recorded."""
     unseen: str | None = None
-    """A type that is coarser than ``dtype``, if there are too few entries to show a rounding to it."""
+    """A type that is coarser than ``dtype``, if version 0.1.0 found too few entries to show a rounding to it."""
     size: float | None = None
     """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
     normalization."""
     distinct: tuple[int, int] | None = None
     """Number of different rows and of different columns, if some are repeated: roundoff fills no more directions."""
+    noise: float | None = None
+    """Standard deviation of the noise that the entries show behind their directions, whatever its size."""
+
+    def noise_norm(self, shape: tuple[int, int]) -> float:
+        """Return the spectral norm of the noise that the entries of a T × M matrix show; 0 where they show none.
+
+        Copies of rows and columns copy their noise.
+        """
+        T, M = shape
+        rounding = 0.0 if self.rounding is None else self.rounding.noise(shape)
+        rows, columns = self.distinct or shape
+        return max(rounding, (self.noise or 0.0) * (math.sqrt(T * M / columns) + math.sqrt(M * T / rows)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; fields beyond eps, type and ``assumed`` only if they are set."""

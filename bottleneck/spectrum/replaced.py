@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from .rounding import FEWEST
+from .noise import FEWEST
 
 MASK = -1e4
 """A token this many nats below the likeliest one in every context has been masked: no model's roundoff allows less
@@ -224,7 +224,7 @@ class Replaced:
         """
         if not self._near_lowest or self.masked.any():
             return ""
-        least = math.exp(max(self._lowest, -745.0))
+        least = math.exp(min(max(self._lowest, -745.0), 709.0))
         guard = _guard(least, NEARBY)
         exact = guard is not None and abs(math.log(guard) - self._lowest) <= 2 * eps * abs(self._lowest)
         end = math.log(guard) + NEARBY if guard is not None and (exact or least > guard) else self._lowest

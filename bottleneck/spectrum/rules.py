@@ -61,7 +61,7 @@ class RankEstimate:
         """Return the rank, or its interval if it is indeterminate."""
         least = "≥ " if self.at_least else ""
         if self.determinate or self.at_least:
-            return f"{least}{self.value:,}"
+            return f"{least}{self.low:,}"
         return f"between {self.low:,} and {self.high:,}"
 
 
@@ -143,8 +143,12 @@ def numerical_rank(
     at_most = np.hypot(values, residual) if residual else values
     least = max(floor, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0)
     limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), least)
-    low, value, high = _count(values, limit * MARGIN), _count(values, limit), _count(at_most, limit / MARGIN)
-    at_least = value < _count(at_most, max(tolerance(sigma_1, shape, roundoff, rule), least))
+    low, value, high = (
+        count_above(values, limit * MARGIN),
+        count_above(values, limit),
+        count_above(at_most, limit / MARGIN),
+    )
+    at_least = value < count_above(at_most, max(tolerance(sigma_1, shape, roundoff, rule), least))
     if NOISE_FACTOR * noise > limit / MARGIN:
         high = values.size
     if rule == "gap" and not at_least:
@@ -184,7 +188,8 @@ def _finite(ratio: float) -> float | None:
     return ratio if math.isfinite(ratio) else None
 
 
-def _count(values: NDArray[np.float64], limit: float) -> int:
+def count_above(values: NDArray[np.float64], limit: float) -> int:
+    """Return how many values exceed a limit."""
     return int(np.count_nonzero(values > limit))
 
 

@@ -149,6 +149,7 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
     """
     A = real_matrix(A, "A")
     means = A.mean(1)
+    means += (A - means[:, None]).mean(1)  # the roundoff of the first mean
     raw, centered = (np.linalg.svd(each, compute_uv=False) for each in (A, A - means[:, None]))
     least = entry_roundoff(float(np.linalg.norm(A)), eps)
     limit = max(tolerance(centered[0], A.shape, eps, "press"), least, SVD_ERROR * centered[0])

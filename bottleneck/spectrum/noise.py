@@ -1,0 +1,183 @@
+"""The floor of noise behind the directions of a matrix, such as the errors of a rounding, seen in its entries alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float64]
+
+ROWS, COLUMNS = 2048, 1024
+"""Most rows and columns of the sample that is searched for noise."""
+FIRST = 512
+"""Columns of a first search; the whole sample is searched if they leave less than half of them to noise."""
+FEWEST = 8
+"""Least number of directions that show a floor."""
+ABOVE = 1.1
+"""Ratio of the largest singular value of a residual to that of the same entries with random signs, up to which the
+residual counts as noise: the largest value of noise fluctuates by a few percent (Tracy and Widom 1994)."""
+LARGEST = 0.3
+"""Largest noise, relative to the entries, that a rounding makes: steps as large as the entries. What is larger is the
+matrix itself."""
+COARSER = 16.0
+"""Step of a rounding that is coarser than a type, in units of its eps times the entries: what computes in the type,
+such as log-softmax, adds errors of a few."""
+STEPS, BLOCK = 12, 6
+"""Iterations and vectors that find the largest singular value to about a percent."""
+BITS = {"bfloat16": 9.5, "float16": 12.5, "sums of narrower numbers": 18.0, "float32": 25.5}
+"""Most bits between a row's spread and the step of a rounding to each type: its own bits, its sign, and one half. A
+mean of eight passes in bfloat16 has 13, float32 logits with spread 20 around −60 have 22."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A rounding, coarser than the type that holds the entries, that they still show."""
+
+    step: float
+    """Distance of neighbouring numbers whose rounding makes noise of this size; infinite where nothing of a row is left
+    but one number."""
+    share: float
+    """Share of the sampled rows that show it."""
+    dtype: str | None
+    """The widest type that rounds as coarsely; ``None`` where no type can be told."""
+
+    def noise(self, shape: tuple[int, int]) -> float:
+        r"""Return the expected spectral norm of the rounding errors of a T × M matrix.
+
+        Errors are uniform in ±δ/2 with standard deviation δ/√12, and a random matrix of n × M such entries has norm
+        :math:`(\sqrt n + \sqrt M) δ / \sqrt{12}` (Davidson and Szarek 2001, theorem II.13), n the rounded rows.
+        """
+        T, M = shape
+        return self.step / math.sqrt(12) * (math.sqrt(self.share * T) + math.sqrt(M))
+
+    def __str__(self) -> str:
+        """Return one sentence for people."""
+        if math.isinf(self.step):
+            return (
+                "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told (seen in "
+                f"{100 * self.share:.3g} % of the sampled rows)"
+            )
+        coarse = f" to {self.dtype}" if self.dtype else ""
+        coarse += " before normalization" if self.dtype in BITS else ""
+        return f"the numbers were rounded{coarse}, or as coarsely: in steps of about {self.step:.2g}"
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """Noise behind the directions of a sample."""
+
+    deviation: float
+    """Standard deviation of independent entries whose spectral norm is that of the noise."""
+    directions: int
+    """Number of directions above the noise; the means of the rows and columns do not count."""
+    resolved: bool = True
+    """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
+
+
+def noise_floor(sample: Rows) -> NoiseFloor | None:
+    r"""Return the floor of noise that a sample of a matrix shows, or ``None`` if its singular values decay to the end.
+
+    Rounding errors are nearly independent, and independent errors of symmetric distribution are as likely with any
+    other signs. So the residual behind r directions is noise where its largest singular value is that of the same
+    entries with random signs; what a signal leaves is larger, because its entries agree with each other (Hong, Sheng
+    and Dobriban 2020, *Selecting the number of components in PCA via random signflips*, arXiv 2012.02985). Errors of
+    any size in each row, column and entry keep their size in this comparison, so scales, shifts and biases hide
+    nothing. The residual has lost r dimensions of its rows and of its columns, which the norms of Marchenko and Pastur
+    (1967) account for. The floor is behind the fewest such directions.
+
+    Args:
+        sample: (n, m), finite, without copies of rows or columns, whose errors are copies too.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> signal = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 100))
+        >>> noise_floor(np.round(signal, 1)).directions
+        5
+    """
+    if sample.shape[1] > FIRST and len(sample) > FIRST:
+        some = np.linspace(0, sample.shape[1] - 1, FIRST).astype(int)
+        first = noise_floor(sample[: 2 * FIRST, some])
+        if first is not None and first.directions < FIRST // 2:
+            return first
+    if min(sample.shape) <= FEWEST + 1:
+        return None
+    centered = sample
+    roundoff = 2.0**-52 * float(np.sqrt(np.mean(sample**2)))
+    for axis in (1, 0, 1):
+        centered = centered - centered.mean(axis, keepdims=True)
+    rows, columns = (size - 1 for size in sample.shape)
+    size = min(rows, columns)
+    if not centered.any():
+        return None
+    U, values, V = np.linalg.svd(centered, full_matrices=False)
+    random = np.random.default_rng(0)
+    arithmetic = max(roundoff * (math.sqrt(rows) + math.sqrt(columns)), 2.0**-50 * float(values[0]))
+
+    def is_noise(r: int) -> bool:
+        if values[r] <= arithmetic:
+            return True
+        residual = centered - (U[:, :r] * values[:r]) @ V[:r]
+        signs = random.choice(np.array([-1.0, 1.0]), residual.shape)
+        left = (rows - r) * (columns - r) / (rows * columns)
+        edge = (math.sqrt(rows - r) + math.sqrt(columns - r)) / (math.sqrt(rows) + math.sqrt(columns)) / math.sqrt(left)
+        return bool(values[r] <= ABOVE * edge * _largest_value(residual * signs, random))
+
+    low, high = 0, size - FEWEST
+    if not is_noise(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_noise(middle) else (middle + 1, high)
+    edge = float(values[low])
+    deviation = edge / (math.sqrt(rows - low) + math.sqrt(columns - low))
+    if edge > arithmetic and deviation > LARGEST * float(np.sqrt(np.mean(centered**2))):
+        return None
+    if edge <= arithmetic:
+        return NoiseFloor(arithmetic / (math.sqrt(rows) + math.sqrt(columns)), low, resolved=False)
+    return NoiseFloor(deviation, low)
+
+
+def _largest_value(matrix: Rows, random: np.random.Generator) -> float:
+    """Return the largest singular value, by subspace iteration."""
+    vectors = random.standard_normal((matrix.shape[1], BLOCK))
+    for _ in range(STEPS):
+        vectors = np.linalg.qr(matrix.T @ (matrix @ vectors))[0]
+    return float(np.linalg.norm(matrix @ vectors, 2))
+
+
+def find_rounding(sample: Rows, *, eps: float) -> tuple[Rounding | None, NoiseFloor | None]:
+    """Return the rounding that a sample of rows shows, if it is coarser than its type, and the floor of noise.
+
+    Args:
+        sample: (n, m) finite entries, of the type that holds them widened to float64.
+        eps: roundoff of that type.
+    """
+    sample = np.ldexp(sample, -(exponent := math.frexp(float(np.abs(sample).max()))[1]))
+    largest = np.abs(sample).max(1)
+    constant = np.ptp(sample, axis=1) <= 16 * eps * largest
+    if sample.shape[1] > 1 and 2 * constant.sum() > len(sample):
+        return Rounding(math.inf, float(constant.mean()), None), None
+    varied = sample[different(sample)][:, different(sample.T)]  # copies share their errors
+    floor = noise_floor(varied)
+    if floor is None:
+        return None, None
+    scaled = replace(floor, deviation=math.ldexp(floor.deviation, exponent))
+    step = math.sqrt(12) * floor.deviation
+    if not floor.resolved or step <= COARSER * eps * float(np.sqrt(np.mean(sample**2))):
+        return None, scaled
+    spread = np.median(np.quantile(sample, 0.95, axis=1) - np.quantile(sample, 0.05, axis=1))
+    bits = math.log2(max(float(spread), step) / step)
+    dtype = next((name for name, most in BITS.items() if bits <= most), None)
+    return Rounding(math.ldexp(step, exponent), 1.0, dtype), scaled
+
+
+def different(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows do not equal an earlier one, (n,)."""
+    whole = np.ascontiguousarray(rows)
+    _, first = np.unique(whole.view(f"V{whole.itemsize * whole.shape[1]}").ravel(), return_index=True)
+    different = np.zeros(len(rows), dtype=bool)
+    different[first] = True
+    return different

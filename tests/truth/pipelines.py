@@ -1,0 +1,250 @@
+"""Random pipelines: a matrix of known rank, roundings and changes on its way to the user, and a way to measure it.
+
+The exact rank comes from algebra alone: every step that is linear acts on thin factors L (T × r) and R (M × r) of the
+exact matrix in float64, beside the rounded numbers themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+RELATIVE = 1e-11
+"""Singular values of the balanced factors below this, relative to the largest, are zeros of the algebra."""
+
+
+@dataclass
+class Pipeline:
+    """A matrix as its user has it, and the factors of what it would be without any rounding."""
+
+    numbers: Matrix
+    left: Matrix
+    right: Matrix
+    steps: list[str] = field(default_factory=list)
+    rounded: bool = False
+
+    def exact(self) -> Matrix:
+        return self.left @ self.right.T
+
+    def add(self, left: Matrix, right: Matrix, numbers: Matrix) -> None:
+        """Add left rightᵀ to the exact matrix, and ``numbers`` to the rounded one."""
+        self.left, self.right = np.c_[self.left, left], np.c_[self.right, right]
+        self.numbers = self.numbers + numbers
+
+    def ranks(self) -> tuple[int, int]:
+        """Return the exact rank, and that of the row-centred matrix."""
+        return _rank(self.left, self.right), _rank(self.left, _without_mean(self.right))
+
+
+def _rank(left: Matrix, right: Matrix) -> int:
+    """Return the rank of left rightᵀ, with columns scaled to one size: the algebra's."""
+    bases = []
+    size_of_product = np.linalg.norm(left, axis=0) * np.linalg.norm(right, axis=0)
+    for factor in (left, right):
+        norms = np.linalg.norm(factor, axis=0)
+        scaled = factor / np.where(norms > 0, norms, 1)
+        _, values, V = np.linalg.svd(scaled, full_matrices=False)
+        size = int((values > RELATIVE * values[0]).sum()) if values[0] else 0
+        bases.append(V[:size] * np.sqrt(size_of_product))
+    middle = bases[0] @ bases[1].T
+    values = np.linalg.svd(middle, compute_uv=False) if middle.size else np.zeros(1)
+    return int((values > RELATIVE * values[0]).sum()) if values.size and values[0] else 0
+
+
+def _start(rng: np.random.Generator) -> Pipeline:
+    rows, columns = (int(np.exp(rng.uniform(np.log(low), np.log(high)))) for low, high in ((60, 1200), (30, 500)))
+    d = int(rng.integers(1, max(2, min(rows, columns) // 3)))
+    left, right = rng.standard_normal((rows, d)), rng.standard_normal((columns, d))
+    decay = rng.choice(["flat", "flat", "power law", "exponential"])
+    if decay == "power law":
+        left /= np.arange(1, d + 1)
+    elif decay == "exponential":
+        left *= np.logspace(0, -rng.uniform(1, 4), d)
+    left *= rng.uniform(0.5, 4) / np.sqrt((left**2).sum(1).mean())
+    return Pipeline(left @ right.T, left, right, [f"{rows}×{columns} d={d} {decay}"])
+
+
+def _to(dtype: torch.dtype) -> Callable[[Matrix], Matrix]:
+    return lambda x: torch.from_numpy(x).to(dtype).double().numpy()
+
+
+def _grid(x: Matrix, axis: int | None, levels: int = 127) -> Matrix:
+    step = np.abs(x).max(axis, keepdims=True) / levels
+    return np.rint(x / step) * step
+
+
+def _digits(x: Matrix, digits: int) -> Matrix:
+    powers = 10.0 ** np.floor(np.log10(np.maximum(np.abs(x), 1e-300)))
+    return np.round(x / powers, digits - 1) * powers
+
+
+ROUNDINGS: dict[str, Callable[[Matrix], Matrix]] = {
+    "bfloat16": _to(torch.bfloat16),
+    "float16": _to(torch.float16),
+    "float32": _to(torch.float32),
+    "float8": _to(torch.float8_e4m3fn),
+    "int8": lambda x: _grid(x, None),
+    "int8 a row": lambda x: _grid(x, 1),
+    "int8 a column": lambda x: _grid(x, 0),
+    "one decimal": lambda x: np.round(x, 1),
+    "three decimals": lambda x: np.round(x, 3),
+    "six decimals": lambda x: np.round(x, 6),
+    "four digits": lambda x: _digits(x, 4),
+}
+
+
+def _bias(it: Pipeline, rng: np.random.Generator) -> None:
+    bias = rng.standard_normal((len(it.right), 1)) * rng.choice([0.1, 1.0, 10.0])
+    it.add(np.ones((len(it.left), 1)), bias, bias.T)
+
+
+def _offset(it: Pipeline, rng: np.random.Generator) -> None:
+    by = float(rng.choice([-150.0, 30.0, 150.0, 3000.0]))
+    it.add(np.full((len(it.left), 1), by), np.ones((len(it.right), 1)), np.float64(by))
+
+
+def _row_shift(it: Pipeline, rng: np.random.Generator) -> None:
+    shift = rng.standard_normal((len(it.left), 1)) * 10
+    it.add(shift, np.ones((len(it.right), 1)), shift)
+
+
+def _temperature(it: Pipeline, rng: np.random.Generator) -> None:
+    by = 1 / rng.uniform(0.5, 2)
+    it.left, it.numbers = it.left * by, it.numbers * by
+
+
+def _row_scale(it: Pipeline, rng: np.random.Generator) -> None:
+    scale = np.exp(rng.standard_normal((len(it.left), 1)) * 0.5)
+    it.left, it.numbers = it.left * scale, it.numbers * scale
+
+
+def _column_scale(it: Pipeline, rng: np.random.Generator) -> None:
+    scale = np.exp(rng.standard_normal((len(it.right), 1)) * 0.5)
+    it.right, it.numbers = it.right * scale, it.numbers * scale.T
+
+
+def _without_mean(factor: Matrix) -> Matrix:
+    """Return the factor with the mean of each column subtracted; what is roundoff alone then is zero."""
+    centered = factor - factor.mean(0)
+    zero = np.linalg.norm(centered, axis=0) <= RELATIVE * np.linalg.norm(factor, axis=0)
+    return np.where(zero, 0.0, centered)
+
+
+def _center_rows(it: Pipeline, rng: np.random.Generator) -> None:
+    it.right = _without_mean(it.right)
+    it.numbers = it.numbers - it.numbers.mean(1, keepdims=True)
+
+
+def _center_columns(it: Pipeline, rng: np.random.Generator) -> None:
+    it.left = _without_mean(it.left)
+    it.numbers = it.numbers - it.numbers.mean(0)
+
+
+def _z_scores(it: Pipeline, rng: np.random.Generator) -> None:
+    _center_columns(it, rng)
+    scale = 1 / it.exact().std(0)
+    it.right = it.right * scale[:, None]
+    it.numbers = it.numbers / it.numbers.std(0)
+
+
+def _layer_norm(it: Pipeline, rng: np.random.Generator) -> None:
+    _center_rows(it, rng)
+    it.left = it.left / it.exact().std(1, keepdims=True)
+    it.numbers = it.numbers / it.numbers.std(1, keepdims=True)
+
+
+CHANGES = {
+    "bias": _bias,
+    "offset": _offset,
+    "row shift": _row_shift,
+    "temperature": _temperature,
+    "row scale": _row_scale,
+    "column scale": _column_scale,
+    "row-centred": _center_rows,
+    "column-centred": _center_columns,
+    "z-scores": _z_scores,
+    "layer norm": _layer_norm,
+}
+
+
+def _log_softmax(it: Pipeline, dtype: torch.dtype) -> None:
+    exact = it.exact()
+    log_partition = torch.from_numpy(exact).logsumexp(1, keepdim=True).numpy()
+    it.left, it.right = np.c_[it.left, -log_partition], np.c_[it.right, np.ones(len(it.right))]
+    it.numbers = torch.from_numpy(it.numbers).to(dtype).log_softmax(1).double().numpy()
+
+
+@dataclass
+class Case:
+    """What is handed to `rank`, and the ranks that its numbers would have without any rounding."""
+
+    matrix: Any
+    rank: int
+    centered: int
+    options: dict[str, Any]
+    steps: str
+    clean: bool
+    """Whether nothing was rounded but to the type that holds the numbers."""
+
+
+def draw(seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    it = _start(rng)
+    clean = True
+    for _ in range(rng.integers(0, 2)):
+        _change(it, rng)
+    if rng.random() < 0.65:
+        clean = not _round(it, rng)
+    for _ in range(rng.integers(0, 3)):
+        _change(it, rng)
+    kind = str(rng.choice(["log-probs", "logits", "matrix"]))
+    dtype = rng.choice(["float32", "float64"])
+    if kind == "log-probs":
+        _log_softmax(it, getattr(torch, dtype))
+        if rng.random() < 0.1:
+            it.numbers, clean = np.log(np.exp(it.numbers).astype(np.float32)).astype(np.float64), False
+            it.steps.append("log of float32 p")
+    if kind != "log-probs" and rng.random() < 0.15:
+        clean = not _round(it, rng) and clean
+    matrix: Any = it.numbers.astype(dtype)
+    raw, centered = it.ranks()
+    if kind == "logits":
+        _log_softmax(it, torch.float64)
+        raw, centered = it.ranks()
+    method = str(rng.choice(["auto", "auto", "dense", "gram", "tsqr", "sketch"]))
+    options: dict[str, Any] = {"kind": kind, "method": method}
+    if method == "sketch":
+        options["width"] = int(rng.integers(8, 2 * len(it.right)))
+    if method == "gram" and (dtype == "float64" or sum(it.numbers.shape) < 1000):  # it resolves no such tolerance
+        options["method"] = "auto"
+    it.steps += [kind, str(dtype), str(options["method"])]
+    return Case(matrix, raw, centered, options, " | ".join(it.steps), clean)
+
+
+def _change(it: Pipeline, rng: np.random.Generator) -> None:
+    name = str(rng.choice(list(CHANGES)))
+    CHANGES[name](it, rng)
+    it.steps.append(name)
+
+
+def _round(it: Pipeline, rng: np.random.Generator) -> bool:
+    name = str(rng.choice(list(ROUNDINGS)))
+    before, it.numbers = it.numbers, ROUNDINGS[name](it.numbers)
+    errors = it.numbers - before
+    if not np.isfinite(it.numbers).all() or np.abs(errors).max() > 0.2 * np.abs(before).std() or _are_alike(errors):
+        it.numbers = before  # a rounding to almost nothing is not a pipeline that people have
+        return False
+    it.steps.append(name)
+    return True
+
+
+def _are_alike(errors: Matrix) -> bool:
+    """Return whether errors are of low rank themselves, as those of rows that are multiples of each other are."""
+    values = np.linalg.svd(errors, compute_uv=False)
+    return bool(values[0] > 0 and values[min(12, len(values) - 1)] < 0.1 * values[0])
