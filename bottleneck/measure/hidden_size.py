@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigurationError, MatrixError
 from ..spectrum import Precision, Spectrum, judge, precision
+from ..spectrum.rules import NOISE_FACTOR
 from .report import Doubts, Finding
 
 CLEAR = 2.0
 """Least ratio of the largest gap to the next one."""
+STRAY = 5.0
+"""Ratio to the roundoff above which a singular value behind the gap is a direction of the model."""
 NEIGHBOURS = 5
 """Number of ratios reported on either side of the gap."""
 
@@ -64,10 +67,13 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
         Information* (arXiv 2403.09539).
     """
     size = min(spectrum.shape[0], spectrum.shape[1] - 1)
-    rank = judge(spectrum, eps if isinstance(eps, Precision) else precision(eps)).centered
+    known = eps if isinstance(eps, Precision) else precision(eps)
+    rank = judge(spectrum, known).centered
     if size < 1:
         raise MatrixError("a matrix of one token says nothing of the hidden size")
     floor, least = rank.tolerance, max(rank.low, 1)
+    if known.noise and not spectrum.residual:  # seen, where the tolerance estimates it
+        floor = max(NOISE_FACTOR * known.noise_norm(spectrum.shape), spectrum.centered_error)
     values = np.maximum(spectrum.centered[:size], floor)
     if values[0] <= floor:
         raise MatrixError("no row-centred singular value rises above roundoff: the rows are constant")
@@ -83,10 +89,10 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
             "the outputs are not log-linear: measure more contexts and tokens than the hidden size"
         )
     best = least - 1 + int(np.argmax(ratios[least - 1 :]))
-    if best + 1 < rank.value:
+    if values[best + 1] > STRAY * floor:
         raise MatrixError(
-            f"the largest gap stands after σ_{best + 1}, and {rank.value:,} row-centred singular values stand above "
-            f"roundoff: the hidden size may be any from {best + 1:,} to {rank.high:,}; take outputs of more digits"
+            f"no gap is clear: the largest is behind σ_{best + 1}, and σ_{best + 2} is {values[best + 1] / floor:.3g} "
+            f"times the roundoff; the row-centred rank is {rank}"
         )
     others = np.delete(ratios, best)[max(1, least - 1 - NEIGHBOURS) :]  # the first may be that of the frequencies
     second = float(others.max(initial=1.0))

@@ -99,18 +99,21 @@ def _rank(
     rows, columns = eps.distinct or (T, M)
     filled = min(full, rows, columns if norm is None else columns - 1)  # by roundoff: copies add no direction
     values = values[:filled]
-    rank = replace(rank, high=min(rank.high, max(full, rank.low)))
-    rank = replace(rank, determinate=rank.determinate or (rank.low == rank.high and not rank.at_least))
+    high = min(rank.high, max(full, rank.low))
+    rank = replace(rank, high=high, determinate=rank.determinate or rank.low == high < rank.high)
     seen = 0.0
     roundoff = max(floor, tolerance(rank.sigma_1, (T, M), eps.value, rule))
     if noise:
         stored = eps.value / math.sqrt(12) * max([_norm(values), *norms]) / size  # by the type that holds the entries
         seen = max(error, NOISE_FACTOR * (noise + stored * (math.sqrt(T) + math.sqrt(M))))
         residual = residual if residual > NOISE_FACTOR * (eps.noise or 0.0) * size else 0.0
-        rank = _above_noise(rank, values, seen, full=full, roundoff=roundoff, own=eps.rounding is None)
+        own = eps.rounding is None or eps.rounding.dtype == eps.dtype
+        rank = _above_noise(rank, values, seen, full=full, roundoff=roundoff, own=own)
     if not rank.determinate and not residual and seen <= roundoff and (end := _end(values, roundoff)):
         rank = _ended(rank, values, end)
     rank = replace(rank, at_least=rank.at_least and residual > 0)
+    if eps.size and entry_roundoff(eps.size * size, eps.value) >= rank.tolerance:
+        rank = replace(rank, high=full, determinate=False)  # large logits, whose rounding may hide any direction
     if eps.assumed and eps.value >= EPS["float16"] and full > rank.low:
         rank = replace(rank, high=full, determinate=False)  # so coarse a type hides more than its margin
     if norms and values.size and 10 * EPS["float64"] * max(norms) < values[0] <= rank.tolerance:
@@ -143,7 +146,9 @@ def _above_noise(
     certain, above = max(count_above(values, STRAY * seen), 1), count_above(values, seen)
     places = np.arange(certain, min(above, values.size - 1) + 1)
     gaps = values[places - 1] / np.maximum(values[places], seen) if places.size else np.ones(1)
-    gap, low = (float(gaps.max()), int(places[gaps.argmax()])) if places.size else (1.0, certain)
+    # The last gap that is large beside the largest one: the direction of the words' frequencies stands before one too.
+    last = int(np.flatnonzero(np.log(gaps) >= np.log(gaps.max()) / 2)[-1])
+    gap, low = float(gaps[last]), int(places[last]) if places.size else certain
     if gap > (DROP if own else WIDE) and low == above:
         return _ended(rank, values, low)
     low = min(rank.value, low if gap > GAP else certain)
