@@ -113,10 +113,8 @@ class PairwiseKLD(Result):
         line += f" ({how})"
         if self.roundoff is None:
             line += f"; its roundoff is unknown: {self.eps.rounding}"
-        elif self.eps.rounding is None and not self.eps.tested:
-            line += "; so few numbers do not show whether they were rounded before normalization"
-        elif self.eps.rounding is None and self.eps.unseen:
-            line += f"; so few numbers do not show whether they were rounded to {self.eps.unseen}"
+        elif self.eps.assumed and self.eps.rounding is None and self.eps.noise is None:
+            line += "; whether the numbers were rounded earlier cannot be seen"
         if self.largest_log_sum is not None and self.largest_log_sum > (self.roundoff or 0.0):
             line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
         return f"{line}; {self.doubt}" if self.doubt else line

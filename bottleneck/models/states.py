@@ -50,6 +50,7 @@ class GivenStates(ModelOnText):
         self._head = _in_full_precision(head)
         self.contexts = len(self._states)
         self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
+        self.targets = None
         if targets is not None:
             ids = _ids(targets)
             given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"

@@ -37,7 +37,7 @@ from .store_files import (
     stored_rows,
 )
 
-_LEFT_OVER = re.compile(rf"\.[0-9a-f]{{32}}\.partial$|^\.{re.escape(MANIFEST)}\.[0-9]+\.part$")
+_LEFT_OVER = re.compile(rf"\.[0-9a-f]{{32}}\.partial$|^\.{re.escape(MANIFEST)}\.[0-9a-f]+\.part$")
 
 
 def write_store(source: Source, path: str | Path, *, progress: Progress = SILENT) -> Path:

@@ -157,7 +157,7 @@ class Inspection:
         rounding, floor = find_rounding(sample, eps=stored.value) if sample.size else (None, None)
         deviation = None if floor is None else floor.deviation
         if sample.size and (sample == np.rint(sample)).all():
-            if self._language:
+            if self._language and np.unique(sample).size >= FEWEST:
                 rounding = Rounding(max(1.0, rounding.step if rounding else 0.0), 1.0, "whole numbers")
             elif not self._normalizable:  # counts are exact
                 rounding, deviation = None, 0.0

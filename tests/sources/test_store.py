@@ -386,7 +386,7 @@ def test_provenance_is_written_out(stored: Path) -> None:
     attributes = json.loads((stored / "zarr.json").read_bytes())["attributes"]
     assert attributes["format"] == "softmax-bottleneck log-probability store 1"
     eps = source.precision.to_dict()
-    assert attributes["eps"] == eps == {"value": 2.0**-52, "dtype": "float64", "assumed": True, "tested": False}
+    assert attributes["eps"] == eps == {"value": 2.0**-52, "dtype": "float64", "assumed": True}
     assert attributes["bound"] == {"raw": None, "centered": None, "why": "nothing is known of what made the matrix"}
     assert (attributes["contexts"], attributes["vocab"], attributes["chunk_rows"]) == (18, 8, 4)
     lines = [json.loads(line) for line in (stored / "manifest.jsonl").read_text().splitlines()]
