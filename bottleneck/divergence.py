@@ -23,6 +23,7 @@ Matrix = NDArray[np.float64]
 CACHED = 1 << 17
 """Entries (1 MiB of float64) processed at once: they and a few results fit into a core's cache."""
 KINDS = ("log-probs", "logits")
+LABEL = "expected pairwise KL divergence"
 BINS = 40
 """Number of bins of the histogram of drawn pairs."""
 LARGEST_LOG_SUM = 0.5
@@ -89,26 +90,38 @@ class PairwiseKLD(Result):
     def rows(self) -> list[tuple[str, str]]:
         """Return the divergence as rows of label and text."""
         named = [("source", str(self.source["path"]))] if self.source else []
-        label = "expected pairwise KL divergence"
+        return [*named, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), *self._estimates()]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the values that a table shows, those of the tokenizer's tokens alone with ``_no_padding``."""
+        names = ("vocab", "kld", "standard_error", "roundoff", "largest_log_sum")
+        variants = {f"{name}_no_padding": getattr(each, name) for each in self.variants.values() for name in names}
+        return {**super().summary(), **variants}
+
+    def _estimates(self) -> list[tuple[str, str]]:
+        """Return this divergence and those of the variants as label and text."""
         variants = [
-            (f"{label}, no padding", f"{str(each).removeprefix(f'{label} ')} ({each.vocab:,} tokens, renormalized)")
+            (f"{LABEL}, no padding", f"{each.text()} ({each.vocab:,} tokens, renormalized)")
             for each in self.variants.values()
         ]
-        matrix = f"{self.contexts:,} contexts × {self.vocab:,} tokens"
-        return [*named, ("matrix", matrix), (label, str(self).removeprefix(f"{label} ")), *variants]
+        return [(LABEL, self.text()), *variants]
 
     def __float__(self) -> float:
         """Return the divergence in nats."""
         return self.kld
 
     def __str__(self) -> str:
-        """Return the divergence with its errors, as one line."""
+        """Return the divergence with its errors on one line, and each variant on one more."""
+        return "\n".join(f"{label} {text}" for label, text in self._estimates())
+
+    def text(self) -> str:
+        """Return the value with its errors and its doubts."""
         how, error = "all pairs", ""
         if self.standard_error is not None:
             how, error = f"{self.pairs:,} drawn pairs", f" ± {_nats(self.standard_error)} (standard error)"
         coarse = _step(self.eps) and self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
         entries = coarse or self.eps.dtype or f"eps {self.eps.value:g}"
-        line = f"expected pairwise KL divergence {_nats(self.kld)}{error}"
+        line = f"{_nats(self.kld)}{error}"
         line += " nats" if self.roundoff is None else f" ± {self.roundoff:.1g} (roundoff of {entries}) nats"
         line += f" ({how})"
         if self.roundoff is None:

@@ -106,8 +106,9 @@ class Opening(HuggingFaceOptions, total=False):
             "[default: the corpus of the run; python-docs for a Hugging Face model]",
             MEASURE,
             metavar="CORPUS|FILE.txt",
-            more="For a loaded model also a text or its token ids, (N,) or (B, L) consecutive pieces of L tokens; for "
-            "a function or a torch module batches of ids (B, L).",
+            more="For a loaded model also a text, or token ids, (N,) of one text or (B, L) of B texts; for a function "
+            "or a torch module batches of ids (B, L). Each row of ids (B, L) is a text of its own: no context begins "
+            "in the row before.",
         ),
     ]
     split: Annotated[str, Option("test", "Split of the corpus.", MEASURE, ("train", "valid", "test"))]

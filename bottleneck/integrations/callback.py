@@ -8,7 +8,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import ConfigurationError
-from .statistics import model_statistics, open_on_text
+from ..sources import open_source
+from .statistics import model_statistics
 
 
 class TransformersCallback(TrainerCallback):
@@ -52,7 +53,8 @@ class TransformersCallback(TrainerCallback):
     ) -> None:
         """Open the held-out text, so that one that cannot be read is refused before the first step."""
         if state.is_world_process_zero:
-            open_on_text(getattr(given["model"], "module", given["model"]), self.data, tokenizer=self.tokenizer)
+            model = getattr(given["model"], "module", given["model"])
+            open_source(model, data=self.data, tokenizer=self.tokenizer, dtype="auto")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Measure every ``every`` steps."""

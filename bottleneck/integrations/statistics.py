@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from ..heads import Head
 from ..measure import gradient, kld, rank
 from ..models import ModelOnText
-from ..models.huggingface.on_text import longest_input
-from ..options import HuggingFaceOptions
 from ..sources import Source, open_source
 
 
@@ -49,24 +44,13 @@ def model_statistics(model: nn.Module, data: Any, *, tokenizer: Any = None) -> d
 
     Args:
         model: the model; its mode is restored.
-        data: token ids, (B, L) consecutive pieces of a text, or (N,); or a text with ``tokenizer``.
+        data: token ids, (N,) of one text or (B, L) of B texts; or a text with ``tokenizer``.
         tokenizer: tokenizer of a text.
 
     Returns:
         See `training_statistics`.
     """
-    return _statistics(open_on_text(model, data, tokenizer=tokenizer))
-
-
-def open_on_text(model: nn.Module, data: Any, *, tokenizer: Any = None) -> Source:
-    """Open a model on a held-out text; ids (B, L) are read in windows of L, or of what the model can read."""
-    ids = data.get("input_ids") if isinstance(data, Mapping) else data
-    shape = () if ids is None or isinstance(ids, str) else np.shape(ids.cpu() if isinstance(ids, Tensor) else ids)
-    options = None
-    if len(shape) == 2:
-        length = max(1, min(shape[1], math.prod(shape) - 1, longest_input(model) or shape[1]))
-        options = HuggingFaceOptions(context_length=length, stride=length)
-    return open_source(model, data=data, tokenizer=tokenizer, hugging_face=options, dtype="auto")
+    return _statistics(open_source(model, data=data, tokenizer=tokenizer, dtype="auto"))
 
 
 def _statistics(source: Source) -> dict[str, float]:

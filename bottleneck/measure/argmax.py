@@ -15,6 +15,7 @@ from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
 from ..models import ModelOnText
+from ..models.huggingface import HuggingFaceOnText
 from ..options import Opening, takes
 from ..progress import Progress, reporting
 from ..result import Result
@@ -32,19 +33,35 @@ class ArgmaxableTokens(Result):
     """The report, with a context vector or a certificate for each token."""
     seconds: float
     """Wall-clock time."""
+    padding: range = range(0)
+    """Ids of the rows of W that stand for no token of the tokenizer; empty if there are none or it is unknown."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; context vectors and weights are left out."""
         return {
             "source": dict(self.source),
             **self.report.to_dict(),
+            **({"padding": self._padding()} if self.padding else {}),
             "seconds": self.seconds,
             "version": __version__,
         }
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the result as pairs of label and text."""
-        return self.report.rows()
+        if not self.padding:
+            return self.report.rows()
+        padding = self._padding()
+        text = (
+            f"ids {padding['first']:,} to {padding['last']:,} are rows of the output layer beyond the tokenizer's "
+            f"tokens; {len(padding['unargmaxable']):,} of these {len(self.padding):,} are never the argmax"
+        )
+        return [*self.report.rows(), ("padding", text)]
+
+    def _padding(self) -> dict[str, Any]:
+        """Return the ids of the padding, and those of them that are never the argmax, or undecided."""
+        decided = {"unargmaxable": self.report.unargmaxable, "unknown": self.report.unknown}
+        padding = {name: ids[ids >= self.padding.start].tolist() for name, ids in decided.items()}
+        return {"first": self.padding.start, "last": self.padding.stop - 1, **padding}
 
 
 @takes(Opening)
@@ -74,7 +91,9 @@ def argmaxable(
     opened = open_source(source, **options)
     W, b = output_embeddings(opened)
     report = unargmaxable(W, b, seconds=limit, workers=workers, progress=reporting(progress))
-    return ArgmaxableTokens(opened.description, report, round(time.monotonic() - started, 3))
+    tokens = opened.vocabularies["tokenizer"] if isinstance(opened, HuggingFaceOnText) else None
+    padding = range(0) if tokens is None else range(tokens, report.vocab)
+    return ArgmaxableTokens(opened.description, report, round(time.monotonic() - started, 3), padding)
 
 
 def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:

@@ -146,8 +146,8 @@ def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
     for source in (first, second):
         if source.targets is None:
             raise SourceError(
-                f"{source.description['path']} does not say which tokens came after its contexts: compare runs, "
-                "Hugging Face models, or stores that were dumped from them"
+                f"{source.description['path']} does not say which tokens came after its contexts: compare runs, stores "
+                "that were dumped from them, or models whose output layer has a row for each token of the text"
             )
     assert first.targets is not None
     assert second.targets is not None

@@ -148,7 +148,18 @@ class RankReport(Result):
             "high_centered": centered.high,
             "determinate_centered": centered.determinate,
             "effective_rank_1e-3": effective_rank(values, epsilon=1e-3, residual=self.spectrum.residual),
+            **self._without_padding(),
         }
+
+    def _without_padding(self) -> dict[str, Any]:
+        """Return the values of a table for the tokenizer's tokens alone, if they were measured too."""
+        shown: dict[str, Any] = {}
+        for values in (finding.values for finding in self.findings if finding.key == "vocab_tokenizer"):
+            shown = {"vocab_no_padding": values["vocab"], "bound_no_padding": values["bound"]["raw"]}
+            for which, of in (("rank", ""), ("rank_centered", "_centered")):
+                shown[f"{which}_no_padding"] = values[which]["value"]
+                shown |= {f"{name}{of}_no_padding": values[which][name] for name in ("low", "high", "determinate")}
+        return shown
 
     @property
     def verdict(self) -> str:

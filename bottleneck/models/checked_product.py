@@ -21,6 +21,10 @@ THROUGH_A_FUNCTION = (
     "measure it through a function of NumPy ids (B, L), softmax_bottleneck.rank(lambda ids: "
     "model(torch.as_tensor(ids)).logits, data=batches)"
 )
+WITHOUT_LOGITS = (
+    "measure a function of NumPy ids (B, L) that computes them from the hidden states, softmax_bottleneck.rank(lambda "
+    "ids: body(torch.as_tensor(ids)) @ W.T, data=batches)"
+)
 
 
 def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:

@@ -76,7 +76,7 @@ class Source(ABC):
     embedding_size: int | None
     dtype: str
     """Type of the blocks, ``"float32"`` or ``"float64"``."""
-    targets: NDArray[np.int64] | None
+    targets: NDArray[np.int64] | None = None
     """(T,), the token that follows each context, if it is known."""
     text: Text | None = None
     """The text that the rows predict, if it is known."""

@@ -17,10 +17,11 @@ class Text(ABC):
     Args:
         ids: (N,), all tokens, including those before the first prediction.
         places: (T,), index of the token that each row predicts.
+        texts: number of texts of one length that the tokens are.
     """
 
-    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]]) -> None:
-        self._ids, self._places = ids, places
+    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]], *, texts: int = 1) -> None:
+        self._ids, self._places, self._length = ids, places, len(ids) // texts
 
     @property
     def ids(self) -> NDArray[np.int64]:
@@ -42,12 +43,17 @@ class Text(ABC):
     def before(self, row: int, length: int) -> str:
         """Return the text of the ``length`` tokens before the token that a row predicts."""
         end = int(self._places[row])
-        return self.join(self._ids[max(0, end - length) : end].tolist())
+        return self.join(self._ids[max(self._begin(end), end - length) : end].tolist())
+
+    def _begin(self, place: int) -> int:
+        """Return the index of the first token of the text that holds the token at an index."""
+        return place // self._length * self._length
 
     def sentence(self, row: int, length: int) -> str:
         """Return the line of the token that a row predicts, at most ``length`` tokens to either side of it."""
         place = int(self._places[row])
-        first, last = max(0, place - length), min(len(self._ids) - 1, place + length)
+        begin = self._begin(place)
+        first, last = max(begin, place - length), min(begin + self._length - 1, place + length)
         ends = [number for number in range(first, last + 1) if self.ends_line(int(self._ids[number]))]
         start = max((number + 1 for number in ends if number < place), default=first)
         stop = min((number + 1 for number in ends if number >= place), default=last + 1)

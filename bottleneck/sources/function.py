@@ -15,6 +15,7 @@ from torch import nn
 from ..checks import check_positive
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..full_precision import full_precision
+from ..models.checked_product import WITHOUT_LOGITS
 from ..spectrum.blocks import as_array, native_dtype
 from ..unchanged import unchanged
 from .matrix import MatrixSource
@@ -43,7 +44,7 @@ class Adapter(Protocol):
     """M."""
 
     def logits(self, ids: NDArray[np.int64]) -> Any:
-        """Map ids (B, L) to logits (B, L, M), or (B, M) for the last position, that NumPy or torch can read."""
+        """Map ids (B, L) to logits (B, L, M), or (B, M) or (B, 1, M) of the last position, for NumPy or torch."""
 
 
 def from_function(function: Any, *, data: Any = None, vocab_size: int | None = None) -> MatrixSource:
@@ -54,10 +55,10 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
     gradients; afterwards its modes, parameters, buffers and attributes are what they were.
 
     Args:
-        function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M) or (B, M); an `Adapter`; or
-            an ``nn.Module`` whose output is such logits or has them as ``logits``.
-        data: batches of ids (B, L), which are kept: arrays, tensors, mappings with ``input_ids``, or tuples that begin
-            with ids, such as a ``DataLoader`` yields.
+        function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M), or (B, M) or (B, 1, M) of
+            the last position; an `Adapter`; or an ``nn.Module`` whose output is such logits or has them as ``logits``.
+        data: batches of ids (B, L), each row a text of its own; they are kept. Arrays, tensors, mappings with
+            ``input_ids``, or tuples that begin with ids, such as a ``DataLoader`` yields.
         vocab_size: M; by default that of the adapter, or of the function's first output.
 
     Raises:
@@ -86,11 +87,14 @@ def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
 
 
 def _only_logits(output: Any) -> Any:
-    """Return the logits of an output that may hold more."""
-    if isinstance(output, Mapping) and "logits" not in output:
-        raise SourceError(f"the output holds {', '.join(map(repr, output))} and no 'logits': return the logits alone")
-    output = output["logits"] if isinstance(output, Mapping) else getattr(output, "logits", output)
-    return output[0] if isinstance(output, tuple) else output
+    """Return the logits of an output that may hold more; `SourceError` for an output without logits."""
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    first = logits[0] if isinstance(logits, tuple) and logits else logits
+    if (isinstance(first, list | tuple) and first) or hasattr(first, "shape") or hasattr(first, "__array__"):
+        return first
+    keys = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) and output else ""
+    returned = "None" if output is None else f"a {type(output).__name__}{keys}"
+    raise SourceError(f"the function or module returns {returned}, without logits: {WITHOUT_LOGITS}")
 
 
 class _Answers:
@@ -142,6 +146,8 @@ class _Answers:
             ) from error
         self.native_dtypes.add(native_dtype(answer))
         logits = as_array(answer)
+        if logits.ndim == 3 and logits.shape[:2] == (len(batch), 1):
+            logits = logits[:, 0]  # of the last position, as modules return them for generation
         M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else "M")
         if logits.shape not in ((*batch.shape, M), (len(batch), M)):
             raise MatrixError(

@@ -92,15 +92,51 @@ def test_ids_are_as_good_as_their_text(loaded: Any, tokenizer: Any, text: str) -
         np.testing.assert_array_equal(sb.rank(loaded, data=form).spectrum.values, expected.spectrum.values)
 
 
-def test_batches_of_ids_are_consecutive_pieces(loaded: Any) -> None:
+@pytest.mark.parametrize("options", [{}, {"context_length": 20, "stride": 20, "batch_size": 4}])
+def test_each_row_of_ids_is_a_text_of_its_own(loaded: Any, tokenizer: Any, options: dict[str, Any]) -> None:
+    """As for a function: a context does not begin in the row before, and no row predicts the token of the next."""
     ids = torch.randint(M, (6, 20), generator=torch.Generator().manual_seed(0))
-    options = sb.HuggingFaceOptions(context_length=20, stride=20)
-    source = sb.open(loaded, data=ids, hugging_face=options)
-    with torch.no_grad():
-        logits = loaded.eval()(ids).logits.reshape(-1, M)[: source.shape[0]]
-    rows = np.concatenate([block.log_probs for block in source.blocks()])
-    np.testing.assert_allclose(rows, logits.log_softmax(-1).numpy(), atol=2e-5)
-    assert source.shape[0] == 6 * 20 - 1
+    source = sb.open(loaded, data=ids, tokenizer=tokenizer, **options)
+    function = sb.open(lambda ids: loaded.eval()(torch.as_tensor(ids)).logits.detach(), data=[ids])
+    rows, expected = (np.concatenate([block.log_probs for block in each.blocks()]) for each in (source, function))
+    np.testing.assert_allclose(rows, expected.reshape(6, 20, M)[:, :-1].reshape(-1, M), atol=2e-5)
+    np.testing.assert_array_equal(source.targets, ids[:, 1:].flatten())
+    text = source.first(30).text
+    assert text is not None
+    assert (text.before(19, 3), text.sentence(19, 1)) == (f"w{ids[1, 0]}", f"w{ids[1, 0]} w{ids[1, 1]} w{ids[1, 2]}")
+    assert sb.open(loaded, data=ids[:1]).shape == (19, M)
+
+
+def test_tokens_that_only_the_input_has() -> None:
+    """400 embeddings, 300 rows of output."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=80, n_embd=12, n_layer=1, n_head=2, n_positions=32))
+    model.config.tie_word_embeddings, model.lm_head = False, nn.Linear(12, M, bias=False)
+    assert sb.rank(model, data=np.arange(80)).spectrum.shape == (63, M)
+    assert sb.open(model, data=np.arange(M)).targets is not None
+    with pytest.raises(SourceError, match="0 and 79, the last token with an input embedding, not 1 to 80"):
+        sb.rank(model, data=np.arange(1, 81))
+    with pytest.raises(SourceError, match="or models whose output layer has a row for each token of the text"):
+        sb.compare(model, model, data=np.arange(80))
+    model.lm_head = nn.Linear(12, 90, bias=False)
+    assert sb.rank(model, data=np.arange(80)).spectrum.shape == (63, 90)
+
+
+def test_a_model_without_logits(loaded: Any) -> None:
+    """A fused loss: the output layer is bypassed, or its logits are not returned."""
+    from transformers.modeling_outputs import CausalLMOutput
+
+    forward = type(loaded).forward
+    loaded.forward = lambda **given: CausalLMOutput(logits=None, loss=forward(loaded, **given).logits.sum())
+    with pytest.raises(SourceError, match=r"GPT2LMHeadModel has no logits: measure a function .* W\.T, data=batches"):
+        sb.rank(loaded, data=np.arange(M))
+    body, W = loaded.transformer, loaded.lm_head.weight.detach()
+    loaded.forward = lambda input_ids, **given: CausalLMOutput(logits=body(input_ids).last_hidden_state @ W.T)
+    with pytest.raises(SourceError, match="measure it through a function"):
+        sb.rank(loaded, data=np.arange(M))
+    through = sb.rank(lambda ids: (body.eval()(torch.as_tensor(ids))[0] @ W.T).detach(), data=[np.arange(30)[None]])
+    assert through.rank.value <= 13
 
 
 @pytest.mark.parametrize(
@@ -111,6 +147,7 @@ def test_batches_of_ids_are_consecutive_pieces(loaded: Any) -> None:
         ({"data": [0.5, 1.0]}, "token ids must be integers"),
         ({"data": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]}}, "the ids are padded"),
         ({"data": [1, 2, 3]}, "the text has 3 tokens"),
+        ({"data": [[1], [2]]}, r"row of ids \(B, L\) is a text of its own and needs at least two tokens, not \(2, 1\)"),
         ({"data": "a b c", "tokenizer": 5}, "a int is no tokenizer"),
     ],
 )

@@ -79,8 +79,10 @@ def test_each_batch_is_asked_once_a_pass() -> None:
     assert asked == [(2, 7), (3, 11), (1, 40)]
 
 
-def test_answers_for_the_last_position_only() -> None:
-    report = sb.rank(lambda ids: logits(ids)[:, -1], data=[np.arange(60).reshape(20, 3) % M] * 2, vocab_size=M)
+@pytest.mark.parametrize("place", [-1, slice(-1, None)])
+def test_answers_for_the_last_position_only(place: Any) -> None:
+    """(B, M), or (B, 1, M) as modules return it for generation."""
+    report = sb.rank(lambda ids: logits(ids)[:, place], data=[np.arange(60).reshape(20, 3) % M] * 2, vocab_size=M)
     assert report.spectrum.shape == (40, M)
 
 
@@ -142,6 +144,19 @@ def test_the_precision_is_that_of_the_whole_first_batch() -> None:
     assert report.rank.value == sb.rank(rows, kind="logits").rank.value
 
 
-def test_an_output_without_logits_is_named() -> None:
-    with pytest.raises(SourceError, match=r"the output holds 'out' and no 'logits': return the logits alone"):
-        sb.rank(lambda ids: {"out": logits(ids)}, data=BATCHES)
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        (None, "None"),
+        ({}, "a dict"),
+        ({"out": 1, "loss": 2}, "a dict with 'out', 'loss'"),
+        ({"logits": None}, "a dict with 'logits'"),
+        (SimpleNamespace(last_hidden_state=W), "a SimpleNamespace"),
+        (SimpleNamespace(logits=None), "a SimpleNamespace"),
+        ((None, 0.5), "a tuple"),
+        (0.5, "a float"),
+    ],
+)
+def test_an_output_without_logits_is_named(output: Any, what: str) -> None:
+    with pytest.raises(SourceError, match=f"returns {what}, without logits: measure a function .* that computes them"):
+        sb.rank(lambda ids: output, data=BATCHES)

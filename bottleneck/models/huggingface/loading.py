@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from ...errors import SourceError, first_line
 from ...full_precision import full_precision
 from ...unchanged import unchanged
-from ..checked_product import THROUGH_A_FUNCTION
+from ..checked_product import THROUGH_A_FUNCTION, WITHOUT_LOGITS
 from . import folder
 from .folder import import_transformers
 from .headed import model_class
@@ -214,6 +214,12 @@ def output_layer(model: nn.Module, name: str) -> nn.Linear | OutputLayer:
     return layer
 
 
+def input_size(model: nn.Module, name: str) -> int:
+    """Return the number of tokens that a model reads; its output layer may have rows for more of them, or for fewer."""
+    weight = getattr(model.get_input_embeddings(), "weight", None)  # type: ignore[operator]
+    return len(output_layer(model, name).weight if weight is None else weight)
+
+
 def hidden_of(model: nn.Module, ids: Tensor) -> Tensor:
     """Return the input of the output layer, (L, d), for the ids (L,)."""
     return final_hidden(model, ids.unsqueeze(0), torch.ones_like(ids).unsqueeze(0))[0]
@@ -262,8 +268,11 @@ def sample(model: nn.Module, layer: nn.Linear, ids: Tensor) -> Sample:
         return probes[-1].clone()  # some models change it in place
 
     batch = ids.unsqueeze(0)
-    logits = _run(model, batch, torch.ones_like(batch), layer.register_forward_hook(replace)).logits
-    return Sample(_only(taken, model, batch)[0], products[0][0], probes[0][0], logits[0])
+    outputs = _run(model, batch, torch.ones_like(batch), layer.register_forward_hook(replace))
+    hidden, logits = _only(taken, model, batch)[0], getattr(outputs, "logits", None)
+    if logits is None:
+        raise SourceError(f"the output of {type(model).__name__} has no logits: {WITHOUT_LOGITS}")
+    return Sample(hidden, products[0][0], probes[0][0], logits[0])
 
 
 def with_spread_logits(model: nn.Module, layer: nn.Linear, ids: Tensor, *, labels: Tensor) -> Any:

@@ -55,6 +55,24 @@ class Tokens:
     """int64, (n,), special tokens at the start of every window."""
     tokenizer: Tokenizer | None
     """Tokenizer that encoded the text, if it is known."""
+    texts: int | None = None
+    """Number of texts of one length that ``ids`` are, each read in a window of its own; ``None`` for a running text."""
+
+    @property
+    def length(self) -> int | None:
+        """Number of tokens of each such text that the model reads: all but the last one."""
+        return len(self.ids) // self.texts - 1 if self.texts else None
+
+    @cached_property
+    def read(self) -> Tensor:
+        """The tokens that the model reads, one text after the other, and the last one of all."""
+        if self.texts is None:
+            return self.ids
+        return torch.cat([self.ids.view(self.texts, -1)[:, :-1].flatten(), self.ids[-1:]])
+
+    def places(self, least: int) -> NDArray[np.int64]:
+        """Return the indices of the predicted tokens, those after at least ``least`` tokens of their text."""
+        return np.arange(len(self.ids)).reshape(self.texts or 1, -1)[:, least:].reshape(-1)
 
 
 @final
@@ -79,13 +97,15 @@ class HuggingFaceOnText(ModelOnText):
 
     def __init__(self, model: HuggingFaceModel, text: Tokens, *, options: HuggingFaceOptions, path: str) -> None:
         self.model, self._text, self._options = model, text, options
-        self._windows = _windows(len(text.ids), model.skeleton, options, prefix=len(text.prefix))
+        self._windows = _windows(text, model.skeleton, options)
         self.contexts = self._windows.contexts
         self.dtype = "float64" if options["precise"] or model.dtype == "float64" else "float32"
         first = self._windows.minimum
-        self.targets = text.ids[first : first + self.contexts].numpy()
+        places = text.places(first)
+        targets = text.ids.numpy()[places]
+        self.targets = targets if targets.max() < self.skeleton.vocab_size else None
         if text.tokenizer is not None:
-            self.text = TokenizedText(text.ids.numpy(), np.arange(first, first + self.contexts), text.tokenizer)
+            self.text = TokenizedText(text.ids.numpy(), places, text.tokenizer, text.texts or 1)
             both = options["vocab"] == "both" and isinstance(self.skeleton, Softmax)
             self.own_tokens = text.tokenizer.size if both else None
             self.columns = text.tokenizer.size if options["vocab"] == "tokenizer" else None
@@ -175,7 +195,7 @@ class HuggingFaceOnText(ModelOnText):
         """Yield the ids of each window that the body reads, including overlaps."""
         for number in range((self.contexts - 1) // self._windows.stride + 1):
             window = self._windows.window(number, self.contexts)
-            yield torch.cat([self._text.prefix, self._text.ids[window.start : window.start + window.length]])
+            yield torch.cat([self._text.prefix, self._text.read[window.start : window.start + window.length]])
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield the hidden states of ranges of contexts, (n, d) each, in the head's type."""
@@ -186,7 +206,7 @@ class HuggingFaceOnText(ModelOnText):
         _ = self.full_head  # the model is checked before it runs over the whole text
         return HiddenStates(
             self._encode,
-            self._text.ids,
+            self._text.read,
             self._windows,
             contexts=self.contexts,
             size=self.skeleton.hidden_size,
@@ -225,13 +245,13 @@ class HuggingFaceOnText(ModelOnText):
 
     @property
     def _sample(self) -> Tensor:
-        return torch.cat([self._text.prefix, self._text.ids[: min(SAMPLE, self._windows.context_length)]])
+        return torch.cat([self._text.prefix, self._text.read[: min(SAMPLE, self._windows.context_length)]])
 
     def _check_causal(self, hidden: Tensor) -> None:
         """Refuse a model whose hidden states change with later tokens: with the last token, or the second half."""
         for kept in {len(hidden) - 1, len(hidden) // 2} - {0}:
             changed = self._sample.clone()
-            changed[kept:] = (changed[kept:] + 1) % self.skeleton.vocab_size
+            changed[kept:] = (changed[kept:] + 1) % loading.input_size(self.model.skeleton, self.model.name)
             before, after = hidden[:kept].double(), loading.hidden_of(self.model.body, changed)[:kept].double()
             # Experts' products, which take other rows together then, add up in another order: that is roundoff alone.
             if float((before - after).norm()) > max(ROUNDINGS * EPS[self.model.dtype], ROUTED) * float(before.norm()):
@@ -264,8 +284,16 @@ def longest_input(model: Any) -> int | None:
     return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=None)
 
 
-def _windows(tokens: int, model: Any, options: HuggingFaceOptions, *, prefix: int) -> Windows:
-    limit = longest_input(model)
+def _windows(text: Tokens, model: Any, options: HuggingFaceOptions) -> Windows:
+    tokens, prefix, limit = len(text.read), len(text.prefix), longest_input(model)
+    if text.length is not None:
+        shortest = min(options["context_length"] or text.length, options["stride"] or text.length)
+        if shortest < text.length or (limit or text.length) < text.length:
+            raise ConfigurationError(
+                f"each row of ids (B, L) is a text of its own, read in one window of {text.length:,} tokens, and "
+                f"{min(shortest, limit or shortest):,} are allowed: give shorter rows, or one text as ids (N,)"
+            )
+        return Windows(tokens, text.length, text.length)
     length = options["context_length"] or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     if limit and length > limit:
         raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")

@@ -14,7 +14,8 @@ from ...files import sha256_bytes
 from ...options import HuggingFaceOptions
 from . import folder, loading
 from .model import HuggingFaceModel, LoadedModel, SavedModel
-from .on_text import HuggingFaceOnText, Tokens
+from .on_text import HuggingFaceOnText, Tokens, longest_input
+from .options import DEFAULT_CONTEXT_LENGTH
 from .text import RunningText, read_text
 from .tokenizer import Tokenizer, given_tokenizer, read_tokenizer
 
@@ -71,7 +72,7 @@ def open_loaded(
 
     Args:
         model: the model, on its own device and in its own type.
-        data: a text, a corpus, a ``.txt`` file; or token ids, (N,) or (B, L): B consecutive pieces of a text. By
+        data: a text, a corpus, a ``.txt`` file; or token ids, one text (N,) or B texts (B, L), each read alone. By
             default the built-in corpus.
         tokenizer: tokenizer of transformers or of the package tokenizers; needed for a text.
         split: split of a corpus.
@@ -91,7 +92,7 @@ def open_loaded(
     loaded = LoadedModel(model, dtype=dtype)
     cutter = None if tokenizer is None else given_tokenizer(tokenizer)
     if data is not None and not isinstance(data, str | Path):
-        tokens = _given(data, cutter, loaded)
+        tokens = _given(data, cutter, loaded, hugging_face)
     elif cutter is None:
         raise SourceError(
             "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"
@@ -110,25 +111,38 @@ def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningTe
 
 
 def _encode(text: RunningText, tokenizer: Tokenizer, model: HuggingFaceModel, options: HuggingFaceOptions) -> Tokens:
-    vocab_size = loading.output_layer(model.skeleton, model.name).weight.shape[0]
+    vocab_size = loading.input_size(model.skeleton, model.name)
     ids = tokenizer.encode(text.text, vocab_size=vocab_size)
     prefix = tokenizer.prefix(options["bos"], text.text[:PROBE], vocab_size=vocab_size)
     return Tokens(text.name, text.split, text.sha256, ids, prefix, tokenizer)
 
 
-def _given(data: Any, tokenizer: Tokenizer | None, model: HuggingFaceModel) -> Tokens:
-    """Return given token ids: (N,), (B, L), or the output of a tokenizer of transformers."""
+def _given(data: Any, tokenizer: Tokenizer | None, model: HuggingFaceModel, options: HuggingFaceOptions) -> Tokens:
+    """Return given token ids: one text (N,), B texts (B, L), or the output of a tokenizer of transformers.
+
+    A single row that is longer than a window, or with options of windows, is one text (N,).
+    """
     mask = data.get("attention_mask") if hasattr(data, "get") else None
     ids = _integers(data["input_ids"] if hasattr(data, "keys") else data)
     if mask is not None and not bool(_integers(mask).all()):
         raise SourceError("the ids are padded (attention_mask holds zeros): give one text without padding")
-    vocab_size = loading.output_layer(model.skeleton, model.name).weight.shape[0]
-    if bool((ids < 0).any()) or bool((ids >= vocab_size).any()):
+    embedded = loading.input_size(model.skeleton, model.name)
+    if bool((ids < 0).any()) or bool((ids >= embedded).any()):
         raise SourceError(
-            f"token ids must lie between 0 and {vocab_size - 1:,}, not {int(ids.min()):,} to {int(ids.max()):,}"
+            f"token ids must lie between 0 and {embedded - 1:,}, the last token with an input embedding, not "
+            f"{int(ids.min()):,} to {int(ids.max()):,}"
+        )
+    window = min(longest_input(model.skeleton) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
+    running = options["context_length"] or options["stride"] or ids.shape[-1] > window + 1
+    texts = None if ids.ndim == 1 or (running and len(ids) == 1) else len(ids)
+    if texts and ids.shape[1] < 2:
+        raise SourceError(
+            f"each row of ids (B, L) is a text of its own and needs at least two tokens, not {tuple(ids.shape)}: give "
+            "one text as (N,)"
         )
     sha256 = sha256_bytes(ids.numpy().tobytes())
-    return Tokens("token ids", None, sha256, ids, torch.empty(0, dtype=torch.int64), tokenizer)
+    none = torch.empty(0, dtype=torch.int64)
+    return Tokens("token ids", None, sha256, ids.reshape(-1), none, tokenizer, texts)
 
 
 def _integers(given: Any) -> Tensor:
@@ -138,4 +152,4 @@ def _integers(given: Any) -> Tensor:
         raise SourceError(f"data must be a text or token ids, (N,) or (B, L) integers: {error}") from error
     if ids.ndim not in (1, 2) or ids.is_floating_point() or not ids.numel():
         raise SourceError(f"token ids must be integers of shape (N,) or (B, L), not {ids.dtype} of {tuple(ids.shape)}")
-    return ids.reshape(-1).to(torch.int64)
+    return ids.to(torch.int64)

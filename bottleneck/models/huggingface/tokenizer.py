@@ -177,8 +177,8 @@ def _read(file: Path) -> dict[str, Any]:
 class TokenizedText(Text):
     """A text that a model's tokenizer encoded."""
 
-    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.int64], tokenizer: Tokenizer) -> None:
-        super().__init__(ids, places)
+    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.int64], tokenizer: Tokenizer, texts: int = 1) -> None:
+        super().__init__(ids, places, texts=texts)
         self._tokenizer = tokenizer
 
     def tokens(self, ids: list[int]) -> list[str]:

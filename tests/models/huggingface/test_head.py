@@ -16,12 +16,13 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
-from softmax_bottleneck import kld, rank
+from softmax_bottleneck import argmaxable, kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.models.huggingface import HuggingFaceOnText, output_layer
 from softmax_bottleneck.options import HuggingFaceOptions
+from softmax_bottleneck.result import FORMATS, table
 from softmax_bottleneck.sources import open_source
 
 Save = Callable[..., Path]
@@ -124,6 +125,18 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     assert label.endswith("no padding")
     assert text.endswith("(60 tokens, renormalized)")
     assert "vocab_tokenizer" not in kld(open_model(folder, vocab="tokenizer")).to_dict()
+    assert str(divergence).splitlines()[1] == f"{label} {text}"
+    assert divergence.summary()["kld_no_padding"] == divergence.variants["vocab_tokenizer"].kld
+    report = rank(open_model(folder))
+    assert report.summary()["rank_no_padding"] == alone["rank"]["value"]
+    for result in (divergence, report):
+        assert all("no padding" in table([result], format=kind).replace("_", " ") for kind in FORMATS)
+    tokens = argmaxable(open_model(folder))
+    padding = tokens.to_dict()["padding"]
+    assert (padding["first"], padding["last"]) == (60, 71)
+    assert set(padding["unargmaxable"]) == {token for token in tokens.report.unargmaxable.tolist() if token >= 60}
+    assert tokens.rows()[-1][1].startswith("ids 60 to 71 are rows of the output layer beyond the tokenizer's tokens")
+    assert "padding" not in argmaxable(open_model(folder, vocab="tokenizer")).to_dict()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
