@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from click.testing import Result
 import softmax_bottleneck as sb
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.evaluation import (
-    Cache,
     Dynamic,
-    cache_evaluate,
     cached_scores,
     dynamic_evaluate,
     dynamic_scores,
     gradient_statistics,
 )
-from softmax_bottleneck.ngram import KneserNey, histories
 
 from .conftest import Bottleneck
 
@@ -37,31 +33,25 @@ def _json(done: Result) -> dict[str, Any]:
 
 
 def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
-    options = ("--dynamic", "--learning-rate", "0.01", "--json", "-")
-    values = _json(bottleneck("eval", RUN, *options))
+    """The statistics are of the text that the run was trained on, whatever text is evaluated."""
     run, text = checkpoint.load(RUN), corpora.load(folder_corpus)
     statistics = gradient_statistics(run.model, text.split("train"))
     settings = Dynamic(learning_rate=0.01, decay=0.02, epsilon=0.001)
     expected = dynamic_evaluate(run.model, text.split("test"), statistics, settings)
-    assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
-    assert values["how"] == "dynamic"
-    assert values["settings"] == asdict(settings)
+    Path("other").mkdir()
+    for split, source in {"train": "test", "valid": "valid", "test": "test"}.items():
+        Path(f"other/{split}.txt").write_bytes((folder_corpus / f"{source}.txt").read_bytes())
+    for data in ((), ("--data", "other")):
+        values = _json(bottleneck("eval", RUN, "--dynamic", "--learning-rate", "0.01", *data, "--json", "-"))
+        assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
+        assert (values["how"], values["settings"]) == ("dynamic", asdict(settings))
     assert Path(RUN, "gradient_statistics.safetensors").exists()
-    assert "test perplexity by dynamic evaluation" in bottleneck("eval", RUN, "--dynamic").stdout
     assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is no damage
 
 
-def test_dynamic_on_another_corpus(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
-    """The statistics are of the text that the run was trained on."""
-    other = Path("other")
-    other.mkdir()
-    for split, source in {"train": "test", "valid": "valid", "test": "test"}.items():
-        (other / f"{split}.txt").write_bytes((folder_corpus / f"{source}.txt").read_bytes())
-    own = _json(bottleneck("eval", RUN, "--dynamic", "--json", "-"))
-    statistics = Path(RUN, "gradient_statistics.safetensors").read_bytes()
-    values = _json(bottleneck("eval", RUN, "--dynamic", "--data", "other", "--json", "-"))
-    assert values["loss"] == own["loss"]
-    assert Path(RUN, "gradient_statistics.safetensors").read_bytes() == statistics
+def test_the_cache_needs_a_run(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
+    refused = bottleneck("eval", f"kn3:{folder_corpus}", "--cache")
+    assert (refused.exit_code, "cache evaluation takes a run" in refused.stderr) == (1, True)
 
 
 PUBLISHED = {
@@ -90,28 +80,6 @@ def test_defaults_are_those_of_the_published_numbers(
     assert values["settings"] == asdict(replace(settings, decay=0.5))
     window = _json(bottleneck("eval", run.path, "--cache", "--json", "-"))["settings"]["window"]
     assert window == cached_scores(run, text)[1].window == {"ptb": 500, "wikitext-2": 3785}[corpus]
-
-
-def test_cache(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
-    values = _json(bottleneck("eval", RUN, "--cache", "--window", "20", "--split", "valid", "--json", "-"))
-    settings = values["settings"]
-    assert settings.pop("chosen_on") == "valid"
-    model, text = checkpoint.load(RUN).model, corpora.load(folder_corpus)
-    assert values["loss"] == pytest.approx(cache_evaluate(model, text.split("valid"), Cache(**settings)).loss)
-    assert settings["window"] == 20
-    assert values["bits"] == pytest.approx(values["loss"] / math.log(2))
-
-
-def test_an_ngram_model(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
-    values = _json(bottleneck("eval", f"kn3:{folder_corpus}", "--json", "-"))
-    text = corpora.load(folder_corpus)
-    ids = text.split("test")
-    rows = KneserNey.fit(text.split("train"), order=3, vocab_size=31).prob(histories(ids[:-1], 3))
-    assert values["perplexity"] == pytest.approx(np.exp(-np.log(rows[np.arange(len(rows)), ids[1:]]).mean()))
-    assert values["source"]["kind"] == "ngram"
-    refused = bottleneck("eval", f"kn3:{folder_corpus}", "--cache")
-    assert refused.exit_code == 1
-    assert "cache evaluation takes a run" in refused.stderr
 
 
 def test_a_store_and_part_of_a_run(world: Path, bottleneck: Bottleneck) -> None:
