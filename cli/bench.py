@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 from .completion import completing, head_names
-from .options import NAMES, device_option, emit, example, json_option, listed, progress
+from .options import NAMES, Command, device_option, emit, example, json_option, listed, progress
 from .streams import echo
 
 
@@ -21,6 +21,14 @@ def command() -> None:
 
 
 SHAPE = "20000x5000"
+
+
+def shrink_option(sizes: str) -> Callable[[Command], Command]:
+    """Return the option ``--shrink``, a divisor of the sizes that are named."""
+    return click.option(
+        "--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+        help=f"Divide {sizes} by N for a quick look; our goals are for N = 1.",
+    )  # fmt: skip
 
 
 @command.command(epilog=example("bottleneck bench spectrum --shape 2000x500"))
@@ -41,20 +49,15 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 
     rows, columns = int(match[1]), int(match[2])
     values = bench_spectrum(shape=(rows, columns), store=store, device=resolve_device(device), progress=progress())
-    lines = [
-        *(f"{name:>34}  {case['seconds']:8.2f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"
-          for name, case in values["cases"].items()),
-        *(f"{name:>34}  {rate:8.1f} GFLOP/s" for name, rate in values["rates"].items()),
-        *_judgements(values["asked"], at_size=shape == SHAPE),
-    ]  # fmt: skip
-    emit(values, "\n".join(lines), json_to)
+    rates = [f"{name:>34}  {rate:8.1f} GFLOP/s" for name, rate in values["rates"].items()]
+    case = "{name:>34}  {seconds:8.2f} s {mebibytes:8,.0f} MiB"
+    _show(values, case, json_to, after=rates, at_size=shape == SHAPE)
 
 
 @command.command(epilog=example("bottleneck bench heads --only mos --shrink 100"))
 @listed("--only", "only", NAMES, metavar="NAME,…", shell_complete=completing(head_names),
         help="Heads to time.  [default: all]")  # fmt: skip
-@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide contexts and vocabulary by N for a quick look; our goals are for N = 1.")  # fmt: skip
+@shrink_option("contexts and vocabulary")
 @device_option
 @json_option
 def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path | None) -> None:
@@ -63,20 +66,17 @@ def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path 
     from softmax_bottleneck.machine import resolve_device
 
     values = bench_heads(only=only or (), device=resolve_device(device), shrink=shrink, progress=progress())
-    lines = [
-        f"{'':>26}  seconds      MiB  GFLOP/s  of the products' speed",
-        *(f"{name:>26} {case['seconds']:8.3f} {case['memory_bytes'] / 2**20:8,.0f} {case['gflops']:8.1f} "
-          f"{100 * case['share']:6.1f} %" for name, case in values["cases"].items()),
-        *(f"slowdown over Softmax, {which}: " + ", ".join(f"{ratio:.1f} (K = {K})" for K, ratio in by_K.items())
-          for which, by_K in values["slowdown"].items()),
-        *_judgements(values["asked"], at_size=shrink == 1),
-    ]  # fmt: skip
-    emit(values, "\n".join(lines), json_to)
+    header = f"{'':>26}  seconds      MiB  GFLOP/s  of the products' speed"
+    case = "{name:>26} {seconds:8.3f} {mebibytes:8,.0f} {gflops:8.1f} {percent:6.1f} %"
+    slowdown = [
+        f"slowdown over Softmax, {which}: " + ", ".join(f"{ratio:.1f} (K = {K})" for K, ratio in by_K.items())
+        for which, by_K in values["slowdown"].items()
+    ]
+    _show(values, case, json_to, header=header, after=slowdown, at_size=shrink == 1)
 
 
 @command.command(epilog=example("bottleneck bench training --shrink 50"))
-@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide layers, vocabulary and batch by N for a quick look; our goals are for N = 1.")  # fmt: skip
+@shrink_option("layers, vocabulary and batch")
 @device_option
 @json_option
 def training(shrink: int, device: str, json_to: Path | None) -> None:
@@ -88,13 +88,9 @@ def training(shrink: int, device: str, json_to: Path | None) -> None:
     from softmax_bottleneck.machine import resolve_device
 
     values = bench_training(device=resolve_device(device), shrink=shrink, progress=progress())
-    lines = [
-        f"{'':>16}  seconds a step  an epoch      MiB",
-        *(f"{name:>16} {case['seconds']:15.3f} {case['epoch_seconds']:9.0f} {case['memory_bytes'] / 2**20:8,.0f}"
-          for name, case in values["cases"].items()),
-        *_judgements(values["asked"], at_size=shrink == 1),
-    ]  # fmt: skip
-    emit(values, "\n".join(lines), json_to)
+    header = f"{'':>16}  seconds a step  an epoch      MiB"
+    case = "{name:>16} {seconds:15.3f} {epoch_seconds:9.0f} {mebibytes:8,.0f}"
+    _show(values, case, json_to, header=header, at_size=shrink == 1)
 
 
 @command.command(epilog=example("bottleneck bench corpora --text text.txt --steps 10"))
@@ -156,20 +152,15 @@ def hugging_face(size: str, contexts: int, json_to: Path | None) -> None:
     from softmax_bottleneck.bench import bench_hugging_face
 
     values = bench_hugging_face(size=size, contexts=contexts, progress=progress())
-    lines = [
-        *(f"{name:>34}  {case['results'][-1]['seconds']:8.2f} s "
-          f"{case['memory_bytes'] / 2**20:8,.0f} MiB above the model"
-          for name, case in values["cases"].items()),
-        *(f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()),
-    ]  # fmt: skip
-    emit(values, "\n".join(lines), json_to)
+    ratios = [f"{name:>34}  {ratio:8.3f}" for name, ratio in values["ratios"].items()]
+    case = "{name:>34}  {results[0][seconds]:8.2f} s {mebibytes:8,.0f} MiB above the model"
+    _show(values, case, json_to, after=ratios)
 
 
 @command.command(epilog=example("bottleneck bench transformers --shrink 100"))
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20), metavar="N",
               help="Timed runs of each case at most.")  # fmt: skip
-@click.option("--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
-              help="Divide width, vocabulary and tokens by N for a quick look; our goals are for N = 1.")  # fmt: skip
+@shrink_option("width, vocabulary and tokens")
 @device_option
 @json_option
 def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> None:
@@ -181,12 +172,7 @@ def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> N
     from softmax_bottleneck.machine import resolve_device
 
     values = bench_transformers(device=resolve_device(device), runs=runs, shrink=shrink, progress=progress())
-    lines = [
-        *(f"{name:>24}  {case['seconds']:8.3f} s {case['memory_bytes'] / 2**20:8,.0f} MiB"
-          for name, case in values["cases"].items()),
-        *_judgements(values["asked"], at_size=shrink == 1),
-    ]  # fmt: skip
-    emit(values, "\n".join(lines), json_to)
+    _show(values, "{name:>24}  {seconds:8.3f} s {mebibytes:8,.0f} MiB", json_to, at_size=shrink == 1)
 
 
 @command.command("transformer-study", epilog=example("bottleneck bench transformer-study --out study --minutes 0"))
@@ -208,11 +194,29 @@ def transformer_study(out: Path, data: str, minutes: float, steps: int) -> None:
     echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
 
 
-def _judgements(goals: Iterable[Mapping[str, Any]], *, at_size: bool) -> list[str]:
-    """Return a line for each goal, or one that says that the goals are for the default size."""
-    if not at_size:
-        return ["the project's goals are for the default size"]
-    return [
-        f"{'met' if goal['met'] else 'NOT MET':>8}  {goal['what']}: {goal['measured']:.3g} (asked {goal['asked']})"
-        for goal in goals
-    ]
+def _show(
+    values: Mapping[str, Any],
+    case: str,
+    json_to: Path | None,
+    *,
+    header: str = "",
+    after: Iterable[str] = (),
+    at_size: bool = True,
+) -> None:
+    """Print or save a benchmark: a line in the format ``case`` for each case, the lines ``after`` them, and its goals.
+
+    At another size than the default one line says that the goals are not for it.
+    """
+    lines = [header] if header else []
+    for name, row in values["cases"].items():
+        percent, mebibytes = 100 * row.get("share", 0.0), row["memory_bytes"] / 2**20
+        lines.append(case.format(**row, name=name, percent=percent, mebibytes=mebibytes))
+    lines += after
+    if at_size:
+        lines += [
+            f"{'met' if goal['met'] else 'NOT MET':>8}  {goal['what']}: {goal['measured']:.3g} (asked {goal['asked']})"
+            for goal in values.get("asked", ())
+        ]
+    else:
+        lines.append("the project's goals are for the default size")
+    emit(values, "\n".join(lines), json_to)

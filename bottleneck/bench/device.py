@@ -13,7 +13,7 @@ from .. import heads
 from .._version import __version__
 from ..machine import machine
 from ..spectrum import REGISTRY, singular_values
-from .in_turn import Goal, judged
+from .in_turn import Goal, check_goals
 
 CONTEXTS, SIZE, VOCAB = 300, 48, 1000
 """N, d and M of the heads."""
@@ -60,7 +60,7 @@ def check_device(device: str) -> dict[str, Any]:
         "device": device,
         "heads": errors,
         "spectra": spectra,
-        "asked": judged(goals),
+        "asked": check_goals(goals),
         "version": __version__,
     }
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from ..heads.plif import PLIF
 from ..heads.scores import Scores
 from ..machine import machine
 from ..progress import SILENT, Progress
-from .in_turn import RUNS, in_turn, judged
+from .in_turn import Goal, check_goals, ratio, run_cases
 
 COMPONENTS = (5, 7, 10, 15)
 """K of table 13 of Yang et al. 2018, where training times are compared."""
@@ -79,7 +78,7 @@ def bench_heads(
     Returns:
         ``machine``, ``cases`` (median ``seconds`` of the ``runs``, which are in turn; bytes above the idle process;
         GFLOP/s of the floor, and their share of the rate of the matrix products beside them), ``slowdown`` over
-        Softmax by K, and ``asked``, the project's goals: see `judged`. The last two hold what ``only`` leaves.
+        Softmax by K, and ``asked``, the project's goals: see `check_goals`. The last two hold what ``only`` leaves.
 
     Raises:
         ConfigurationError: for a head in ``only`` that has no case.
@@ -96,24 +95,22 @@ def bench_heads(
     }
     rows: dict[str, dict[str, Any]] = {}
     for group in _comparable(cases):
-        works = {name: partial(_work, case) for name, case in group.items()}
-        measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
-        rates = {name: case.floor / measured[name].seconds / 1e9 for name, case in group.items()}
+        measured = run_cases(group, _work, device=device, shrink=shrink, progress=progress)
+        rates = {name: case.floor / measured[name]["seconds"] / 1e9 for name, case in group.items()}
         products = next(rates[name] for name, case in group.items() if case.head == "products")
-        for name, case in group.items():
-            speed = {"gflops": rates[name], "share": rates[name] / products}
-            rows[name] = {"case": asdict(case), **measured[name].row(), **speed}
+        rows |= {
+            name: {**row, "gflops": rates[name], "share": rates[name] / products} for name, row in measured.items()
+        }
     return {
         "machine": machine(device),
         "device": device,
         "shrink": shrink,
         "cases": rows,
         "slowdown": {
-            formulation: {str(K): rows[f"mos K={K}{suffix}"]["seconds"] / rows[f"softmax d=280{suffix}"]["seconds"]
-                          for K in COMPONENTS}
+            formulation: {str(K): ratio(rows, f"mos K={K}{suffix}", f"softmax d=280{suffix}") for K in COMPONENTS}
             for formulation, suffix in (("ours", ""), ("plain", " plain")) if not only or {"mos", "softmax"} <= {*only}
         },
-        "asked": _asked(rows),
+        "asked": check_goals(_goals(rows)),
         "version": __version__,
     }  # fmt: skip
 
@@ -154,27 +151,23 @@ def _comparable(cases: Mapping[str, Case]) -> list[dict[str, Case]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _asked(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _goals(rows: dict[str, dict[str, Any]]) -> list[Goal]:
     def of(name: str, key: str) -> float:
         return float(rows[name][key]) if name in rows else math.nan
 
-    def ratio(one: str, other: str, key: str) -> float:
-        return of(one, key) / of(other, key)
-
     mos, softmax, large = "mos K=15", "softmax", "softmax M=100,000"
-    goals = [
-        ("MoS, K = 15: plain seconds / ours", ratio(f"{mos} plain", mos, "seconds"), ">=", 1.8),
-        ("MoS, K = 15: memory / plain", ratio(mos, f"{mos} plain", "memory_bytes"), "<=", 1 / 6),
+    return [
+        ("MoS, K = 15: plain seconds / ours", ratio(rows, f"{mos} plain", mos), ">=", 1.8),
+        ("MoS, K = 15: memory / plain", ratio(rows, mos, f"{mos} plain", "memory_bytes"), "<=", 1 / 6),
         ("MoS, K = 15: share of the matrix products' rate", of(mos, "share"), ">=", 0.8),
         ("MoS, K = 7, M = 100,000: GiB", of("mos M=100,000", "memory_bytes") / 2**30, "<=", 2.0),
-        ("LMS-PLIF: seconds / Softmax", ratio("lms-plif", softmax, "seconds"), "<=", 1.5),
-        ("Sigsoftmax: seconds / Softmax", ratio("sigsoftmax", softmax, "seconds"), "<=", 1.3),
-        ("GSS: seconds / Softmax", ratio("gss", softmax, "seconds"), "<=", 1.3),
-        ("Softmax: seconds / F.cross_entropy", ratio(softmax, f"{softmax} plain", "seconds"), "<=", 1.0),
-        ("Softmax, M = 100,000: seconds / F.cross_entropy", ratio(large, f"{large} plain", "seconds"), "<=", 1.0),
-        ("Softmax, M = 100,000: memory / plain", ratio(large, f"{large} plain", "memory_bytes"), "<=", 1 / 4),
+        ("LMS-PLIF: seconds / Softmax", ratio(rows, "lms-plif", softmax), "<=", 1.5),
+        ("Sigsoftmax: seconds / Softmax", ratio(rows, "sigsoftmax", softmax), "<=", 1.3),
+        ("GSS: seconds / Softmax", ratio(rows, "gss", softmax), "<=", 1.3),
+        ("Softmax: seconds / F.cross_entropy", ratio(rows, softmax, f"{softmax} plain"), "<=", 1.0),
+        ("Softmax, M = 100,000: seconds / F.cross_entropy", ratio(rows, large, f"{large} plain"), "<=", 1.0),
+        ("Softmax, M = 100,000: memory / plain", ratio(rows, large, f"{large} plain", "memory_bytes"), "<=", 1 / 4),
     ]
-    return judged(goals)
 
 
 def _work(case: Case) -> Callable[[], dict[str, float]]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ Goal = tuple[str, float, str, float]
 """Description, measured value (NaN if there is none), ``"<="`` or ``">="``, and bound."""
 
 
-def judged(goals: Iterable[Goal]) -> list[dict[str, Any]]:
+def check_goals(goals: Iterable[Goal]) -> list[dict[str, Any]]:
     """Return the goals that were measured, each with its bound and whether it is met."""
     return [
         {
@@ -76,6 +77,31 @@ def judged(goals: Iterable[Goal]) -> list[dict[str, Any]]:
         for what, measured, sign, bound in goals
         if not math.isnan(measured)
     ]
+
+
+def ratio(rows: Mapping[str, Mapping[str, Any]], one: str, other: str, key: str = "seconds") -> float:
+    """Return a value of one case over that of another; NaN if one was not measured or the other is 0."""
+    if one not in rows or other not in rows or not rows[other][key]:
+        return math.nan
+    return float(rows[one][key] / rows[other][key])
+
+
+def run_cases(
+    cases: Mapping[str, Any], work: Callable[[Any], Work], *, device: str, shrink: int, **settings: Any
+) -> dict[str, dict[str, Any]]:
+    """Run cases in turn, and return settings, seconds, memory and loss of each, ready for JSON.
+
+    Args:
+        cases: dataclasses by name.
+        work: makes a case's input and returns its `Work`, whose result is a dictionary with the loss.
+        device: see `in_turn`.
+        shrink: divisor of the cases' sizes; only cases of full size run several times.
+        settings: other arguments of `in_turn`.
+    """
+    settings = {"runs": RUNS if shrink == 1 else 1, **settings}
+    works = {name: partial(work, case) for name, case in cases.items()}
+    measured = in_turn(works, device=device, **settings)
+    return {name: {"case": asdict(case), **measured[name].row()} for name, case in cases.items()}
 
 
 def in_turn(

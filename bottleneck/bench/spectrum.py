@@ -20,7 +20,7 @@ from ..measure import dump, rank
 from ..progress import SILENT, Progress
 from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
-from .in_turn import Goal, Measured, in_turn, judged
+from .in_turn import Goal, Measured, check_goals, in_turn
 
 RUNS = 3
 """Runs of each case; the median counts."""
@@ -32,7 +32,7 @@ PTB_RANK = 402
 """Number of columns of [H, 1, −log Z] for a Softmax with d = 400 and a bias."""
 FACTORED, STORE = "factored, PTB shape, d = 400", "gram float32, PTB shape, from a store"
 """Cases at that shape."""
-ASKED = (
+GOALS = (
     ("gram / numpy", "<=", 0.30),
     ("gram / torch float32", "<=", 0.65),
     ("gram's streaming rate / syrk rate", ">=", 0.80),
@@ -60,7 +60,7 @@ def bench_spectrum(
 
     Returns:
         ``machine``, ``shape``, ``cases`` (median seconds, bytes above the input), ``rates`` (float64 GFLOP/s),
-        ``ratios``, and ``asked``, the project's goals: see `judged`.
+        ``ratios``, and ``asked``, the project's goals: see `check_goals`.
     """
     T, M = shape
     wanted = {
@@ -99,19 +99,19 @@ def bench_spectrum(
         "cases": {name: case.to_dict() for name, case in cases.items()},
         "rates": {"syrk": T * M**2 / seconds["syrk rate"] / 1e9, "gemm": 2 * T * M**2 / seconds["gemm rate"] / 1e9},
         "ratios": ratios,
-        "asked": _asked(ratios, cases),
+        "asked": check_goals(_goals(ratios, cases)),
         "version": __version__,
     }
 
 
-def _asked(ratios: Mapping[str, float], cases: Mapping[str, Measured]) -> list[dict[str, Any]]:
-    """Judge the ratios, and the seconds and bytes of the cases at Penn Treebank's shape."""
-    goals: list[Goal] = [(name, ratios[name], sign, bound) for name, sign, bound in ASKED]
+def _goals(ratios: Mapping[str, float], cases: Mapping[str, Measured]) -> list[Goal]:
+    """Return the goals of the ratios, and of the seconds and bytes of the cases at Penn Treebank's shape."""
+    goals: list[Goal] = [(name, ratios[name], sign, bound) for name, sign, bound in GOALS]
     goals.append((f"{FACTORED}: seconds", cases[FACTORED].seconds, "<=", 10.0))
     if STORE in cases:
         goals.append((f"{STORE}: seconds", cases[STORE].seconds, "<=", 240.0))
         goals.append((f"{STORE}: GiB", cases[STORE].memory_bytes / 2**30, "<=", 4.0))
-    return judged(goals)
+    return goals
 
 
 def _stream(case: Measured) -> float:

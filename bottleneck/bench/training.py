@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from ..training.config import parse
 from ..training.objective import Objective, accumulate
 from ..training.presets import find
 from .heads import plain_nll
-from .in_turn import RUNS, in_turn, judged
+from .in_turn import Goal, check_goals, ratio, run_cases
 
 LENGTH, TYPES, TOKENS = 70, 10_000, 929_589
 """Tokens of a segment, of the vocabulary and of the training text of Penn Treebank."""
@@ -72,41 +72,37 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
 
     Returns:
         ``machine``; ``cases``: median seconds of a step, seconds of an epoch of Penn Treebank at that rate, bytes of
-        weights, gradients and all above the idle process, last loss; ``asked``, the project's goals: see `judged`.
+        weights, gradients and all above the idle process, last loss; ``asked``, the project's goals: see `check_goals`.
 
     Raises:
         BottleneckError: when a case fails.
     """
     cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
-    works = {name: partial(_work, case) for name, case in cases.items()}
-    measured = in_turn(works, device=device, runs=1 if shrink > 1 else RUNS, progress=progress)
-    rows: dict[str, dict[str, Any]] = {}
+    rows = run_cases(cases, _work, device=device, shrink=shrink, progress=progress)
     for name, case in cases.items():
-        seconds, steps = measured[name].seconds, math.ceil(TOKENS / (LENGTH * case.columns))
-        rows[name] = {"case": asdict(case), **measured[name].row(), "epoch_seconds": seconds * steps}
+        rows[name]["epoch_seconds"] = rows[name]["seconds"] * math.ceil(TOKENS / (LENGTH * case.columns))
     return {
         "machine": machine(device),
         "device": device,
         "shrink": shrink,
         "cases": rows,
-        "asked": _asked(rows, on_gpu=device != "cpu"),
+        "asked": check_goals(goals(rows, on_gpu=device != "cpu")),
         "version": __version__,
     }
 
 
-def _asked(rows: dict[str, dict[str, Any]], *, on_gpu: bool) -> list[dict[str, Any]]:
-    def ratio(one: str, other: str, key: str) -> float:
-        return float(rows[one][key] / rows[other][key])
-
+def goals(rows: dict[str, dict[str, Any]], *, on_gpu: bool) -> list[Goal]:
+    """Return the goals of the cases; those of an epoch's seconds are for a GPU."""
     epoch = {name: row["epoch_seconds"] if on_gpu else math.nan for name, row in rows.items()}
-    return judged([
-        ("Softmax: seconds / plain", ratio("softmax", "softmax plain", "seconds"), "<=", 1.0),
-        ("MoS: plain seconds / ours", ratio("mos plain", "mos", "seconds"), ">=", 1.5),
-        ("MoS, batch 20: epoch / Softmax's", ratio("mos, batch 20", "softmax", "epoch_seconds"), "<=", 1.9),
-        ("MoS, batch 20: memory / Softmax's", ratio("mos, batch 20", "softmax", "memory_bytes"), "<=", 1.3),
+    batch_20 = "mos, batch 20"
+    return [
+        ("Softmax: seconds / plain", ratio(rows, "softmax", "softmax plain"), "<=", 1.0),
+        ("MoS: plain seconds / ours", ratio(rows, "mos plain", "mos"), ">=", 1.5),
+        ("MoS, batch 20: epoch / Softmax's", ratio(rows, batch_20, "softmax", "epoch_seconds"), "<=", 1.9),
+        ("MoS, batch 20: memory / Softmax's", ratio(rows, batch_20, "softmax", "memory_bytes"), "<=", 1.3),
         ("Softmax: seconds an epoch", epoch["softmax"], "<=", 12.0),
-        ("MoS, batch 20: seconds an epoch", epoch["mos, batch 20"], "<=", 25.0),
-    ])  # fmt: skip
+        ("MoS, batch 20: seconds an epoch", epoch[batch_20], "<=", 25.0),
+    ]
 
 
 def _work(case: Case) -> Callable[[], dict[str, float]]:

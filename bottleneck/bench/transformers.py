@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from .._version import __version__
 from ..machine import machine
 from ..progress import SILENT, Progress
-from .in_turn import Goal, in_turn, judged
+from .in_turn import Goal, check_goals, ratio, run_cases
 
 HEADS: dict[str, dict[str, Any]] = {"softmax": {}, "mos": {"components": 4}, "lms-plif": {}}
 OWN = "own"
@@ -52,7 +51,7 @@ def bench_transformers(
 
     Returns:
         ``machine``, ``cases`` (median seconds, bytes above the process with its input, and the loss) and ``asked``, the
-        project's goals: see `judged`.
+        project's goals: see `check_goals`.
 
     Raises:
         BottleneckError: when a case fails.
@@ -64,40 +63,32 @@ def bench_transformers(
         for whole in (False, True)
         for name in (OWN, *HEADS)
     }
-    works = {name: partial(_work, case) for name, case in cases.items()}
     imports = ["transformers.models.gpt2.modeling_gpt2"]
-    measured = in_turn(works, device=device, runs=runs, warm_up=shrink == 1, imports=imports, progress=progress)
-    rows = {name: {"case": asdict(case), **measured[name].row()} for name, case in cases.items()}
+    how: dict[str, Any] = {"runs": runs, "warm_up": shrink == 1, "imports": imports, "progress": progress}
+    rows = run_cases(cases, _work, device=device, shrink=shrink, **how)
     return {
         "machine": machine(device),
         "tokens": TOKENS // shrink,
         "shape": Case(head=OWN, whole=True, shrink=shrink).shape,
         "cases": rows,
-        "asked": judged(_goals(rows)),
+        "asked": check_goals(_goals(rows)),
         "version": __version__,
     }
 
 
 def _goals(rows: dict[str, dict[str, Any]]) -> list[Goal]:
-    def ratio(head: str, beside: str, part: str, what: str = "seconds") -> float:
-        below = rows[f"{beside}, {part}"][what]
-        return rows[f"{head}, {part}"][what] / below if below else math.nan
-
     goals: list[Goal] = []
     for part in ("output layer", "whole step"):
+        own = f"{OWN}, {part}"
         goals += [
-            (f"Softmax, {part}: seconds / own", ratio("softmax", OWN, part), "<=", 1.0),
-            (f"LMS-PLIF, {part}: seconds / own", ratio("lms-plif", OWN, part), "<=", 1.5),
+            (f"Softmax, {part}: seconds / own", ratio(rows, f"softmax, {part}", own), "<=", 1.0),
+            (f"LMS-PLIF, {part}: seconds / own", ratio(rows, f"lms-plif, {part}", own), "<=", 1.5),
         ]
+    mos, softmax, own = (f"{head}, output layer" for head in ("mos", "softmax", OWN))
     return [
         *goals,
-        ("Softmax, output layer: memory / own", ratio("softmax", OWN, "output layer", "memory_bytes"), "<=", 1 / 4),
-        (
-            "MoS, K = 4, output layer: seconds / four of Softmax",
-            ratio("mos", "softmax", "output layer") / 4,
-            "<=",
-            1.15,
-        ),
+        ("Softmax, output layer: memory / own", ratio(rows, softmax, own, "memory_bytes"), "<=", 1 / 4),
+        ("MoS, K = 4, output layer: seconds / four of Softmax", ratio(rows, mos, softmax) / 4, "<=", 1.15),
     ]
 
 

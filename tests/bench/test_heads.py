@@ -53,7 +53,7 @@ def test_the_report_follows_from_the_measurements(monkeypatch: pytest.MonkeyPatc
         return found
 
     groups: list[set[str]] = []
-    monkeypatch.setattr(bench, "in_turn", measure)
+    monkeypatch.setattr("softmax_bottleneck.bench.in_turn.in_turn", measure)
     found = bench_heads(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     cases = found["cases"]
@@ -79,7 +79,7 @@ def test_some_heads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(cases: Mapping[str, Any], **more: Any) -> dict[str, Measured]:
         return {name: Measured([1.0], 1, [{"loss": 0.0}]) for name in cases}
 
-    monkeypatch.setattr(bench, "in_turn", measure)
+    monkeypatch.setattr("softmax_bottleneck.bench.in_turn.in_turn", measure)
     found = bench_heads(only=["softmax", "gss"], shrink=100)
     assert {case["case"]["head"] for case in found["cases"].values()} == {"products", "softmax", "gss"}
     assert found["slowdown"] == {}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from softmax_bottleneck.bench import bench_training, training
-from softmax_bottleneck.bench.in_turn import Measured
+from softmax_bottleneck.bench.in_turn import Measured, check_goals
 from softmax_bottleneck.bench.training import plain_loss
 from softmax_bottleneck.language_model import LanguageModel
 from softmax_bottleneck.training.objective import Objective
@@ -39,7 +39,7 @@ def test_the_goals_follow_from_the_measurements(monkeypatch: pytest.MonkeyPatch)
             found[name] = Measured([seconds], 100 * case.batch_size, [make()()])
         return found
 
-    monkeypatch.setattr(training, "in_turn", measure)
+    monkeypatch.setattr("softmax_bottleneck.bench.in_turn.in_turn", measure)
     found = bench_training(shrink=100)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     goals = {goal["what"]: (goal["measured"], goal["met"]) for goal in found["asked"]}
@@ -54,6 +54,6 @@ def test_the_goals_follow_from_the_measurements(monkeypatch: pytest.MonkeyPatch)
 
 def test_on_a_gpu_an_epoch_has_goals_of_its_own() -> None:
     rows = {name: {"seconds": 1.0, "epoch_seconds": 20.0, "memory_bytes": 1} for name in training.CASES}
-    met = {goal["what"]: goal["met"] for goal in training._asked(rows, on_gpu=True)}
+    met = {goal["what"]: goal["met"] for goal in check_goals(training.goals(rows, on_gpu=True))}
     assert not met["Softmax: seconds an epoch"]
     assert met["MoS, batch 20: seconds an epoch"]

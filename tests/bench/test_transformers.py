@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from softmax_bottleneck.bench import bench_transformers, study_transformers, transformers
+from softmax_bottleneck.bench import bench_transformers, study_transformers
 from softmax_bottleneck.bench import transformer_study as study
 from softmax_bottleneck.bench.in_turn import Measured, Work
 from softmax_bottleneck.errors import ConfigurationError
@@ -27,7 +27,7 @@ def test_all_cases_have_one_loss_at_the_start(monkeypatch: pytest.MonkeyPatch) -
             for name, make in cases.items()
         }
 
-    monkeypatch.setattr(transformers, "in_turn", measure)
+    monkeypatch.setattr("softmax_bottleneck.bench.in_turn.in_turn", measure)
     found = bench_transformers(shrink=100)
     json.dumps(found, allow_nan=False)
     for part in ("output layer", "whole step"):
