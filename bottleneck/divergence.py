@@ -50,7 +50,8 @@ class PairwiseKLD(Result):
     pairs: str | int
     """``"all"`` for all T² ordered pairs, c = c′ included, or the number of pairs drawn from them."""
     standard_error: float | None
-    """Standard error of the mean for drawn pairs; ``None`` when all pairs are used."""
+    """Standard error of the mean for drawn pairs; ``None`` when all pairs are used. Divergences are skewed: ±1.96 of it
+    covered the mean in 90 % of samples of 50 pairs, and Student's t (2.01 for 50) hardly more; take 1,000 or more."""
     contexts: int
     """T."""
     vocab: int

@@ -98,7 +98,7 @@ def plif_approximation(
     for piece in np.argsort(-errors.max(1))[:WORST]:
         place = int(errors[piece].argmax())
         around = points[piece, max(place - 1, 0)], points[piece, min(place + 1, each - 1)]
-        refined = minimize_scalar(lambda x: -float(distance(x)[0]), bounds=around, method="bounded")
+        refined = minimize_scalar(lambda x: -float(distance(x)[0]), bounds=around, options={"xatol": 1e-13 * T})
         error = max(error, -float(refined.fun))
     bound = float(steepest if R is None else R)
     slopes = np.diff(values) / (2 * T / P)

@@ -57,8 +57,8 @@ def perplexity_of(loss: float) -> float:
     except OverflowError:
         pass
     raise TrainingError(
-        f"the mean loss is {loss:.4g} nats, which has no perplexity: training diverged; lower "
-        "training.optimizer.learning_rate or training.optimizer.clip and train into a new folder"
+        f"the mean loss is {loss:.4g} nats, whose exponential is beyond every number: check that the targets belong to "
+        "these contexts; if a training diverged, lower training.optimizer.learning_rate or training.optimizer.clip"
     )
 
 

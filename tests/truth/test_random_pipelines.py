@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pipelines import draw
-from softmax_bottleneck import kld, rank
-from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.spectrum import RankEstimate, noise_floor
-from softmax_bottleneck.theory import minimal_rank
+from softmax_bottleneck import kld, perplexity, rank
+from softmax_bottleneck.errors import MatrixError, TrainingError
+from softmax_bottleneck.spectrum import RankEstimate, Spectrum, judge, noise_floor, precision
+from softmax_bottleneck.theory import minimal_rank, plif_approximation
 
 CASES, EACH, FIRST = 1000, 50, 20_000
 """Cases, those of one test, and the seed of the first."""
@@ -170,14 +170,30 @@ def test_a_hidden_size_is_not_named_where_the_rank_is_open() -> None:
     assert "unknown" in dict(report.rows())["hidden size"]
 
 
-def test_a_direction_that_the_raw_tolerance_hides() -> None:
-    """The row-centred rank and the algebra settle the raw one, whose tolerance the large mean raises."""
-    rng = np.random.default_rng(0)
-    # Entries of mean about 3,000 and a direction of the mean that varies by a thousandth.
-    matrix = low_rank(1200, 500, 60) + 3000 + 1e-3 * rng.standard_normal((1200, 1))
-    report = rank(matrix.astype(np.float32), kind="matrix")
-    assert_true(report.rank_centered, 60)
-    assert_true(report.rank, 61)
+@pytest.mark.parametrize(("hidden", "raw"), [(3.6e-4, (198, 198, True)), (1.2e-5, (197, 197, True))])
+def test_a_direction_that_the_raw_tolerance_hides(hidden: float, raw: tuple[int, int, bool]) -> None:
+    """A float32 model: the row-centred rank and the algebra settle the raw one, whose tolerance its mean raises."""
+    tail = np.linspace(5e-6, 1e-6, 301)
+    values = np.r_[2930.0, np.linspace(60, 20, 196), hidden, tail]
+    centered = np.r_[np.linspace(60, 20, 197), 5e-6, tail]
+    judgement = judge(Spectrum(values, centered, (1500, 499), "dense", 0.0), precision("float32"))
+    assert (judgement.centered.value, judgement.centered.determinate) == (197, True)
+    assert (judgement.raw.low, judgement.raw.value, judgement.raw.determinate) == raw
+
+
+def test_a_common_loss_beyond_the_exponential() -> None:
+    with pytest.raises(TrainingError, match="check that the targets belong to these contexts"):
+        perplexity(torch.nn.Linear(4, 20), hidden=1e5 * torch.randn(50, 4), targets=torch.arange(50) % 20)
+
+
+@pytest.mark.parametrize("kink", [0.1234, 1.0472, 0.7071])
+def test_the_error_of_an_approximation_at_a_kink(kink: float) -> None:
+    def function(x: np.ndarray) -> np.ndarray:
+        return x + 3 * np.maximum(x - kink, 0)
+
+    found = plif_approximation(function, T=2.0, P=7)
+    at_kink = abs(float(np.interp(kink, found.knots, found.values)) - kink)
+    assert abs(found.error - at_kink) < 1e-7
 
 
 def test_noise_is_seen_whatever_its_shape() -> None:
