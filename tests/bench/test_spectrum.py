@@ -41,8 +41,3 @@ def test_every_case_agrees_on_the_matrix(monkeypatch: pytest.MonkeyPatch) -> Non
     goals = {goal["what"]: goal for goal in found["asked"]}
     assert goals["gram / numpy"]["met"] == (ratio <= 0.3)
     assert goals["gram float32, PTB shape, from a store: GiB"]["met"]
-
-
-def test_a_stream_is_timed_by_its_median_run() -> None:
-    results = [{"stream_seconds": seconds} for seconds in (9.0, 2.0, 3.0)]
-    assert spectrum._stream(Measured([1.0, 1.0, 1.0], 1, results)) == 3.0

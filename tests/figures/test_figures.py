@@ -70,14 +70,6 @@ def test_axes_are_named_and_curves_have_the_colours_of_their_heads(name: str, re
             assert to_hex(line.get_color()) == look.color
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_without_results_it_says_what_it_needs(name: str, results: Results) -> None:
-    figure = find(name)
-    data = figure.compute(Results(results.folder / "synthetic" / "none", ()))
-    assert figure.missing(data) or name in ("lms-figure-1", "parthiban-figure")
-    assert all("bottleneck" in text or "nothing measured" in text for text in figure.missing(data))
-
-
 def test_the_curves_of_figure_1(results: Results, ax: Axes) -> None:
     """Each value at or below x, counted; where values are not resolved, the curve begins at the resolution."""
     figure = find("mos-figure-1")

@@ -36,17 +36,14 @@ def test_numbers_of_a_model_are_of_all_its_seeds(results: Results) -> None:
     assert results.numbers("ptb/mos", "seconds an epoch") == []
     assert [rank["value"] for rank in results.ranks("ptb/mos")] == [9981] * 3
     assert results.ranks("ptb/mos", split="valid") == []
+    assert len(results.ranks("ptb/mos", contexts=50)) == 3
+    assert results.ranks("ptb/mos", contexts=33_320) == []
 
 
 def test_a_variation_has_a_family_of_its_own(folder: Path) -> None:
     write(folder / "ptb-finetuned" / "mos.json", report("mos", perplexity=54.0))
     assert read(folder).numbers("ptb/mos", "perplexity", how="finetuned") == [54]
     assert [rank["value"] for rank in read(folder).ranks("ptb/mos", how="finetuned")] == [6]
-
-
-def test_ranks_of_another_number_of_contexts_are_no_comparison(results: Results) -> None:
-    assert len(results.ranks("ptb/mos", contexts=50)) == 3
-    assert results.ranks("ptb/mos", contexts=33_320) == []
 
 
 def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:

@@ -13,7 +13,6 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, attainable, fit
 from softmax_bottleneck.synthetic import targets as targets_module
-from softmax_bottleneck.synthetic.fit import gradient_norm
 from softmax_bottleneck.synthetic.metrics import normalized, reachable
 from softmax_bottleneck.synthetic.models import MODELS, build
 
@@ -194,10 +193,3 @@ def test_mos_is_equation_11() -> None:
     head = build("mos", vocab=9, dim=3, seed=0)
     torch.testing.assert_close(head.log_prob(torch.zeros(1, 3)), torch.full((1, 9), -math.log(9)))
     assert "contexts.projection.bias" not in [n for n, p in head.named_parameters() if p.requires_grad]
-
-
-def test_gradient_norm() -> None:
-    first, second, third = (torch.zeros(2, requires_grad=True) for _ in range(3))
-    first.grad, second.grad = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0])
-    assert gradient_norm([first, second, third]) == 5
-    assert gradient_norm([third]) == 0

@@ -21,7 +21,6 @@ import pytest
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
 from softmax_bottleneck.progress import StreamProgress
 from softmax_bottleneck.synthetic import Cell, FitConfig, cells, grid, run_grid, summarize, table
-from softmax_bottleneck.synthetic import grid as grid_function
 from softmax_bottleneck.synthetic.cells import read, run, write
 from softmax_bottleneck.synthetic.grid import memory, work
 
@@ -72,12 +71,6 @@ def test_a_cell_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert read(CELL, tmp_path, pytest.fail) == json.loads(json.dumps(result))
 
 
-def test_results_have_the_keys_of_the_contract() -> None:
-    keys = {"model", "vocab", "dim", "seed", "mode_match", "kl", "steps", "seconds", "converged"}
-    assert keys <= run(CELL).keys()
-    json.dumps(run(CELL), allow_nan=False)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -109,6 +102,7 @@ def test_other_settings_are_another_cell() -> None:
     ]  # type: ignore[arg-type]
     assert len({CELL.name, *(other.name for other in others)}) == 5
     assert replace(CELL).name == CELL.name
+    assert replace(CELL, alpha=1).name == replace(CELL, alpha=1.0).name
 
 
 def test_a_larger_grid_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,10 +210,6 @@ def test_a_cell_that_cannot_be_read(tmp_path: Path) -> None:
         run_grid([CELL], tmp_path)
 
 
-def test_a_whole_number_is_the_same_alpha() -> None:
-    assert replace(CELL, alpha=1).name == replace(CELL, alpha=1.0).name
-
-
 def test_what_a_killed_writer_left_goes(tmp_path: Path) -> None:
     left = tmp_path / f".{CELL.name}.json.123.part"
     left.write_text("{", encoding="utf-8")
@@ -264,7 +254,7 @@ def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> No
         replace(CELL, **change)  # type: ignore[arg-type]
 
 
-def test_an_empty_grid() -> None:
-    for models, seeds in (([], 1), (["softmax"], 0)):
-        with pytest.raises(ConfigurationError, match="the grid is empty"):
-            grid_function(models, [0.1], [10], [2], seeds, contexts=5)
+@pytest.mark.parametrize(("models", "seeds"), [([], 1), (["softmax"], 0)])
+def test_an_empty_grid(models: list[str], seeds: int) -> None:
+    with pytest.raises(ConfigurationError, match="the grid is empty"):
+        grid(models, [0.1], [10], [2], seeds, contexts=5)

@@ -75,22 +75,30 @@ def test_only_cells_that_are_not_there_whole_are_submitted(tmp_path: Path, slurm
     assert submit(cells[:1], tmp_path) == []
 
 
-def test_a_refused_submission(tmp_path: Path, slurm: Path) -> None:
-    (slurm / "sbatch").write_text("#!/bin/sh\necho 'invalid partition specified' >&2\nexit 1\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("program", "parameters", "reason"),
+    [
+        ("#!/bin/sh\necho 'invalid partition specified' >&2\nexit 1\n", {}, "invalid partition"),
+        ("", {"nonsense": 1}, "nonsense"),
+        (None, {}, ""),
+    ],
+    ids=["a refused job", "an unknown parameter", "no Slurm"],
+)
+def test_what_cannot_be_submitted(
+    tmp_path: Path,
+    slurm: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str | None,
+    parameters: dict[str, int],
+    reason: str,
+) -> None:
+    if program is None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    elif program:
+        (slurm / "sbatch").write_text(program, encoding="utf-8")
     cells = grid(["softmax"], [0.1], [12], [2, 3], 1, contexts=20)
-    with pytest.raises(ConfigurationError, match=r"cannot be submitted to Slurm from here: .*invalid partition"):
-        submit(cells, tmp_path, device="cuda")  # of the machines that run them: none is asked for here
-
-
-def test_unknown_parameters(tmp_path: Path, slurm: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot be submitted to Slurm from here: .*nonsense"):
-        submit([], tmp_path, parameters={"nonsense": 1})
-
-
-def test_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="cannot be submitted to Slurm from here"):
-        submit([], tmp_path)
+    with pytest.raises(ConfigurationError, match=f"cannot be submitted to Slurm from here: .*{reason}"):
+        submit(cells, tmp_path, device="cuda", parameters=parameters)  # no device is looked for here
 
 
 def test_without_submitit() -> None:
