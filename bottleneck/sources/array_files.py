@@ -146,21 +146,24 @@ def _torch(path: Path) -> Mapping[str, Any]:
     content = {"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(content, Mapping):
         raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
-    tensors = dict(_nested(content))
+    named = list(_nested(content, "", set()))
+    tensors = dict(named)
+    if len(tensors) < len(named):
+        raise ValueError("two of its tensors have one name; save the tensor alone by torch.save(tensor, path)")
     for key, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(f"{key} is sparse or has a shape without entries; save it dense, by tensor.to_dense()")
     return tensors
 
 
-def _nested(content: Any, name: str = "", inside: tuple[int, ...] = ()) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in mappings and lists at any depth, named ``model.lm_head.weight``."""
+def _nested(content: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in mappings and lists at any depth, named ``model.lm_head.weight``, each container once."""
     if isinstance(content, torch.Tensor):
         yield name, content
-    elif isinstance(content, Mapping | list | tuple) and id(content) not in inside:
-        items = content.items() if isinstance(content, Mapping) else enumerate(content)
-        for key, value in items:
-            yield from _nested(value, f"{name}.{key}" if name else str(key), (*inside, id(content)))
+    elif isinstance(content, Mapping | list | tuple) and id(content) not in seen:
+        seen.add(id(content))
+        for key, value in content.items() if isinstance(content, Mapping) else enumerate(content):
+            yield from _nested(value, f"{name}.{key}" if name else str(key), seen)
 
 
 def _csv(path: Path) -> Mapping[str, Any]:
@@ -279,6 +282,8 @@ def _parquet(path: Path) -> Mapping[str, Any]:
     import pandas as pd
     import pyarrow.parquet
 
+    about = pyarrow.parquet.read_metadata(path)
+    check_size((about.num_rows, about.num_columns), 8, stored=path.stat().st_size, what=str(path), whole=True)
     columns = pyarrow.parquet.read_table(path)
     index = [name for name in (columns.schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
     columns = columns.drop_columns(index)

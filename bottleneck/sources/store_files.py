@@ -8,20 +8,24 @@ its rows.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, final
 
 import numpy as np
 import zarr
 from annotated_types import Interval
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore
 
 from ..errors import StoreError
-from ..files import sha256_bytes, sha256_json
+from ..files import is_special, open_file, sha256_bytes, sha256_json
 from ..json_file import Count, check_schema, parse_json
 
 FORMAT = "softmax-bottleneck log-probability store 1"
@@ -74,6 +78,31 @@ class Chunk:
     """SHA-256 of the bytes of its rows."""
 
 
+@final
+class RegularFiles(LocalStore):
+    """A folder of which regular files alone are read: a pipe or a device may hang or never end."""
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the bytes of a file, ``None`` without one; ``OSError`` for a pipe or a device."""
+        self._check(key)
+        return await super().get(key, prototype, byte_range)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Return parts of files as `get` does."""
+        parts = list(key_ranges)
+        for key, _ in parts:
+            self._check(key)
+        return await super().get_partial_values(prototype, parts)
+
+    def _check(self, key: str) -> None:
+        if is_special(self.root / key):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(self.root / key))
+
+
 def is_store(path: Path) -> bool:
     """Return whether ``path`` looks like a Zarr store."""
     return path.is_dir() and (path.suffix == ".zarr" or (path / "zarr.json").exists())
@@ -81,7 +110,8 @@ def is_store(path: Path) -> bool:
 
 def open_group(path: Path) -> Any:
     """Return the group of a store, for writing where its folder allows it; one of `UNREADABLE` if it is damaged."""
-    return zarr.open_group(store=path, mode="r+" if os.access(path, os.W_OK) else "r", zarr_format=3)
+    store = RegularFiles(path, read_only=not os.access(path, os.W_OK))
+    return zarr.open_group(store=store, mode="r+" if os.access(path, os.W_OK) else "r", zarr_format=3)
 
 
 def read_attributes(path: Path) -> dict[str, Any]:
@@ -207,6 +237,7 @@ def check_kind(kind: str, attributes: Mapping[str, Any], path: str) -> None:
 
 def _manifest_bytes(path: Path) -> bytes:
     try:
-        return (path / MANIFEST).read_bytes()
+        with open_file(path / MANIFEST) as file:
+            return file.read()
     except OSError as error:
         raise StoreError(f"{path / MANIFEST} cannot be read ({error.strerror}): dump into another store") from error

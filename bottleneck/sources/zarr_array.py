@@ -22,10 +22,22 @@ from ..machine import free_memory
 from ..spectrum import Precision
 from .matrix import MatrixSource
 from .opening import Kind
-from .store_files import FORMAT, LOG_PROBS, TARGETS, check_kind, checked_attributes, is_as_written, known_targets
+from .store_files import (
+    FORMAT,
+    LOG_PROBS,
+    TARGETS,
+    RegularFiles,
+    check_kind,
+    checked_attributes,
+    is_as_written,
+    known_targets,
+)
 
 SECONDS_A_REQUEST, SECONDS_WITHOUT_A_BYTE = 300.0, 30.0
 """Longest time that a web server may take to send a chunk, and to send nothing."""
+LARGEST_BODY = 256 << 20
+"""Bytes of the largest answer of a web server that is read."""
+LOCAL = "file://"
 _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
 
 
@@ -59,7 +71,10 @@ def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
         StoreError: for a group that ``bottleneck dump`` did not write.
     """
     with _as_source_errors(name):
-        node = zarr.open(store=name, mode="r", storage_options=_time_limits(name))
+        if is_url(name) and not name.startswith(LOCAL):
+            node = zarr.open(store=name, mode="r", storage_options=_limits(name))
+        else:
+            node = zarr.open(store=RegularFiles(Path(name.removeprefix(LOCAL)), read_only=True), mode="r")
         if not isinstance(node, zarr.Group):
             return from_array(node, kind=kind, path=name)
         attributes: dict[str, Any] = dict(node.attrs)
@@ -68,13 +83,27 @@ def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
         return _store(name, node, checked_attributes(attributes, name), kind)
 
 
-def _time_limits(name: str) -> dict[str, Any] | None:
-    """Return the options of fsspec that end a request to a web server which hangs or sends a few bytes at a time."""
+def _limits(name: str) -> dict[str, Any] | None:
+    """Return the options of fsspec that end a request to a web server which hangs, drips or sends without end."""
     if not name.startswith(("http://", "https://")):
         return None  # other file systems have limits of their own
-    from aiohttp import ClientTimeout
+    from aiohttp import ClientResponse, ClientTimeout
 
-    return {"client_kwargs": {"timeout": ClientTimeout(total=SECONDS_A_REQUEST, sock_read=SECONDS_WITHOUT_A_BYTE)}}
+    class Limited(ClientResponse):
+        """An answer of limited size, also after it is unpacked."""
+
+        async def read(self) -> bytes:
+            """Return the body; ``ValueError`` if it is larger than `LARGEST_BODY`."""
+            body = bytearray()
+            async for piece in self.content.iter_any():
+                body += piece
+                if len(body) > LARGEST_BODY:
+                    self.close()
+                    raise ValueError(f"the server sends more than {LARGEST_BODY:,} bytes for one chunk or description")
+            return bytes(body)
+
+    timeout = ClientTimeout(total=SECONDS_A_REQUEST, sock_read=SECONDS_WITHOUT_A_BYTE)
+    return {"client_kwargs": {"timeout": timeout, "response_class": Limited}}
 
 
 @contextmanager

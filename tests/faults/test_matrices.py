@@ -39,6 +39,12 @@ def of_shape(shape: str, dtype: str = "<f8") -> Damage:
     return header(f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}, }}\n")
 
 
+def pipe_instead(path: Path) -> None:
+    """Put a pipe that nothing writes to in place of a file."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 NPY: dict[str, Damage] = {
     "empty": damage.write(b""),
     "cut in the header": damage.cut(0.02),
@@ -68,6 +74,7 @@ NPY: dict[str, Damage] = {
     "a zip archive": lambda path: path.write_bytes((path.parent / "s.npz").read_bytes()),
     "a folder": damage.folder_instead,
     "a link to itself": damage.loop,
+    "a pipe": pipe_instead,
     "removed": damage.remove,
 }
 
@@ -133,6 +140,8 @@ CHUNKS: dict[str, Damage] = {
     "missing": chunk(damage.remove),
     "a folder": chunk(damage.folder_instead),
     "noise": chunk(damage.write(bytes(range(256)))),
+    "a pipe": chunk(pipe_instead),
+    "a device": chunk(lambda path: (path.unlink(), path.symlink_to("/dev/zero"))),
 }
 METADATA: dict[str, Damage] = {
     "no rows": metadata("shape", [0, 12]),
@@ -205,6 +214,10 @@ STORE: dict[str, tuple[str, Damage]] = {
     "rows cut": (_ROWS, damage.cut(0.5)),
     "rows emptied": (_ROWS, damage.write(b"")),
     "rows missing": (_ROWS, damage.remove),
+    "rows from a pipe": (_ROWS, pipe_instead),
+    "targets from a pipe": (_TARGETS, pipe_instead),
+    "a manifest from a pipe": ("manifest.jsonl", pipe_instead),
+    "attributes from a pipe": ("zarr.json", pipe_instead),
     "rows flipped": (_ROWS, damage.flip(0.5)),
     "targets cut": (_TARGETS, damage.cut(0.5)),
     "targets missing": (_TARGETS, damage.remove),

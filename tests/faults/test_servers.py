@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,8 @@ FAULTS: dict[str, str] = {
     "loop": "redirect",
     "nonsense": "400 Bad status line|nonsense",
     "closed": "disconnected|closed",
+    "endless": "sends more than|is not packed|larger than|ended after|more than",
+    "packed": "sends more than|is an HTML page|more than|cannot be",
     "page": "Expecting value|divisor of the total size|is an HTML page",
 }
 """What the server does → what the sentence says."""
@@ -36,7 +39,7 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("no_proxy", "*")
     for module, name, value in (
         (zarr_array, "SECONDS_A_REQUEST", 0.8), (zarr_array, "SECONDS_WITHOUT_A_BYTE", 0.4),
-        (download, "_TIMEOUT", 0.4), (download, "_GRACE", 0.8),
+        (zarr_array, "LARGEST_BODY", 1 << 20), (download, "_TIMEOUT", 0.4), (download, "_GRACE", 0.8),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
@@ -61,13 +64,18 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
             if fault == "loop":
                 self.send_header("Location", self.path)
             content = b"<html>" if fault == "page" else body or b"0" * 600
-            self.send_header("Content-Length", str(len(content)))
+            if fault == "packed":
+                self.send_header("Content-Encoding", "gzip")
+                content = gzip.compress(bytes(1 << 24))
+            self.send_header("Content-Length", str(1 << 40 if fault == "endless" else len(content)))
             self.end_headers()
             if fault == "drip":
                 for place in range(len(content)):
                     if ended.wait(0.1):
                         return
                     self.wfile.write(content[place : place + 1])
+            while fault == "endless" and not ended.is_set():
+                self.wfile.write(bytes(1 << 16))
             self.wfile.write(content[: len(content) // 2 if fault == "cut" else None])
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002

@@ -308,3 +308,9 @@ def test_entries_that_are_not_stored_are_refused(make: Callable[..., Any], tmp_p
         torch.save(matrix, tmp_path / "m.pt")
         with pytest.raises(BottleneckError, match=r"only .* bytes of it are stored"):
             open_source(str(tmp_path / "m.pt"))
+
+
+def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
+    torch.save({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}, tmp_path / "m.pt")
+    with pytest.raises(BottleneckError, match="two of its tensors have one name"):
+        open_source(f"{tmp_path / 'm.pt'}:a.b")
