@@ -31,8 +31,8 @@ from ..spectrum.files import DAMAGE
 from .matrix_files import npy_header
 from .sizes import check_bytes, check_size, largest
 
-UNREADABLE = (*DAMAGE, pickle.UnpicklingError, csv.Error)
-"""What the readers raise for a damaged file."""
+UNREADABLE = (*DAMAGE, pickle.UnpicklingError, csv.Error, SystemError)
+"""What the readers raise for a damaged file; h5py's locks raise the last one."""
 
 CONVERT = {
     ".pkl": "np.save('matrix.npy', np.asarray(pickle.load(open('{path}', 'rb'))))",

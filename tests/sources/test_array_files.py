@@ -314,3 +314,13 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
     torch.save({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}, tmp_path / "m.pt")
     with pytest.raises(BottleneckError, match="two of its tensors have one name"):
         open_source(f"{tmp_path / 'm.pt'}:a.b")
+
+
+def test_a_damaged_hdf5_file_is_read_or_refused(tmp_path: Path) -> None:
+    path, rng = tmp_path / "m.h5", np.random.default_rng(5)
+    _hdf5(path, **{"a": LOG_PROBS, "g/x": np.eye(2)})
+    original = path.read_bytes()
+    for at, value in zip(rng.integers(0, len(original), 300), rng.integers(0, 256, 300), strict=True):
+        path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
+        with suppress(BottleneckError):
+            open_source(f"{path}:a", kind="matrix")
