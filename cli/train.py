@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -48,15 +48,13 @@ if TYPE_CHECKING:
 )
 @device_option
 def command(
-    preset: str | None,
-    config_file: Path | None,
-    finetune: Path | None,
     out: Path | None,
     settings: tuple[str, ...],
     resume: bool,
     print_config: bool,
     dry_run: bool,
     device: str,
+    **start: Any,
 ) -> None:
     """Train a language model into a run folder.
 
@@ -68,7 +66,7 @@ def command(
     only_shown = print_config or dry_run
     if out is None and (resume or not only_shown):
         raise click.UsageError("Missing option '--out': it names the folder of the run.")
-    given = sum(option is not None for option in (preset, config_file, finetune))
+    given = sum(option is not None for option in start.values())
     begun = not given and out is not None and (out / "config.json").exists()
     if given > 1 or not (given or begun or settings or resume or only_shown):
         raise click.UsageError(
@@ -81,14 +79,14 @@ def command(
 
     if out is not None and (resume or begun):
         saved = configuration_of(read_config(out))
-    config = override(saved if begun else _start(preset, config_file, finetune, out), settings)
+    config = override(saved if begun else _start(out, **start), settings)
     if print_config:
         echo_text(json_bytes(complete(config)).decode().rstrip())
         return
     if dry_run:
         echo_text(str(training_cost(config, device=device, progress=progress())))
         return
-    _check_initial(preset, config)
+    _check_initial(start["preset"], config)
     assert out is not None
     done = fit(config, out, device=device, progress=progress())
     if os.environ.get("RANK", "0") == "0":
@@ -102,7 +100,7 @@ def command(
         )
 
 
-def _start(preset: str | None, config_file: Path | None, finetune: Path | None, out: Path | None) -> RunConfig:
+def _start(out: Path | None, *, preset: str | None, config_file: Path | None, finetune: Path | None) -> RunConfig:
     """Return the configuration that settings change."""
     from softmax_bottleneck.checkpoint import read_config
     from softmax_bottleneck.training import RunConfig, configuration_of, finetuning, is_begun, read
