@@ -112,8 +112,8 @@ def table(results: Sequence[Result], *, format: str = "markdown") -> str:  # noq
         raise ConfigurationError(f"unknown format {format!r}; a table is one of {', '.join(FORMATS)}")
     if format == "csv":
         text = io.StringIO()
-        frame(results).to_csv(text)
-        return text.getvalue().rstrip("\n")
+        frame(results).to_csv(text, lineterminator="\r\n")  # so that a name with either mark is quoted
+        return text.getvalue().replace("\r\n", "\n").rstrip("\n")
     return (latex if format == "latex" else markdown)(*cells(results)).rstrip("\n")
 
 

@@ -24,8 +24,8 @@ FAULTS: dict[str, str] = {
     "loop": "redirect",
     "nonsense": "400 Bad status line|nonsense",
     "closed": "disconnected|closed",
-    "endless": "sends more than|is not packed|larger than|ended after|more than",
-    "packed": "sends more than|is an HTML page|more than|cannot be",
+    "endless": "more than",
+    "packed": "sends more than|unpacks to more than",
     "page": "Expecting value|divisor of the total size|is an HTML page",
 }
 """What the server does → what the sentence says."""
