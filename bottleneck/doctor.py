@@ -57,7 +57,7 @@ def _load() -> str:
     share = max(1, processors // 2)
     if wanting < CROWDED * processors or torch.get_num_threads() <= share:
         return text
-    return f"{text}; measurements side by side crawl: give each its threads by OMP_NUM_THREADS={share}"
+    return f"{text}; parallel measurements slow each other down: limit the threads of each with OMP_NUM_THREADS={share}"
 
 
 def check(path: Path) -> str:

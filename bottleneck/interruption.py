@@ -43,7 +43,7 @@ class Stop:
         self._acts_at_once = False
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether a signal waits to be obeyed."""
         return self._number is not None
 

@@ -95,7 +95,7 @@ def resolve_device(device: str | torch.device) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError("CUDA was asked for, but torch sees no CUDA device: use --device cpu")
+        raise ConfigurationError("torch does not see a CUDA device: use --device cpu")
     return device
 
 
@@ -106,13 +106,13 @@ def parse_size(size: int | str | None) -> int | None:
     """Return a number of bytes, read from ``8GiB``, ``500 MB`` or a plain number; ``None`` for ``None``.
 
     Raises:
-        ConfigurationError: for a text that is no size.
+        ConfigurationError: for a text that is not a size.
     """
     if size is None or isinstance(size, int):
         return size
     match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)\s*", str(size).lower())
     if not match or match[2] not in _UNITS:
-        raise ConfigurationError(f"{size!r} is no size; write it as 8GiB, 500MiB or a number of bytes")
+        raise ConfigurationError(f"{size!r} is not a size; write it as 8GiB, 500MiB or a number of bytes")
     return int(float(match[1]) * _UNITS[match[2]])
 
 

@@ -125,18 +125,18 @@ class Processes:
 ALONE = Processes()
 
 
-def _variable(name: str, default: int, what: str) -> int:
+def _variable(name: str, default: int, remedy: str) -> int:
     """Return the number in an environment variable; `ConfigurationError` for anything else."""
     value = os.environ.get(name) or str(default)
     if not re.fullmatch(r"[0-9]{1,6}", value):
-        raise ConfigurationError(f"{name}={value!r} is no {what}, or unset it")
+        raise ConfigurationError(f"{name} must be an integer, got {value!r}: {remedy}, or unset it")
     return int(value)
 
 
 def _launched_count() -> int:
     """Return how many processes a launcher started; `ConfigurationError` when its variables are wrong."""
     numbers = {
-        name: _variable(name, default, "number of a process: start with torchrun")
+        name: _variable(name, default, "start with torchrun")
         for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
     }
     return numbers["WORLD_SIZE"]
@@ -147,7 +147,7 @@ def _join(backend: str) -> None:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    seconds = _variable(SECONDS_VARIABLE, SECONDS_TO_JOIN, "number of seconds: give a whole number")
+    seconds = _variable(SECONDS_VARIABLE, SECONDS_TO_JOIN, "give a whole number of seconds")
     limit = timedelta(seconds=seconds)
     try:
         store, index, count = next(rendezvous("env://", timeout=limit))

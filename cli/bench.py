@@ -43,7 +43,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
     """
     match = re.fullmatch(r"(\d+)x(\d+)", shape)
     if not match or min(int(match[1]) // 2, int(match[2])) < 1:
-        raise click.BadParameter(f"{shape!r} is no shape; write it as 20000x5000", param_hint="--shape")
+        raise click.BadParameter(f"{shape!r} is not a shape; write it as 20000x5000", param_hint="--shape")
     from softmax_bottleneck.bench import bench_spectrum
     from softmax_bottleneck.machine import resolve_device
 

@@ -146,8 +146,8 @@ def _measured(
     if extended is not None:
         source = extended_logits(source, *extended)
     if dry_run:
-        asked = ("method", "eps", "max_memory", "width", "device")
-        return estimate_cost(source, **{name: settings[name] for name in asked})
+        names = ("method", "eps", "max_memory", "width", "device")
+        return estimate_cost(source, **{name: settings[name] for name in names})
     report = rank(source, processes=processes, progress=progress(), **settings)
     if extended is not None:
         report = replace(report, findings=(*report.findings, power_law_finding(report.spectrum.values)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_saved(name: str) -> bool:
-    """Return whether a name is that of saved results: a .json or .npz file, or a folder of such that is no SOURCE."""
+    """Return whether a name is that of saved results: a .json or .npz file, or a folder of such files."""
     path = Path(name)
     folder = path.is_dir() and not (path / "config.json").exists() and path.suffix != ".zarr"
     return folder or path.suffix in (".json", ".npz")

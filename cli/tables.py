@@ -65,7 +65,7 @@ def show(result: Result, json_to: Path | None = None) -> None:
 
 
 def show_all(results: Sequence[Result], as_format: str | None, json_to: Path | None) -> None:
-    """Print measurements, and write them as JSON where that is asked.
+    """Print measurements, and write them as JSON if that is requested.
 
     Args:
         results: at least one.

@@ -61,7 +61,7 @@ def _after_loading(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_quiet() -> bool:
-    """Return whether the running command was asked to show no progress."""
+    """Return whether the running command is to show no progress."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(QUIET))
 

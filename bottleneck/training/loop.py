@@ -202,8 +202,8 @@ class Loop:
 
     def _is_interrupted(self) -> bool:
         """Return whether a signal has come, to any of the processes: all of them save the same step."""
-        asked = torch.tensor(float(self.stop.asked), device=self.device) if self.processes.count > 1 else None
-        return self.stop.asked if asked is None else bool(self.processes.sum(asked))
+        requested = torch.tensor(float(self.stop.requested), device=self.device) if self.processes.count > 1 else None
+        return self.stop.requested if requested is None else bool(self.processes.sum(requested))
 
     def _stop(self) -> None:
         """Save the state of this step and raise the interruption; a handler of the caller's may let training go on."""

@@ -6,12 +6,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,42 +21,12 @@ from softmax_bottleneck.cli.options import Memory
 
 Bottleneck = Callable[..., Result]
 
-RANK_KEYS = {
-    "doubt",
-    "value",
-    "low",
-    "high",
-    "determinate",
-    "tolerance",
-    "sigma_1",
-    "sigma_r",
-    "sigma_next",
-    "gap",
-    "at_least",
-}
-
 
 def _json(done: Result) -> dict[str, object]:
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
-
-
-@pytest.mark.parametrize("head", ["softmax", "moc"])
-def test_rank_of_log_linear_runs_is_exactly_the_bound(head: str, world: Path, bottleneck: Bottleneck) -> None:
-    report = json.loads(bottleneck("rank", f"demo/runs/{head}", "--json", "-").stdout)
-    assert report["bound"]["raw"] == report["rank"]["value"] == 6
-    assert report["bound"]["centered"] == report["rank_centered"]["value"] == 5
-    assert report["rank"].keys() == RANK_KEYS
-    assert report["method"] == "factored"
-    assert report["source"] == {
-        "path": f"demo/runs/{head}",
-        "kind": "run",
-        "head": head,
-        "corpus": report["source"]["corpus"],
-        "split": "test",
-    }
 
 
 def test_rank_agrees_between_run_store_and_matrix(world: Path, bottleneck: Bottleneck) -> None:
@@ -74,16 +42,6 @@ def test_rank_agrees_between_run_store_and_matrix(world: Path, bottleneck: Bottl
         assert run[key] == matrix[key]  # type: ignore[index]
     assert [report["eps"]["assumed"] for report in reports] == [False, False, True]  # type: ignore[index]
     assert len({report["eps"]["dtype"] for report in reports}) == 1  # type: ignore[index]
-
-
-def test_rank_writes_json_and_spectrum_beside_the_text(world: Path, bottleneck: Bottleneck) -> None:
-    done = bottleneck("rank", "demo/runs/softmax", "--json", "r.json", "--save-spectrum", "s.npz")
-    assert "row-centred rank  5 (determinate" in done.stdout
-    assert json.loads(Path("r.json").read_text(encoding="utf-8"))["rank"]["value"] == 6
-    drawn = bottleneck("spectrum", "s.npz", "demo/runs/mos", "--out", "f.svg")
-    assert drawn.stdout.split() == ["f.svg", "f.csv"]
-    labels = {line.split(",")[0] for line in Path("f.csv").read_text(encoding="utf-8").splitlines()[1:]}
-    assert labels == {"s", "mos"}
 
 
 def test_a_saved_spectrum_keeps_its_tolerance_and_bound(world: Path, bottleneck: Bottleneck) -> None:
@@ -107,21 +65,6 @@ def test_strict_exits_with_three_only_when_indeterminate(world: Path, bottleneck
     assert bottleneck("rank", "clear.npy", "--kind", "matrix", "--strict").exit_code == 0
 
 
-def test_kld_is_exact_and_sampled(world: Path, bottleneck: Bottleneck) -> None:
-    exact = _json(bottleneck("kld", "demo/runs/mos", "--json", "-"))
-    promised = {"source", "contexts", "vocab", "pairs", "kld", "standard_error", "seconds", "version"}
-    assert exact.keys() == promised | {"roundoff", "largest_log_sum", "eps"}
-    assert 0 < exact["roundoff"] < 1e-4  # type: ignore[operator]
-    assert 0 <= exact["largest_log_sum"] < 1e-4  # type: ignore[operator]
-    assert exact["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
-    assert "(roundoff of float32) nats (all pairs)" in bottleneck("kld", "demo/runs/mos").stdout
-    sampled = _json(bottleneck("kld", "demo/runs/mos", "--pairs", "4000", "--json", "-"))
-    assert abs(sampled["kld"] - exact["kld"]) < 5 * sampled["standard_error"]  # type: ignore[operator]
-    again = _json(bottleneck("kld", "demo/runs/mos", "--pairs", "4000", "--json", "-"))
-    assert again["kld"] == sampled["kld"]
-    assert bottleneck("kld", "demo/runs/mos", "--pairs", "some").exit_code == 2
-
-
 def test_eval_agrees_with_training(world: Path, bottleneck: Bottleneck) -> None:
     values = _json(bottleneck("eval", "demo/runs/moc", "--json", "-"))
     last = Path("demo/runs/moc/metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
@@ -141,19 +84,6 @@ def test_eval_refuses_a_corpus_that_changed(world: Path, tmp_path: Path, bottlen
         assert done.exit_code == 1
         assert "its text has changed" in done.stderr
         assert bottleneck(command, "run", "--data", str(text)).exit_code == 0
-
-
-def test_train_by_file_and_set(world: Path, folder_corpus: Path, bottleneck: Bottleneck) -> None:
-    Path("c.json").write_text(json.dumps({"corpus": str(folder_corpus)}), encoding="utf-8")
-    sizes = ["--set", "model.backbone.embedding_size=4", "--set", "model.head.embedding_size=4"]
-    few = ["--set", "training.epochs=1", "--set", "training.batch_size=2"]
-    done = bottleneck("train", "--config", "c.json", "--out", "run", *sizes, *few)
-    assert done.exit_code == 0, done.stderr
-    assert bottleneck("train", "--resume", "--out", "run").stdout == done.stdout
-    saved = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
-    assert saved["model"]["backbone"]["hidden_size"] == 200
-    defaults = {"scale": 1.0, "soft_cap": None}
-    assert saved["model"]["head"] == {"name": "softmax", "embedding_size": 4, "bias": True, **defaults}
 
 
 def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck) -> None:
@@ -238,7 +168,9 @@ def test_presets_that_start_from_another(world: Path, bottleneck: Bottleneck) ->
     assert done.exit_code == 1
     assert "add --set initial=RUN, with RUN a run of ptb-small-awd-mos" in done.stderr
     assert not Path("new").exists()
-    listed = {row["name"]: row["command"] for row in _json(bottleneck("presets", "--json", "-"))["presets"]}
+    listed = {
+        row["name"]: row["command"] for row in _json(bottleneck("presets", "ptb-small-*mos", "--json", "-"))["presets"]
+    }
     assert listed[preset].startswith(f"bottleneck train --preset {preset} --set initial=runs/ptb-small-awd-mos --out ")
     assert "initial" not in listed["ptb-small-awd-mos"]
     assert bottleneck("train", "--preset", preset, "--set", "initial=demo/runs/mos", "--out", "new").exit_code == 0
@@ -249,19 +181,20 @@ def test_the_commands_to_try_next_are_found(
 ) -> None:
     """After `make demo`, the command lies in a virtual environment that is not activated."""
     monkeypatch.setattr(sys, "argv", [".venv/bin/bottleneck"])
+    shutil.copytree("demo/runs", "my demo/runs")
     for path, program in (("", ".venv/bin/bottleneck"), (str(world / "bin"), "bottleneck")):
         monkeypatch.setenv("PATH", path)
         command = world / "bin/bottleneck"
         command.parent.mkdir(exist_ok=True)
         command.touch(mode=0o755)
-        done = bottleneck("demo", "--out", "my demo", "--set", "training.epochs=1", "--contexts", "20")
+        done = bottleneck("demo", "--out", "my demo", "--contexts", "20")
         assert f"\n  {program} rank 'my demo'/runs/lms-plif\n" in done.stderr
 
 
 def test_doctor_sees_processes_that_crowd_each_other(
     world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advice = "measurements side by side crawl"
+    advice = "parallel measurements slow each other down"
     monkeypatch.setattr("softmax_bottleneck.doctor.cores", lambda: 4)
     for load, threads, says in ((9.0, 4, True), (9.0, 2, False), (3.0, 4, False)):
         monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
@@ -304,17 +237,10 @@ def test_data(world: Path, bottleneck: Bottleneck) -> None:
     assert (Path(place) / "train.txt").exists()
 
 
-def test_presets_say_what_they_cost(world: Path, bottleneck: Bottleneck) -> None:
-    presets = _json(bottleneck("presets", "--json", "-"))["presets"]
-    assert isinstance(presets, list)
-    for preset in presets:
-        assert {"name", "parameters", "corpus", "cost", "expected", "config"} <= preset.keys()
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["rank", "nowhere"], "there is no nowhere"),
+        (["rank", "nowhere"], "nowhere is not a local folder"),
         (["rank", "demo"], "holds no run"),
         (["rank", "ptb.zip"], "cannot be measured: give"),
         (["rank", "demo/runs/mos", "--method", "factored"], "use --method auto"),
@@ -365,38 +291,23 @@ def test_a_token_outside_the_vocabulary_is_named_with_file_and_line(world: Path,
     assert "'unheard'" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_training_says_so_and_continues(
-    number: signal.Signals, code: int, world: Path, folder_corpus: Path
-) -> None:
+def test_interrupted_training_says_so_and_continues(world: Path, folder_corpus: Path) -> None:
     settings = {"corpus": str(folder_corpus), "training": {"epochs": 500, "save_every": 5, "batch_size": 4}}
     Path("c.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [sys.executable, "-m", "softmax_bottleneck", "train", "--config", "c.json", "--out", "run"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    heard = partial(signal.signal, number, signal.SIG_DFL)  # a shell has what it runs in the background ignore SIGINT
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heard) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         deadline = time.monotonic() + 60
         while not list(Path("run/trainer_state").glob("step-*")) and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(number)
+        process.terminate()
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode == 143
     (state,) = Path("run/trainer_state").glob("step-*.safetensors")
     step = int(state.stem.removeprefix("step-"))
     stopped = f"interrupted; training stopped at step {step:,} of "
     assert errors.strip().splitlines()[-1].startswith(stopped)
-
-
-def test_an_interrupted_command_that_keeps_nothing_promises_nothing() -> None:
-    command = [sys.executable, "-m", "softmax_bottleneck", "bench", "heads", "--only", "softmax"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("products, run 1")
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert errors.strip().splitlines()[-1] == "interrupted"
 
 
 def test_sizes_are_read_with_their_units() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
 from collections.abc import Callable, Mapping
@@ -34,6 +35,15 @@ def folder(talks: Mapping[str, list[list[tuple[str, str]]]], tmp_path_factory: p
             for number, talk in enumerate(talks[split]):
                 lines = "".join(f"{who}|{words.replace(' ', ' , ')}|sd\n" for who, words in talk)
                 archive.writestr(f"swda_data/{name}/{number}.txt", lines)
+    settings = [word for setting in SMALLER for word in ("--set", setting)]
+    with contextlib.chdir(folder):
+        commands = [["data", "get", "switchboard", "--from", "swda.zip"]]
+        commands += [
+            ["train", "--preset", f"switchboard-small-{head}", *settings, "--out", head] for head in ("softmax", "mos")
+        ]
+        for command in commands:
+            done = CliRunner(env={"SOFTMAX_BOTTLENECK_CACHE": str(folder / "cache")}).invoke(main, command)
+            assert done.exit_code == 0, done.output
     return folder
 
 
@@ -50,12 +60,6 @@ def _json(result: Result) -> dict:  # type: ignore[type-arg]
 
 
 def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> None:
-    got = bottleneck("data", "get", "switchboard", "--from", "swda.zip")
-    assert got.exit_code == 0, got.output
-    settings = [word for setting in SMALLER for word in ("--set", setting)]
-    for head in ("softmax", "mos"):
-        trained = bottleneck("train", "--preset", f"switchboard-small-{head}", *settings, "--out", head)
-        assert trained.exit_code == 0, trained.output
     corpus = corpora.load("switchboard", cache=folder / "cache")
     rows = len(Pairs(corpus, "test", lines=10, at_once=64).places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -85,30 +86,36 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bot
     assert "the label 'x' stands for 2 sources" in " ".join(done.stderr.replace("│", " ").split())
 
 
-def _on_a_terminal(*arguments: str) -> list[str]:
-    """Return what a command prints on a terminal of 80 columns, as lines."""
+RUN_ALL = """
+from softmax_bottleneck.cli import main
+for line in {commands!r}:
+    try:
+        main(line.split())
+    except SystemExit as end:
+        print("exit code", end.code)
+"""
+
+
+def _on_a_terminal(*commands: str) -> list[list[str]]:
+    """Return the lines that each command prints on a terminal of 80 columns."""
     master, slave = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
-    code = "from softmax_bottleneck.cli import main; main()"
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, env=environment)
-    os.close(slave)
+    command = [sys.executable, "-c", RUN_ALL.format(commands=commands)]
     printed = b""
-    while True:
-        try:
-            piece = os.read(master, 1 << 16)
-        except OSError:  # Linux says so when the other end is closed
-            break
-        if not piece:
-            break
-        printed += piece
+    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, env=environment):
+        os.close(slave)
+        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+            while piece := os.read(master, 1 << 16):
+                printed += piece
     os.close(master)
-    assert done.wait() == 0
-    return printed.decode().replace("\r\n", "\n").split("\n")
+    *texts, rest = printed.decode().replace("\r\n", "\n").split("exit code 0\n")
+    assert (len(texts), rest) == (len(commands), "")
+    return [text.split("\n") for text in texts]
 
 
-def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> None:
-    lines = _on_a_terminal("rank", RUNS[1])
+def test_a_terminal_of_80_columns(world: Path) -> None:
+    """Lines are wrapped with a hanging indent, and a table that is too wide is turned."""
+    lines, table = _on_a_terminal(f"rank {RUNS[1]}", f"rank {' '.join(RUNS)}")
     bold = [line for line in lines if line.startswith("\x1b[1m")]
     assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
     plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines if line]
@@ -117,13 +124,9 @@ def test_a_terminal_of_80_columns_wraps_with_a_hanging_indent(world: Path) -> No
     continued = [line for line in plain if line[:indent].isspace()]
     assert continued
     assert not any(line[indent].isspace() for line in continued)
-
-
-def test_a_table_too_wide_for_a_terminal_is_turned(world: Path) -> None:
-    lines = _on_a_terminal("rank", *RUNS)
-    assert lines[0].split() == ["name", "softmax", "mos"]
-    assert lines[2].split() == ["contexts", "179", "179"]
-    assert max(map(len, lines)) <= 80
+    assert table[0].split() == ["name", "softmax", "mos"]
+    assert table[2].split() == ["contexts", "179", "179"]
+    assert max(map(len, table)) <= 80
 
 
 def test_results_before_an_error_are_shown_and_written(world: Path, bottleneck: Bottleneck) -> None:

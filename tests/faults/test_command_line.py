@@ -116,7 +116,7 @@ def test_nobody_else_is_there(rank: str, place: Callable[..., Path], monkeypatch
     for name, value in {"WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(SECONDS_VARIABLE, "soon")
-    assert "number of seconds" in promise.check(promise.run(["rank", "m.npy"]))
+    assert "whole number of seconds" in promise.check(promise.run(["rank", "m.npy"]))
     monkeypatch.setenv(SECONDS_VARIABLE, "1")
     assert "cannot be joined" in promise.check(promise.run(["rank", "m.npy"]))
 

@@ -47,6 +47,10 @@ CASES = {
     ),
     "rank-n-gram": Case("rank kn3:corpus --json -"),
     "rank-gpt2": Case("rank gpt2 --data text.txt --context-length 12 --precise --json -", rtol=1e-4),
+    "rank-gpt2-extended": Case(
+        "rank gpt2 --data text.txt --context-length 12 --extended 12,3 --json -", keys_only=True
+    ),
+    "rank-gpt2-dry-run": Case("rank gpt2 --data text.txt --context-length 12 --dry-run --json -", keys_only=True),
     "rank-dry-run": Case("rank logits.npy --kind logits --dry-run --json -"),
     "rank-extended": Case(f"rank softmax {TEXT} --extended 12,3 --json -"),
     "rank-hidden-size": Case(f"rank softmax {TEXT} --estimate-hidden-size --json -"),
@@ -60,6 +64,8 @@ CASES = {
     "compare": Case(f"compare softmax mos {TEXT} --json -"),
     "gradient": Case(f"gradient mos {TEXT} --json -"),
     "gradient-softmax": Case(f"gradient softmax {TEXT} --json -"),
+    "gradient-gpt2": Case("gradient gpt2 --data text.txt --context-length 12 --json -", rtol=1e-4),
+    "argmaxable-gpt2": Case("argmaxable gpt2 --data text.txt --context-length 12 --workers 1 --json -"),
     "argmaxable": Case(f"argmaxable softmax {TEXT} --json -"),
     "synthetic": Case(
         "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --processes 1 "

@@ -125,7 +125,7 @@ def test_sizes_are_read() -> None:
     assert sb.rank(matrix, kind="matrix", max_memory="1GiB", device="auto").rank.value == 4
     with pytest.raises(sb.BottleneckError, match=r"more than the 1\.0 KiB allowed"):
         sb.rank(matrix, kind="matrix", method="dense", max_memory="1 KiB")
-    with pytest.raises(sb.BottleneckError, match="'lots' is no size"):
+    with pytest.raises(sb.BottleneckError, match="'lots' is not a size"):
         sb.rank(matrix, kind="matrix", max_memory="lots")
 
 

@@ -149,9 +149,9 @@ def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:
     try:
         with Stop().deferred() as stop:
             signal.raise_signal(signal.SIGTERM)
-            assert not stop.asked
+            assert not stop.requested
             signal.raise_signal(signal.SIGINT)
-            assert stop.asked
+            assert stop.requested
             with pytest.raises(KeyboardInterrupt):
                 stop.obey()
     finally:
