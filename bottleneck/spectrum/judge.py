@@ -64,6 +64,7 @@ def judge(
         _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),
         spectrum.values,
         least=entry_roundoff(norm, eps.value),
+        hides=eps.rounding is not None and _norm(spectrum.centered) < CENTERED * norm,
     )
     if recorded is not None and recorded.value > eps.value:
         coarser = judge(spectrum, recorded, rule=rule)
@@ -175,10 +176,19 @@ def _ended(rank: RankEstimate, values: NDArray[np.float64], end: int) -> RankEst
     return replace(ended, tolerance=limit, sigma_r=last, sigma_next=following, gap=gap)
 
 
-def _coupled(raw: RankEstimate, centered: RankEstimate, values: NDArray[np.float64], *, least: float) -> Judgement:
+def _coupled(
+    raw: RankEstimate, centered: RankEstimate, values: NDArray[np.float64], *, least: float, hides: bool
+) -> Judgement:
     """Return both ranks, the raw one limited by the other: row-centring removes one direction or none.
 
     The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
+
+    Args:
+        raw: rank of the raw matrix.
+        centered: rank of the row-centred matrix.
+        values: singular values of the raw matrix.
+        least: roundoff above which a further singular value is a direction.
+        hides: whether noise coarser than the precision may hide the direction that row-centring removes.
     """
     if not centered.determinate or raw.at_least:
         return Judgement(raw, centered)
@@ -187,7 +197,9 @@ def _coupled(raw: RankEstimate, centered: RankEstimate, values: NDArray[np.float
         following = float(values[low + 1]) if low + 1 < values.size else 0.0
         if values[low] > max(least, DROP * following):  # a direction that the tolerance hides
             raw = _ended(raw, values, high) if high < values.size else replace(raw, value=high, low=high, high=high)
-    if raw.determinate and low <= raw.value <= high:
+    if hides and raw.value == low < high and raw.determinate:
+        raw = replace(raw, high=high, determinate=False, doubt="noise may hide the direction of the rows' means")
+    elif raw.determinate and low <= raw.value <= high:
         return Judgement(raw, centered)
     value = min(max(raw.value, low), high)
     low, high = max(low, min(raw.low, high)), min(high, max(raw.high, low))
