@@ -171,6 +171,11 @@ def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, wh
         received, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
         if received not in (wanted, wanted.replace("float32", "bfloat16")):  # see `copy_weights`
             raise RunError(f"{where} does not fit its config.json: {name!r} is {received}, not {wanted}")
+        masked = tensor.isneginf() & (tensor.ndim == 1)  # a bias may mask tokens
+        if not (tensor.isfinite() | masked).all():
+            raise RunError(
+                f"{where} does not fit its config.json: {name!r} holds a number that is not finite; {_AGAIN}"
+            )
         expected[name].copy_(tensor)
 
 

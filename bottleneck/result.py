@@ -6,6 +6,7 @@ import html
 import io
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -151,10 +152,10 @@ def short_names(paths: Iterable[str]) -> list[str]:
         ['mos', 'old/softmax', 'new/softmax', 'new/softmax']
     """
     parts = [tuple(_SUFFIX.sub("", path.rstrip("/")).split("/")) for path in paths]
+    ends = Counter(words[-size:] for words in set(parts) for size in range(1, len(words) + 1))
     shown = []
     for words in parts:
-        sizes = range(1, len(words) + 1)
-        size = next((n for n in sizes if len({other for other in parts if other[-n:] == words[-n:]}) == 1), len(words))
+        size = next((n for n in range(1, len(words) + 1) if ends[words[-n:]] == 1), len(words))
         shown.append("/".join(words[-size:]))
     return shown
 

@@ -68,7 +68,7 @@ class Saved:
     def split(self) -> str:
         """Return the split that was measured."""
         report = self.content.get("report", self.content)
-        return str(report.get("source", {}).get("split", "test"))
+        return str(report.get("source", {}).get("split") or "test")  # a matrix has none
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ def read(folder: Path) -> Results:
     """
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}; name one of results with --results")
-    files = {path: read_file(path, folder) for path in sorted(folder.rglob("*.json"))}
+    found = (path for path in sorted(folder.rglob("*.json")) if not path.name.startswith("."))
+    files = {path: read_file(path, folder) for path in found}
     saved = [each for parts in files.values() for each in parts]
     unknown = [path for path, parts in files.items() if not parts]
     if not saved:

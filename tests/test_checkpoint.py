@@ -183,6 +183,8 @@ def test_damaged_weights(length: int, run: Path) -> None:
             lambda t: t.update({"head.bias": torch.ones(10).half()}),
             r"'head\.bias' is torch.float16 of shape \(10,\), not torch.float32 of shape",
         ),
+        (lambda t: t["head.bias"].fill_(torch.inf), "'head.bias' holds a number that is not finite"),
+        (lambda t: t["head.bias"].fill_(torch.nan), "'head.bias' holds a number that is not finite"),
     ],
 )
 def test_weights_of_another_model(change: Callable[[dict[str, Any]], Any], message: str, run: Path) -> None:

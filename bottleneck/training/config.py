@@ -64,7 +64,7 @@ class TrainingConfig(_Section):
     """Number of parallel texts that the corpus is cut into."""
     bptt: int = Field(default=35, ge=1)
     """Tokens of each text in a step; gradients stop at the start of the step, and the state is carried over."""
-    bptt_deviation: float = Field(default=0.0, ge=0)
+    bptt_deviation: float = Field(default=0.0, ge=0, le=1e6)
     """Standard deviation of random segment lengths around ``bptt``; the learning rate is scaled in proportion."""
     loss_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a step's predictions whose loss is computed, drawn at random in every step. Its mean estimates that of

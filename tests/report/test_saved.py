@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from softmax_bottleneck.report import measure_sources, read_saved
 from softmax_bottleneck.report.colors import DARK
 from softmax_bottleneck.report.page import render
 from softmax_bottleneck.report.tables import comparison_table, published_table
+from softmax_bottleneck.result import short_names
 
 from .conftest import DECAYING, LOW_RANK, STEPS, comparison, drawn, save
 
@@ -37,6 +40,24 @@ def test_what_was_saved_of_one_source_comes_together(tmp_path: Path) -> None:
         assert model.drawn is not None
         assert model.spectrum is not None
         assert model.rank.value == 26
+
+
+def test_a_matrix_keeps_its_divergence(tmp_path: Path) -> None:
+    """The results of a matrix have no split."""
+    np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((30, 20)))
+    report = sb.rank(tmp_path / "m.npy", kind="logits")
+    write_json(tmp_path / "rank.json", report.to_dict())
+    write_json(tmp_path / "kld.json", sb.kld(tmp_path / "m.npy", kind="logits").to_dict())
+    (model,) = read_saved([tmp_path / "rank.json", tmp_path / "kld.json"]).models
+    assert list(model.numbers) == ["test pairwise KL"]
+    (tmp_path / ".copied.json").write_text("{}")  # by a file manager
+    assert len(read_saved([tmp_path]).models) == 1
+
+
+def test_a_hundred_thousand_names_are_shortened_in_seconds() -> None:
+    started = time.monotonic()
+    assert short_names([f"runs/{number}/mos" for number in range(100_000)])[-1] == "99999/mos"
+    assert time.monotonic() - started < 10
 
 
 def test_sources_of_one_path_keep_their_own_perplexity() -> None:
