@@ -114,13 +114,14 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     )
 
 
-def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
+def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, embedding_size: int | None = None) -> Finding:
     """Return the hidden size as a finding, or the reason why it is unknown.
 
     Args:
         spectrum: the spectrum.
         eps: roundoff of the outputs, and how many rows and columns differ: repeated ones end the spectrum as d does.
         doubts: what makes any rank doubtful.
+        embedding_size: the size of the output layer, if the model is known.
     """
     key = "hidden_size_estimate"
     try:
@@ -140,6 +141,8 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts) -> Finding:
         f"largest ratio {estimate.next_gap:.3g}); an output bias makes it one too many, a norm that subtracts the mean "
         "and adds nothing one too few"
     )
+    if embedding_size is not None:
+        text += f"; the output layer's own size is {embedding_size:,}"
     values = asdict(estimate) | {"around": {str(index): ratio for index, ratio in estimate.around.items()}}
     return Finding(key, values, (("hidden size", text),))
 

@@ -91,7 +91,11 @@ def rank(
         *_unjudged(matrix, asked),
         *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
         *([analysis] if how.processes.count == 1 and (analysis := head_analysis(opened)) else []),
-        *([hidden_size_finding(measured.spectrum, measured.eps, measured.doubts)] if hidden_size else []),
+        *(
+            [hidden_size_finding(measured.spectrum, measured.eps, measured.doubts, matrix.embedding_size)]
+            if hidden_size
+            else []
+        ),
     ]
     seconds = round(time.monotonic() - started, 3)
     return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)

@@ -124,3 +124,13 @@ def test_no_clear_gap_is_unknown() -> None:
     report = rank(smooth.log_softmax(-1), estimate_hidden_size=True)
     assert report.to_dict()["hidden_size_estimate"]["value"] is None
     assert "unknown: no gap is clear" in str(report)
+
+
+def test_both_ways_to_be_one_off_are_said() -> None:
+    """A norm without offset takes one direction, and the report names the layer's own size beside the estimate."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.nn.functional.layer_norm(torch.randn(300, 12, generator=generator, dtype=torch.float64), (12,))
+    layer = torch.nn.Linear(12, 200, bias=False).double()
+    report = rank(layer, hidden=hidden, estimate_hidden_size=True)
+    assert report.to_dict()["hidden_size_estimate"]["value"] == 11
+    assert "one too few; the output layer's own size is 12" in dict(report.rows())["hidden size"]
