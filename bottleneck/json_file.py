@@ -95,7 +95,9 @@ def check_schema(content: Any, schema: Any) -> None:
     from pydantic import ValidationError
 
     try:
-        _validator(schema).validate_json(json.dumps(content), strict=True)  # a dataclass is an object of JSON
+        # A dataclass is an object of JSON. Names of files need not be Unicode, and no schema restricts them.
+        data = json.dumps(content, ensure_ascii=False).encode(errors="replace")
+        _validator(schema).validate_json(data, strict=True)
     except ValidationError as fault:
         raise ValueError(first_fault(fault)) from None
 

@@ -123,7 +123,7 @@ def test_an_installed_head_is_found_built_and_trained(install: Callable[..., Non
         (
             "Thing = dict",
             "Thing",
-            r"is broken_head:Thing, which is no subclass of softmax_bottleneck\.heads\.Head; repair or",
+            r"is broken_head:Thing, which is not a subclass of softmax_bottleneck\.heads\.Head; repair or",
         ),
     ],
 )

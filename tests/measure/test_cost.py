@@ -57,7 +57,7 @@ def test_the_method_is_that_of_the_roundoff_given() -> None:
 
 
 @pytest.mark.parametrize("method", ["gram", "tsqr", "sketch"])
-def test_an_estimate_allocates_no_matrix(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_allocates_no_matrix(method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What the chosen method would hold is 3 GB and more: its size is computed, and nothing of it is made."""
     made: list[int] = []
     zeros = Arithmetic.zeros
@@ -69,7 +69,7 @@ def test_an_estimate_allocates_no_matrix(method: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Arithmetic, "zeros", counted)
     monkeypatch.setattr("softmax_bottleneck.spectrum.choice.LARGEST_INDEX", 1 << 40)
-    whole = np.broadcast_to(np.float32(1.0), (100_000, 60_000))
+    whole = np.memmap(tmp_path / "sparse", np.float32, "w+", shape=(100_000, 60_000))
     source = open_source(whole, kind="matrix")
     before = peak_memory_bytes()
     found = estimate_cost(source, method=method, eps="float32", max_memory=1 << 50, width=8192)
