@@ -46,9 +46,10 @@ def judge(
 
     A rank is determinate if tolerances ten times larger and smaller give it as well, or if the spectrum ends there: a
     singular value is followed by one that is `DROP` times smaller and lies in the noise that was seen, or by one that
-    is `WIDE` times smaller and below the tolerance. The raw rank is the row-centred one or one more, so each limits the
-    other's interval. If the precision is assumed, directions below noise that is coarser than the precision, and a full
-    rank that leaves too few directions to show such noise, are open.
+    is `WIDE` times smaller and below the tolerance. The raw rank is the row-centred one or one more, so a determinate
+    row-centred rank limits the raw one. If the precision is assumed, directions below noise that is coarser than the
+    precision, and a full rank that leaves too few directions to show such noise, are open. NumPy's rule keeps its own
+    count: where the spectrum ends elsewhere, the rank is open.
 
     Args:
         spectrum: the spectrum.
@@ -102,7 +103,7 @@ def _rank(
     values = values[:filled]
     high = min(rank.high, max(full, rank.low))
     rank = replace(rank, high=high, determinate=rank.determinate or rank.low == high < rank.high)
-    seen = 0.0
+    seen, counted = 0.0, rank
     roundoff = max(floor, tolerance(rank.sigma_1, (T, M), eps.value, rule))
     if noise:
         stored = eps.value / math.sqrt(12) * max([_norm(values), *norms]) / size  # by the type that holds the entries
@@ -113,6 +114,9 @@ def _rank(
     if not rank.determinate and not residual and seen <= roundoff and (end := _end(values, roundoff)):
         rank = _ended(rank, values, end)
     rank = replace(rank, at_least=rank.at_least and residual > 0)
+    if rule == "numpy" and rank.determinate and rank.value != counted.value:  # its tolerance exceeds the roundoff
+        low, high = sorted((rank.value, counted.value))
+        rank = replace(counted, low=low, high=high, determinate=False)
     if eps.size and entry_roundoff(eps.size * size, eps.value) >= rank.tolerance:
         rank = replace(rank, high=full, determinate=False)  # large logits, whose rounding may hide any direction
     if eps.assumed and eps.value >= EPS["float16"] and full > rank.low:

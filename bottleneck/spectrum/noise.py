@@ -178,6 +178,6 @@ def different(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows do not equal an earlier one, (n,)."""
     whole = np.ascontiguousarray(rows)
     _, first = np.unique(whole.view(f"V{whole.itemsize * whole.shape[1]}").ravel(), return_index=True)
-    different = np.zeros(len(rows), dtype=bool)
-    different[first] = True
-    return different
+    is_first = np.zeros(len(rows), dtype=bool)
+    is_first[first] = True
+    return is_first
