@@ -51,6 +51,7 @@ def handled_signals(say_goodbye: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = hook
+        stop.repetition.cancel()
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup)
@@ -63,6 +64,8 @@ class _Stop:
     def __init__(self, say_goodbye: Callable[[], None]) -> None:
         self._say_goodbye, self._seen, self._since = say_goodbye, threading.Event(), 0.0
         self._hook = sys.unraisablehook
+        self.repetition = threading.Timer(SECONDS_TO_REPEAT, os.kill)
+        """Sends the signal again whose exception was lost last."""
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Raise for the first signal; ignore those that follow at once, and end for one after that."""
@@ -80,7 +83,9 @@ class _Stop:
             return
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
         self._seen.clear()
-        threading.Timer(SECONDS_TO_REPEAT, os.kill, (os.getpid(), number)).start()
+        self.repetition.cancel()
+        self.repetition = threading.Timer(SECONDS_TO_REPEAT, os.kill, (os.getpid(), number))
+        self.repetition.start()
 
     def watch(self, reader: int) -> None:
         """End the process when a signal has come that Python does not see."""
