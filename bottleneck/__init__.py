@@ -13,27 +13,26 @@ if __name__ == "bottleneck":
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
+from .core.version import __version__
 from .errors import BottleneckError
 
 if TYPE_CHECKING:
     from . import (
-        checkpoint,
         corpora,
-        divergence,
         evaluation,
         heads,
         integrations,
         measure,
-        models,
         sources,
         spectrum,
         synthetic,
         theory,
         training,
     )
-    from .divergence import PairwiseKLD, pairwise_kld
+    from . import language_models as models
+    from .core.options import HuggingFaceOptions, Opening
     from .evaluation import Perplexity, perplexity
+    from .language_models import checkpoint
     from .measure import (
         RankReport,
         argmaxable,
@@ -45,44 +44,51 @@ if TYPE_CHECKING:
         rank,
         singular_values,
     )
-    from .options import HuggingFaceOptions, Opening
-    from .result import Result, frame, table
+    from .measure import pairwise_kld as divergence
+    from .measure.pairwise_kld import PairwiseKLD, pairwise_kld
+    from .results import Result, frame, table
     from .sources import Source, extended_logits
     from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
     from .spectrum import Spectrum, numerical_rank
 
 _HOMES = {
-    "HuggingFaceOptions": "options",
-    "Opening": "options",
-    "PairwiseKLD": "divergence",
+    "HuggingFaceOptions": "core.options",
+    "Opening": "core.options",
+    "PairwiseKLD": "measure.pairwise_kld",
     "Perplexity": "evaluation",
     "RankReport": "measure",
-    "Result": "result",
+    "Result": "results",
     "Source": "sources",
     "Spectrum": "spectrum",
     "argmaxable": "measure",
     "compare": "measure",
     "dump": "measure",
     "extended_logits": "sources",
-    "frame": "result",
+    "frame": "results",
     "gradient": "measure",
     "head_statistics": "measure",
     "kld": "measure",
     "numerical_rank": "spectrum",
     "open": "sources",
-    "pairwise_kld": "divergence",
+    "pairwise_kld": "measure.pairwise_kld",
     "perplexity": "evaluation",
     "rank": "measure",
     "singular_values": "measure",
-    "table": "result",
+    "table": "results",
 }
+_MODULES = {
+    "checkpoint": "language_models.checkpoint",
+    "divergence": "measure.pairwise_kld",
+    "models": "language_models",
+}
+"""Public modules that lie deeper than their names."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), "open_source" if name == "open" else name)
     if name in __all__:
-        return import_module(f".{name}", __name__)
+        return import_module(f".{_MODULES.get(name, name)}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

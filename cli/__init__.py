@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import rich_click as click
 from click.exceptions import Exit, NoArgsIsHelpError
 
-from softmax_bottleneck import plugins
-from softmax_bottleneck._version import __version__
+from softmax_bottleneck.core import plugins
+from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
+from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import BottleneckError, first_line, unknown
-from softmax_bottleneck.interruption import INTERRUPTIONS, Terminated
 
 from .signals import handled_signals
 from .streams import echo, flush_output, usable_streams

@@ -32,7 +32,7 @@ def command(source: Source, limit: float, workers: int | None, json_to: Path | N
     SOURCE is a run folder or a Hugging Face model with a single softmax. With --kind matrix, it is a matrix
     file of the output embeddings, one row per token. The answer depends on these alone, and on no text.
     """
-    from softmax_bottleneck.machine import cores
+    from softmax_bottleneck.core.machine import cores
     from softmax_bottleneck.measure import argmaxable
 
     show(argmaxable(source, limit=limit, workers=workers or cores(), progress=progress()), json_to)

@@ -45,7 +45,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
     if not match or min(int(match[1]) // 2, int(match[2])) < 1:
         raise click.BadParameter(f"{shape!r} is not a shape; write it as 20000x5000", param_hint="--shape")
     from softmax_bottleneck.bench import bench_spectrum
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.core.machine import resolve_device
 
     rows, columns = int(match[1]), int(match[2])
     values = bench_spectrum(shape=(rows, columns), store=store, device=resolve_device(device), progress=progress())
@@ -63,7 +63,7 @@ def spectrum(shape: str, store: bool, device: str, json_to: Path | None) -> None
 def heads(only: tuple[str, ...] | None, shrink: int, device: str, json_to: Path | None) -> None:
     """Time the training step of every output layer beside its plain formulation; full size takes minutes."""
     from softmax_bottleneck.bench import bench_heads
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.core.machine import resolve_device
 
     values = bench_heads(only=only or (), device=resolve_device(device), shrink=shrink, progress=progress())
     header = f"{'':>26}  seconds      MiB  GFLOP/s  of the products' speed"
@@ -85,7 +85,7 @@ def training(shrink: int, device: str, json_to: Path | None) -> None:
     Full size takes minutes.
     """
     from softmax_bottleneck.bench import bench_training
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.core.machine import resolve_device
 
     values = bench_training(device=resolve_device(device), shrink=shrink, progress=progress())
     header = f"{'':>16}  seconds a step  an epoch      MiB"
@@ -136,7 +136,7 @@ def gpu(out: Path, archive: Path | None, device: str, **options: Any) -> None:
     The same command continues after an interruption.
     """
     from softmax_bottleneck.bench.gpu import GPUStudy, bench_gpu
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.core.machine import resolve_device
 
     study = GPUStudy(device=resolve_device(device), **options)
     echo(bench_gpu(out, study, archive=archive, progress=progress()) or f"the results are in {out}")
@@ -169,7 +169,7 @@ def transformers(runs: int, shrink: int, device: str, json_to: Path | None) -> N
     Full size takes minutes and 6 GB of memory.
     """
     from softmax_bottleneck.bench import bench_transformers
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.core.machine import resolve_device
 
     values = bench_transformers(device=resolve_device(device), runs=runs, shrink=shrink, progress=progress())
     _show(values, "{name:>24}  {seconds:8.3f} s {mebibytes:8,.0f} MiB", json_to, at_size=shrink == 1)

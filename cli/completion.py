@@ -44,7 +44,7 @@ def preset_names() -> Iterable[str]:
 
 def head_names() -> Iterable[str]:
     """Return the names of the heads, those of other packages last."""
-    from softmax_bottleneck import plugins
+    from softmax_bottleneck.core import plugins
     from softmax_bottleneck.heads import REGISTRY
 
     return [*REGISTRY, *plugins.names("heads")]

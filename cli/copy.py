@@ -24,7 +24,7 @@ def command(run: Path, out: Path, dtype: str) -> None:
     """Copy a finished run without its training state; every command takes the smaller copy."""
     import torch
 
-    from softmax_bottleneck.checkpoint import copy_weights
+    from softmax_bottleneck.language_models.checkpoint import copy_weights
 
     keep_inputs(out, [run])
     copied = copy_weights(run, out, dtype=getattr(torch, dtype))

@@ -66,12 +66,12 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
         if given := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
             option = given[0].replace("settings", "set").replace("_", "-")
             raise click.UsageError(f"--reports only prints a table: leave out --{option}")
-        from softmax_bottleneck.demo_table import read, table
+        from softmax_bottleneck.bench.demo_table import read, table
 
         echo_text(table(read(reports)))
         return
-    from softmax_bottleneck.demo import Study, run
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.bench.demo import Study, run
+    from softmax_bottleneck.core.machine import resolve_device
 
     study = Study(models=models or (), **options)
     table_text = run(out, study, device=resolve_device(device), progress=progress())
@@ -99,7 +99,7 @@ def _program() -> str:
 
 def _narrow(reports: Path) -> str:
     """Return the table of reports without the columns that do not fit a terminal of 80 columns."""
-    from softmax_bottleneck.demo_table import cells, read
+    from softmax_bottleneck.bench.demo_table import cells, read
 
     header, rows = cells(read(reports))
     kept = [place for place, name in enumerate(header) if name not in ("parameters", "d", "seconds")]

@@ -15,7 +15,7 @@ from .tables import aligned
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def command(path: Path | None) -> None:
     """Show versions, devices and threads; with PATH, also verify every byte of a run, store or prepared corpus."""
-    from softmax_bottleneck.doctor import check, environment
+    from softmax_bottleneck.cli.environment import check, environment
 
     integrity = [] if path is None else [("integrity", check(path))]
     echo_text(aligned([*environment(), *integrity]))

@@ -18,7 +18,7 @@ from .streams import echo_text
 from .verbosity import is_quiet
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.progress import Progress
+    from softmax_bottleneck.core.progress import Progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,7 +30,7 @@ class Memory(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read ``8GiB``, ``500 MB`` or a plain number of bytes."""
-        from softmax_bottleneck.machine import parse_size
+        from softmax_bottleneck.core.machine import parse_size
 
         try:
             return parse_size(value) or 0
@@ -127,7 +127,7 @@ class SpectrumFile(Written):
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
         """Refuse another suffix than .npz too: 'bottleneck spectrum' reads no other."""
-        from softmax_bottleneck.files import is_special
+        from softmax_bottleneck.core.files import is_special
 
         super().check(path, others, sources, data)
         if path.suffix != ".npz" and not is_special(path):
@@ -142,7 +142,7 @@ class Figure(Written):
 
     def check(self, path: Path, others: Sequence[Path], sources: Iterable[str | Path], data: str | None) -> None:
         """Refuse an unknown image format, and a CSV file of that name which is not of a figure, too."""
-        from softmax_bottleneck.plotting.style import check_format
+        from softmax_bottleneck.results.plotting.style import check_format
 
         check_format(path)
         numbers = path.with_suffix(".csv")
@@ -229,7 +229,7 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
         narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
         text = json.dumps(values, indent=2, ensure_ascii=narrow, allow_nan=False)
     if json_to not in (None, Path("-")):
-        from softmax_bottleneck.files import write_json
+        from softmax_bottleneck.core.files import write_json
 
         write_json(json_to, values)
     click.echo(text) if styled and not as_json else echo_text(text)
@@ -237,7 +237,7 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
 
 def check_outputs(*paths: str | Path | None, sources: Iterable[str | Path] = (), data: str | None = None) -> None:
     """Refuse output files that cannot be written, that are inputs, or that two results share."""
-    from softmax_bottleneck.files import followed, is_special
+    from softmax_bottleneck.core.files import followed, is_special
 
     files = [Path(path) for path in paths if path is not None and str(path) != "-"]
     for path in files:
@@ -276,7 +276,7 @@ def _file_of(source: str | Path) -> Path:
 
 def _corpus_of(place: Path) -> str | None:
     """Return the name of a run's corpus."""
-    from softmax_bottleneck.checkpoint import is_run, read_config
+    from softmax_bottleneck.language_models.checkpoint import is_run, read_config
 
     corpus = read_config(place).get("corpus") if is_run(place) else None
     return corpus.get("name") if isinstance(corpus, dict) else None
@@ -284,7 +284,7 @@ def _corpus_of(place: Path) -> str | None:
 
 def progress() -> Progress:
     """Return a progress report on standard error: a silent one after ``--quiet`` and in torchrun's other processes."""
-    from softmax_bottleneck.progress import SILENT, StreamProgress
+    from softmax_bottleneck.core.progress import SILENT, StreamProgress
 
     return SILENT if is_quiet() or os.environ.get("RANK", "0") != "0" else StreamProgress(sys.stderr)
 

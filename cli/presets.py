@@ -36,7 +36,7 @@ def _in_short(preset: dict[str, Any]) -> str:
 
 
 def _in_full(preset: dict[str, Any]) -> str:
-    from softmax_bottleneck.files import json_bytes
+    from softmax_bottleneck.core.files import json_bytes
 
     rows = [f"corpus: {preset['corpus']}", f"command: {preset['command']}", "configuration:"]
     configuration = json_bytes(preset["config"]).decode().rstrip()

@@ -15,8 +15,8 @@ from .streams import echo
 from .tables import format_option, measure_all, show_all
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.parallel import Processes
-    from softmax_bottleneck.result import Result
+    from softmax_bottleneck.core.parallel import Processes
+    from softmax_bottleneck.results.base import Result
     from softmax_bottleneck.sources import Source
 
 INDETERMINATE = 3

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-from softmax_bottleneck.interruption import INTERRUPTIONS, Terminated
+from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 
 SECONDS_TO_REACT = 1.0
 """How long Python may take to see a signal: while LAPACK or another library computes, it sees none."""

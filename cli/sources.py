@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import rich_click as click
 
+from softmax_bottleneck.core.options import OPENING, Opening, Option
 from softmax_bottleneck.errors import SourceError
-from softmax_bottleneck.options import OPENING, Opening, Option
 
 from .completion import completing, corpus_names, files
 from .options import check_written, progress
@@ -85,7 +85,7 @@ def with_source(
             options = {name: given.pop(name) for name in shown if name in given}
             if not parallel:
                 return run(**({"device": options["device"]} if device else {}))
-            from softmax_bottleneck.parallel import launched
+            from softmax_bottleneck.core.parallel import launched
 
             with launched() as processes:
                 return run(processes=processes, device=options["device"])
@@ -118,7 +118,7 @@ def labelled(names: Sequence[str]) -> dict[str, str]:
         >>> labelled(["runs/mos", "Softmax=runs/a", "x/spectrum.npz", "y/spectrum.npz"])
         {'mos': 'runs/mos', 'Softmax': 'runs/a', 'x/spectrum': 'x/spectrum.npz', 'y/spectrum': 'y/spectrum.npz'}
     """
-    from softmax_bottleneck.result import short_names
+    from softmax_bottleneck.results.base import short_names
 
     matches = [None if _exists(name) else _LABELLED.match(name) for name in names]
     labels = [match["label"] if match else short for match, short in zip(matches, short_names(names), strict=True)]

@@ -53,7 +53,7 @@ def command(
     """
     import pandas as pd
 
-    from softmax_bottleneck.plotting.spectra import save_spectra
+    from softmax_bottleneck.results.plotting.spectra import save_spectra
 
     curves = [_curves(source, label, max_memory, device) for label, source in sources.items()]
     save_spectra(pd.concat(curves), out, part=part, log=log, style=style)

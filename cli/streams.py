@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import rich_click as click
 
-from softmax_bottleneck.printable import printable
+from softmax_bottleneck.core.printable import printable
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from softmax_bottleneck._version import __version__
+from softmax_bottleneck.core.version import __version__
 
 from .options import (
     NAMES,
@@ -109,8 +109,8 @@ def _cells(preset_name: str | None, *, cycles: int, **given: Any) -> list[Cell]:
 
 
 def _fit(work: Work) -> tuple[Result, str]:
+    from softmax_bottleneck.core.machine import resolve_device
     from softmax_bottleneck.figures.lms_synthetic import save_figures
-    from softmax_bottleneck.machine import resolve_device
     from softmax_bottleneck.synthetic import run_grid, table
 
     device, cells = resolve_device(work.device), work.cells
@@ -138,7 +138,7 @@ def _submit(work: Work) -> tuple[Result, str]:
 
 
 def _time(work: Work) -> tuple[Result, str]:
-    from softmax_bottleneck.machine import resolve_device
+    from softmax_bottleneck.core.machine import resolve_device
     from softmax_bottleneck.synthetic import profile
 
     cell, models = work.cells[0], dict.fromkeys(cell.model for cell in work.cells)

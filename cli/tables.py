@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from softmax_bottleneck.printable import printable
+from softmax_bottleneck.core.printable import printable
 
 from .options import emit, progress
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.result import Result
+    from softmax_bottleneck.results.base import Result
     from softmax_bottleneck.sources import Source
 
 STANDS_OUT = ("rank", "verdict")
@@ -43,7 +43,7 @@ def measure_all(
     Of several sources, each result is printed on standard error as soon as it is there. An error or an interruption
     ends the measurements; the results before it are shown.
     """
-    from softmax_bottleneck.result import short_names
+    from softmax_bottleneck.results.base import short_names
 
     results: list[Result] = []
     try:
@@ -78,7 +78,7 @@ def show_all(results: Sequence[Result], as_format: str | None, json_to: Path | N
 
 
 def _text(results: Sequence[Result], as_format: str | None) -> str:
-    from softmax_bottleneck.result import cells, table
+    from softmax_bottleneck.results.base import cells, table
 
     if as_format in ("markdown", "latex", "csv"):
         return printable(table(results, format=as_format), lines=True)
@@ -126,7 +126,7 @@ def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    from softmax_bottleneck.tables import right_columns
+    from softmax_bottleneck.results.tables import right_columns
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     turned = [*zip(header, *rows, strict=True)]

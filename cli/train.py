@@ -73,8 +73,8 @@ def command(
             "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names), or "
             "only settings of the default configuration, as --set head.name=mos"
         )
-    from softmax_bottleneck.checkpoint import read_config
-    from softmax_bottleneck.files import json_bytes
+    from softmax_bottleneck.core.files import json_bytes
+    from softmax_bottleneck.language_models.checkpoint import read_config
     from softmax_bottleneck.training import complete, configuration_of, fit, override, training_cost
 
     if out is not None and (resume or begun):
@@ -102,7 +102,7 @@ def command(
 
 def _start(out: Path | None, *, preset: str | None, config_file: Path | None, finetune: Path | None) -> RunConfig:
     """Return the configuration that settings change."""
-    from softmax_bottleneck.checkpoint import read_config
+    from softmax_bottleneck.language_models.checkpoint import read_config
     from softmax_bottleneck.training import RunConfig, configuration_of, finetuning, is_begun, read
     from softmax_bottleneck.training.presets import find
 

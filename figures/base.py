@@ -14,12 +14,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from softmax_bottleneck.files import write_bytes
-from softmax_bottleneck.plotting import latex, markdown, save_figure
-from softmax_bottleneck.plotting.layout import LEAST_PANEL, Panel, lay_out
-from softmax_bottleneck.plotting.style import FORMATS as PICTURES
-from softmax_bottleneck.plotting.style import Style
-from softmax_bottleneck.tables import escape_markdown, float_environment
+from softmax_bottleneck.core.files import write_bytes
+from softmax_bottleneck.results.plotting import latex, markdown, save_figure
+from softmax_bottleneck.results.plotting.layout import LEAST_PANEL, Panel, lay_out
+from softmax_bottleneck.results.plotting.style import FORMATS as PICTURES
+from softmax_bottleneck.results.plotting.style import Style
+from softmax_bottleneck.results.tables import escape_markdown, float_environment
 
 from .results import Results
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from softmax_bottleneck.plotting import HEADS
+from softmax_bottleneck.results.plotting import HEADS
 
 from .base import cell, table
 from .results import Results

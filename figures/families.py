@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from softmax_bottleneck.bench.demo_table import cells, mean_text, rank_text
 from softmax_bottleneck.corpora import catalogue
-from softmax_bottleneck.demo_table import cells, mean_text, rank_text
-from softmax_bottleneck.published import expectation, tables
+from softmax_bottleneck.results.published import expectation, tables
 from softmax_bottleneck.training import PRESETS
 
 from .base import ENTRIES, cell, table, table_of

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from scipy import integrate, special, stats
 
 from softmax_bottleneck.heads.plif import PLIF, UNIT_SLOPE
-from softmax_bottleneck.plotting import HEADS, head_of, looks
-from softmax_bottleneck.plotting.statistical import PALETTE
-from softmax_bottleneck.published import tables
+from softmax_bottleneck.results.plotting import HEADS, head_of, looks
+from softmax_bottleneck.results.plotting.statistical import PALETTE
+from softmax_bottleneck.results.published import tables
 
 from .base import cell, family_panels, figure, table
 from .results import KINDS, Results

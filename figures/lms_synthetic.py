@@ -12,9 +12,9 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.plotting import Look, draw_means, looks
-from softmax_bottleneck.plotting.statistical import PALETTE
-from softmax_bottleneck.plotting.style import FORMATS, SCREEN
+from softmax_bottleneck.results.plotting import Look, draw_means, looks
+from softmax_bottleneck.results.plotting.statistical import PALETTE
+from softmax_bottleneck.results.plotting.style import FORMATS, SCREEN
 from softmax_bottleneck.synthetic import Result, summarize
 from softmax_bottleneck.synthetic.summary import best
 

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck import backbones
 from softmax_bottleneck.evaluation.dynamic import published_dynamic
 from softmax_bottleneck.evaluation.statistics import BATCH_SIZE
-from softmax_bottleneck.plotting import HEADS, head_of
-from softmax_bottleneck.plotting.looks import DASHES
-from softmax_bottleneck.published import tables
+from softmax_bottleneck.language_models import backbones
+from softmax_bottleneck.results.plotting import HEADS, head_of
+from softmax_bottleneck.results.plotting.looks import DASHES
+from softmax_bottleneck.results.published import tables
 from softmax_bottleneck.training import PRESETS
 
 from .base import ENTRIES, cell, figure, table

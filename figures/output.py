@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from softmax_bottleneck.core.files import make_folder, write_bytes
 from softmax_bottleneck.errors import ConfigurationError, OutputError
-from softmax_bottleneck.files import make_folder, write_bytes
-from softmax_bottleneck.plotting import find_style, markdown
-from softmax_bottleneck.tables import escape_markdown
+from softmax_bottleneck.results.plotting import find_style, markdown
+from softmax_bottleneck.results.tables import escape_markdown
 
 from . import REGISTRY, find
 from .base import Figure, Table

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.plotting import HEADS
+from softmax_bottleneck.results.plotting import HEADS
 
 from .base import ENTRIES, figure
 from .results import Results

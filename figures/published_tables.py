@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from softmax_bottleneck.demo_table import mean_text, rank_text
-from softmax_bottleneck.plotting import HEADS, head_of
-from softmax_bottleneck.published import SPLITS, Row, Table, grouped, tables
+from softmax_bottleneck.bench.demo_table import mean_text, rank_text
+from softmax_bottleneck.results.plotting import HEADS, head_of
+from softmax_bottleneck.results.published import SPLITS, Row, Table, grouped, tables
 
 from . import base
 from .base import COLUMNS, ENTRIES, cell

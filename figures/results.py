@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from softmax_bottleneck._version import __version__
+from softmax_bottleneck.core.json_file import check_schema, explained, read_json
+from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.json_file import check_schema, explained, read_json
-from softmax_bottleneck.result import by_numbers, short_names
-from softmax_bottleneck.result_schemas import SCHEMAS
+from softmax_bottleneck.results.base import by_numbers, short_names
+from softmax_bottleneck.results.schemas import SCHEMAS
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
 
 Content = Mapping[str, Any]

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.plotting import HEADS, head_of, looks
-from softmax_bottleneck.plotting.spectra import ZERO, draw_cdf, draw_scree, mark_unresolved, spaced
+from softmax_bottleneck.results.plotting import HEADS, head_of, looks
+from softmax_bottleneck.results.plotting.spectra import ZERO, draw_cdf, draw_scree, mark_unresolved, spaced
 from softmax_bottleneck.spectrum import Limits, Spectrum
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.spectrum.rules import MARGIN

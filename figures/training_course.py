@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.demo_table import rank_text
-from softmax_bottleneck.plotting import HEADS, head_of, looks
+from softmax_bottleneck.bench.demo_table import rank_text
+from softmax_bottleneck.results.plotting import HEADS, head_of, looks
 
 from .base import cell, figure, table
 from .results import CHECKPOINT, Results, Saved

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.demo_table import interval_text, mean_text
-from softmax_bottleneck.plotting import HEADS, head_of
+from softmax_bottleneck.bench.demo_table import interval_text, mean_text
+from softmax_bottleneck.results.plotting import HEADS, head_of
 
 from .base import cell, figure, table
 from .results import Results

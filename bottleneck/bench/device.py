@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import heads
-from .._version import __version__
-from ..machine import machine
+from ..core.machine import machine
+from ..core.version import __version__
 from ..spectrum import REGISTRY, singular_values
 from .in_turn import Goal, check_goals
 

@@ -20,16 +20,17 @@ from typing import Any
 import pandas as pd
 import torch
 
-from .. import corpora, demo
-from ..demo_table import read, table
+from .. import corpora
+from ..core.files import make_folder, write_json
+from ..core.machine import machine
+from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..files import make_folder, write_json
-from ..machine import machine
-from ..plotting.spectra import save_spectra
-from ..progress import SILENT, Progress
+from ..results.plotting.spectra import save_spectra
 from ..spectrum import load_spectrum
 from ..training import Preset, RunConfig, fit, override, training_cost
 from ..training.presets import family
+from . import demo
+from .demo_table import read, table
 from .device import check_device
 from .heads import bench_heads
 from .spectrum import bench_spectrum

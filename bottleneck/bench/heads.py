@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .. import heads, plugins
-from .._version import __version__
+from .. import heads
+from ..core import plugins
+from ..core.machine import machine
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..errors import ConfigurationError
 from ..heads import Head
 from ..heads.lms_net import MonotonicNetwork
 from ..heads.plif import PLIF
 from ..heads.scores import Scores
-from ..machine import machine
-from ..progress import SILENT, Progress
 from .in_turn import Goal, check_goals, ratio, run_cases
 
 COMPONENTS = (5, 7, 10, 15)

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._version import __version__
-from ..full_precision import full_precision
-from ..machine import machine
+from ..core.full_precision import full_precision
+from ..core.machine import machine
+from ..core.options import HuggingFaceOptions
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
+from ..hugging_face import HuggingFaceOnText
+from ..hugging_face.loading import quiet
+from ..language_models import ModelOnText
 from ..measure import rank
-from ..models import ModelOnText
-from ..models.huggingface import HuggingFaceOnText
-from ..models.huggingface.loading import quiet
-from ..options import HuggingFaceOptions
-from ..progress import SILENT, Progress
 from ..sources import open_source
 from .in_turn import in_turn
 

@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from ..core.machine import status
+from ..core.progress import SILENT, Progress
 from ..errors import BottleneckError
-from ..machine import status
-from ..progress import SILENT, Progress
 
 RUNS, SECONDS = 9, 24.0
 """Largest number of timed runs of each case, and the total seconds of the slowest case after which none begins."""

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import corpora
-from .._version import __version__
+from ..core.files import CACHE_VARIABLE, cache_folder, sha256_bytes
+from ..core.machine import machine, status
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..corpora import text8
 from ..corpora.one_billion import SHARDS
 from ..errors import ConfigurationError
-from ..files import CACHE_VARIABLE, cache_folder, sha256_bytes
-from ..machine import machine, status
-from ..progress import SILENT, Progress
 from ..training import fit, override
 from ..training.presets import find
 from .in_turn import in_turn

@@ -14,10 +14,10 @@ from typing import Any, final
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from .._version import __version__
-from ..machine import machine
+from ..core.machine import machine
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..measure import dump, rank
-from ..progress import SILENT, Progress
 from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
 from .in_turn import Goal, Measured, check_goals, in_turn

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from .._version import __version__
-from ..backbones import AWDLSTM
-from ..language_model import LanguageModel
-from ..machine import machine
-from ..progress import SILENT, Progress
-from ..reading import Batch
+from ..core.machine import machine
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
+from ..language_models.backbones import AWDLSTM
+from ..language_models.model import LanguageModel
+from ..language_models.reading import Batch
 from ..training import RunConfig
 from ..training import optimizer as optimizers
 from ..training.config import parse

@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._version import __version__
-from ..checks import check_positive
-from ..files import make_folder, write_json
-from ..machine import machine
+from ..core.checks import check_positive
+from ..core.files import make_folder, write_json
+from ..core.machine import machine
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
+from ..hugging_face.loading import final_hidden
+from ..hugging_face.text import read_text
 from ..measure import gradient, rank
-from ..models.huggingface.loading import final_hidden
-from ..models.huggingface.text import read_text
-from ..progress import SILENT, Progress
 from ..sources import open_source
 from ..training.config import OptimizerConfig
 from ..training.optimizer import build, learning_rate, set_learning_rate

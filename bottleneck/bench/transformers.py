@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .._version import __version__
-from ..machine import machine
-from ..progress import SILENT, Progress
+from ..core.machine import machine
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from .in_turn import Goal, check_goals, ratio, run_cases
 
 HEADS: dict[str, dict[str, Any]] = {"softmax": {}, "mos": {"components": 4}, "lms-plif": {}}

@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from ..core.files import is_special, sha256_bytes
 from ..errors import CorpusError
-from ..files import is_special, sha256_bytes
 from .vocabulary import EOS, Vocabulary
 
 SPLITS = ("train", "valid", "test")

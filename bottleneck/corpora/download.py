@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from .._version import __version__
+from ..core.version import __version__
 from ..errors import CorpusError
 
 ByteCallback = Callable[[str, int, int], None]

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.files import cache_folder
 from ..errors import CorpusError
-from ..files import cache_folder
 from .corpus import Corpus
 from .download import ByteCallback
 from .vocabulary import Vocabulary

@@ -11,9 +11,18 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict
 
+from ..core.files import (
+    json_bytes,
+    make_folder,
+    replacing,
+    sha256_bytes,
+    sha256_file,
+    sha256_json,
+    write_bytes,
+    write_json,
+)
+from ..core.json_file import Count, json_if_any, parse_json, read_json
 from ..errors import CorpusError
-from ..files import json_bytes, make_folder, replacing, sha256_bytes, sha256_file, sha256_json, write_bytes, write_json
-from ..json_file import Count, json_if_any, parse_json, read_json
 from .corpus import SPLITS, Corpus
 from .vocabulary import Vocabulary
 

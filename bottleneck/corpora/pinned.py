@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.files import CACHE_VARIABLE, make_folder, sha256_bytes, write_bytes
 from ..errors import CorpusError, OutputError
-from ..files import CACHE_VARIABLE, make_folder, sha256_bytes, write_bytes
 from .corpus import SPLITS, Corpus, Text, corpus_of
 from .download import ByteCallback
 from .downloadable import Downloadable

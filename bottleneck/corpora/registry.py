@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import plugins
+from ..core import plugins
 from ..errors import CorpusError, meant
 from . import python_docs
 from .corpus import Corpus, load_folder

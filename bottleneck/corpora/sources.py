@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.files import sha256_bytes
 from ..errors import CorpusError
-from ..files import sha256_bytes
 from .archives import is_archive, read_members
 from .download import ByteCallback, download
 

@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.files import sha256_bytes
 from ..errors import CorpusError
-from ..files import sha256_bytes
 from .archives import is_archive, read_members
 from .corpus import SPLITS, Text
 from .download import ByteCallback, download

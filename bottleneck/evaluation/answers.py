@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from ..core.progress import SILENT, Progress
 from ..errors import SourceError
-from ..models import RunOnText
-from ..progress import SILENT, Progress
-from ..result import Result
+from ..language_models import RunOnText
+from ..results.base import Result
 from ..sources import Source
 from .bleu import Bleu, bleu
 from .of_source import Perplexity

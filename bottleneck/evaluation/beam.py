@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..backbones import State
+from ..core.full_precision import full_precision
 from ..errors import ConfigurationError
-from ..full_precision import full_precision
 from ..heads import Head
-from ..language_model import LanguageModel
-from ..reading import Batch
+from ..language_models.backbones import State
+from ..language_models.model import LanguageModel
+from ..language_models.reading import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.progress import SILENT, Progress
 from ..corpora import EOS, Corpus
 from ..errors import ConfigurationError, SourceError
-from ..language_model import LanguageModel
-from ..progress import SILENT, Progress
-from ..reading import Pairs
-from ..result import Result
+from ..language_models.model import LanguageModel
+from ..language_models.reading import Pairs
+from ..results.base import Result
 from .beam import Beam, beam_search
 
 ORDERS = (1, 2, 3, 4)

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.full_precision import full_precision
+from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..full_precision import full_precision
-from ..language_model import LanguageModel
-from ..progress import SILENT, Progress
-from ..published import tables
+from ..language_models.model import LanguageModel
+from ..results.published import tables
 from ..training.evaluate import Evaluation, check_scorable
 
 BLOCK = 256

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError, TrainingError
-from ..language_model import LanguageModel
-from ..progress import SILENT, Progress
-from ..published import Table, tables
+from ..language_models.model import LanguageModel
+from ..results.published import Table, tables
 from ..training.evaluate import Evaluation, check_scorable
 from .statistics import GradientStatistics, differentiable
 

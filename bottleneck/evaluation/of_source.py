@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..checkpoint import Run, corpus_of
+from ..core.full_precision import full_precision
+from ..core.options import Opening, takes
+from ..core.progress import SILENT, Progress, reporting
+from ..core.tensor_file import digest
 from ..corpora import Corpus
 from ..errors import ConfigurationError, SourceError
-from ..full_precision import full_precision
-from ..models import ModelOnText, RunOnText
-from ..options import Opening, takes
-from ..progress import SILENT, Progress, reporting
-from ..result import Result
+from ..language_models import ModelOnText, RunOnText
+from ..language_models.checkpoint import Run, corpus_of
+from ..results.base import Result
 from ..sources import Source, open_source
-from ..tensor_file import digest
 from ..training.evaluate import Evaluation
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate, published_dynamic

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .. import tensor_file
+from ..core import tensor_file
+from ..core.files import write_bytes
+from ..core.full_precision import full_precision
+from ..core.progress import SILENT, Progress
 from ..errors import OutputError
-from ..files import write_bytes
-from ..full_precision import full_precision
-from ..language_model import LanguageModel
-from ..progress import SILENT, Progress
+from ..language_models.model import LanguageModel
 from ..training.batches import bptt_segments, columns
 
 FILE = "gradient_statistics.safetensors"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from .. import plugins
+from ..core import plugins
 from ..errors import ConfigurationError
 from .base import Head, ParameterSettings, RankBound
 from .doc import DOC

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_positive
-from ..eager import eagerly
-from ..embeddings import init_embeddings_
+from ..core.checks import check_positive
+from ..core.eager import eagerly
 from ..errors import ConfigurationError
 from .blocked import blocked_loss
+from .embeddings import init_embeddings_
 from .inverse import logits_before
 from .scores import Reduction, Scores, log_prob
 

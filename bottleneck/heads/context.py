@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..backbones.dropout import locked_dropout
-from ..checks import check_dropout, check_positive
+from ..core.checks import check_dropout, check_positive
 from ..errors import ConfigurationError
+from .dropout import locked_dropout
 from .scores import widest
 
 

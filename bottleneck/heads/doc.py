@@ -8,10 +8,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ..backbones.dropout import locked_dropout
-from ..checks import check_dropout, check_positive
+from ..core.checks import check_dropout, check_positive
 from ..errors import ConfigurationError
 from .context import ContextVectors, MixtureWeights
+from .dropout import locked_dropout
 from .mixture import Mixture
 
 COMPONENTS = (15, 5)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import check_positive
+from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from .base import ParameterSettings
 from .first_order import first_order

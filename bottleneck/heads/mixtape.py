@@ -7,11 +7,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_positive
-from ..embeddings import init_embeddings_
+from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from .base import Head, ParameterSettings, RankBound
 from .context import ContextVectors
+from .embeddings import init_embeddings_
 from .scores import Factors, Scores
 
 

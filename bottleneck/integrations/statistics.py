@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from ..heads import Head
+from ..language_models import ModelOnText
 from ..measure import gradient, kld, rank
-from ..models import ModelOnText
 from ..sources import Source, open_source
 
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from .. import heads
 from ..errors import ConfigurationError, SourceError
-from ..models.huggingface import folder, loading
-from ..models.huggingface.headed import HeadSpec, headed_class, put_head, read_spec, same_weights
-from ..models.huggingface.output import OutputLayer, WithheldStates, head_for, head_settings
-from ..models.huggingface.output_layer import full_precision_head
-from ..models.huggingface.replaceable import check_loss, probe_ids, replaceable_layer
+from ..hugging_face import folder, loading
+from ..hugging_face.headed import HeadSpec, headed_class, put_head, read_spec, same_weights
+from ..hugging_face.output import OutputLayer, WithheldStates, head_for, head_settings
+from ..hugging_face.output_layer import full_precision_head
+from ..hugging_face.replaceable import check_loss, probe_ids, replaceable_layer
 
 NOT_OPTIONS = ("output_loading_info", "subfolder", "variant", "use_safetensors", "trust_remote_code")
 """Arguments of ``from_pretrained`` of transformers that are not taken."""

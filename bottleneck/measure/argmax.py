@@ -10,15 +10,15 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from .._version import __version__
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
+from ..core.version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
-from ..models import ModelOnText
-from ..models.huggingface import HuggingFaceOnText
-from ..options import Opening, takes
-from ..progress import Progress, reporting
-from ..result import Result
+from ..hugging_face import HuggingFaceOnText
+from ..language_models import ModelOnText
+from ..results.base import Result
 from ..sources import MatrixSource, Source, open_source
 from ..theory import ArgmaxReport, unargmaxable
 

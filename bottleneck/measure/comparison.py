@@ -9,11 +9,11 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .._version import __version__
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
+from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
-from ..options import Opening, takes
-from ..progress import Progress, reporting
-from ..result import Result, short_names
+from ..results.base import Result, short_names
 from ..sources import Source, open_source
 
 PREDICTIONS = 5

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._version import __version__
+from ..core.files import cache_folder
+from ..core.interruption import explained
+from ..core.machine import parse_size, resolve_device
+from ..core.options import Opening, Option
+from ..core.parallel import ALONE, Processes
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..errors import MatrixError
-from ..files import cache_folder
-from ..interruption import explained
-from ..machine import parse_size, resolve_device
-from ..options import Opening, Option
-from ..parallel import ALONE, Processes
-from ..progress import SILENT, Progress
 from ..sources import FactorRows, Source
 from ..spectrum import Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.base import DEFAULT_WIDTH

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import torch
 
-from ..machine import duration, parse_size, resolve_device
-from ..models.source import BLOCK_BYTES
-from ..result import Result
+from ..core.machine import duration, parse_size, resolve_device
+from ..language_models.source import BLOCK_BYTES
+from ..results.base import Result
 from ..sources import Source
 from ..spectrum import choose, precision
 from ..spectrum.base import DEFAULT_WIDTH

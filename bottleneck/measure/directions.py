@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._version import __version__
+from ..core.full_precision import full_precision
+from ..core.version import __version__
 from ..errors import MatrixError
-from ..full_precision import full_precision
-from ..result import Result, flat
+from ..results.base import Result, flat
 from ..spectrum import EPS, RankEstimate, entropy_rank, numerical_rank, stable_rank, tolerance
 
 ROWS = 8192

@@ -10,15 +10,15 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import divergence
-from ..divergence import PairwiseKLD
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
 from ..errors import MatrixError
-from ..models import ModelOnText
-from ..options import Opening, takes
-from ..progress import Progress, reporting
+from ..language_models import ModelOnText
 from ..sources import Source, open_source
 from ..spectrum import Precision
 from ..spectrum.replaced import MASK
+from . import pairwise_kld as divergence
+from .pairwise_kld import PairwiseKLD
 
 NEARLY = 0.5
 """A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..interruption import explained
-from ..options import Opening, takes
-from ..progress import Progress, reporting
+from ..core.interruption import explained
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
 from ..sources import open_source
 from ..sources.store_files import MANIFEST, read_manifest
 from ..sources.store_writing import write_store

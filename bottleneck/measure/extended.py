@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..progress import SILENT, Progress
 from ..sources import ExtendedSource
 from ..theory import PowerLaw, power_law
 from .report import Finding

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .._version import __version__
+from ..core.full_precision import full_precision
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
+from ..core.version import __version__
 from ..errors import ConfigurationError, MatrixError, SourceError
-from ..full_precision import full_precision
-from ..models import ModelOnText
-from ..options import Opening, takes
-from ..progress import Progress, reporting
-from ..result import Result
+from ..language_models import ModelOnText
+from ..results.base import Result
 from ..sources import open_source
 
 DEFAULT_SAMPLE = 64

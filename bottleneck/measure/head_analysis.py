@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..models.huggingface import HuggingFaceOnText
+from ..hugging_face import HuggingFaceOnText
 from ..sources import Source
 from .directions import ROWS, directions
 from .report import Finding

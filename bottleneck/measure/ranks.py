@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, Unpack, cast
 
-from ..checks import check_positive
+from ..core.checks import check_positive
+from ..core.full_precision import precision_state
+from ..core.machine import peak_memory_bytes
+from ..core.options import Opening, takes
+from ..core.parallel import ALONE
+from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError
-from ..full_precision import precision_state
-from ..machine import peak_memory_bytes
-from ..options import Opening, takes
-from ..parallel import ALONE
-from ..progress import Progress, reporting
 from ..sources import FiniteColumns, Source, open_source
 from ..spectrum import Judgement, Precision, RankEstimate, Spectrum, judge, precision
 from ..spectrum.base import DEFAULT_WIDTH

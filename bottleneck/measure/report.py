@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from .._version import __version__
-from ..result import Result, short_names
+from ..core.version import __version__
+from ..results.base import Result, short_names
 from ..spectrum import (
     RULES,
     Limits,

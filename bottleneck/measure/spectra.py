@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from .. import spectrum
-from ..machine import parse_size, resolve_device
-from ..options import Opening, takes
-from ..progress import Progress, reporting
+from ..core.machine import parse_size, resolve_device
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
 from ..sources import find, open_source
 from ..sources.matrix import ARRAY, BLOCKS
 from ..sources.zarr_array import OBJECT

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..measure import verdict
-from ..plotting import HEADS, Look, head_of, looks
+from ..results.plotting import HEADS, Look, head_of, looks
 from ..spectrum import Precision, RankEstimate, Spectrum
 
 Plain = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plotting import Look
+from ..results.plotting import Look
 from ..spectrum import RankEstimate
 from .colors import on_dark
 from .contents import Contents, Model

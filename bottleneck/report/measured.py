@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ..core.progress import SILENT, Progress
 from ..errors import BottleneckError
 from ..evaluation import evaluate_source
 from ..measure import compare, kld, rank
-from ..progress import SILENT, Progress
 from ..sources import Source
 from .contents import Contents, Model, Plain
 

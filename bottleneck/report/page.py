@@ -13,8 +13,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from .._version import __version__
-from ..files import write_bytes
+from ..core.files import write_bytes
+from ..core.version import __version__
 from .contents import Contents
 from .curves import curves
 from .tables import comparison_table, provenance, published_table

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..demo_table import rank_text
-from ..published import PAPERS, SPLITS, Row, grouped, rows_of, tables
-from ..published import Table as Published
+from ..bench.demo_table import rank_text
+from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
+from ..results.published import Table as Published
+from ..results.tables import right_columns
 from ..spectrum import RankEstimate
-from ..tables import right_columns
 from .contents import Contents, Model
 
 DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}

@@ -1,6 +1,6 @@
 """Sources: matrices in blocks of rows, with their provenance, and how they are opened."""
 
-from ..models.source import UNKNOWN, Block, Cost, FactorRows, Source
+from ..language_models.source import UNKNOWN, Block, Cost, FactorRows, Source
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
 from .kinds import KINDS, find, open_source, open_sources

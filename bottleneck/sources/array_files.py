@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..checkpoint import CONFIG
+from ..core.files import open_file
 from ..errors import SourceError, first_line
-from ..files import open_file
+from ..language_models.checkpoint import CONFIG
 from ..spectrum.blocks import WHOLE, type_name
 from ..spectrum.files import DAMAGE
 from .matrix_files import npy_header

@@ -12,13 +12,13 @@ from typing import Any, Unpack, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.options import Opening, takes
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..heads import RankBound
-from ..models import RunOnText
-from ..models.huggingface.on_text import HuggingFaceOnText
-from ..models.on_text import Ids, joined
-from ..models.source import Block, Source, spanning
-from ..options import Opening, takes
+from ..hugging_face.on_text import HuggingFaceOnText
+from ..language_models import RunOnText
+from ..language_models.on_text import Ids, joined
+from ..language_models.source import Block, Source, spanning
 from ..spectrum import Inspection, Precision
 from ..spectrum.blocks import as_array, native_dtype
 from .function import KIND as FUNCTION

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..checks import check_positive
+from ..core.checks import check_positive
+from ..core.full_precision import full_precision
+from ..core.unchanged import unchanged
 from ..errors import ConfigurationError, MatrixError, SourceError
-from ..full_precision import full_precision
-from ..models.checked_product import WITHOUT_LOGITS
+from ..language_models.checked_product import WITHOUT_LOGITS
 from ..spectrum.blocks import as_array, native_dtype
-from ..unchanged import unchanged
 from .matrix import MatrixSource
 from .opening import Kind
 

@@ -9,12 +9,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack
 
-from .. import plugins
-from ..checkpoint import CONFIG, read_config
+from ..core import plugins
+from ..core.machine import resolve_device
+from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
 from ..errors import ConfigurationError, RunError, SourceError
-from ..machine import resolve_device
-from ..models import ModelOnText, Source
-from ..options import HUGGING_FACE, OPENING, Opening, complete, takes
+from ..language_models import ModelOnText, Source
+from ..language_models.checkpoint import CONFIG, read_config
 from . import function, matrix, models, ngram, store, zarr_array
 from .matrix import MatrixSource
 from .opening import Kind

@@ -16,9 +16,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.progress import SILENT, Progress
 from ..errors import MatrixError, SourceError
-from ..models.source import UNKNOWN, Block, Cost, Source, first_contexts
-from ..progress import SILENT, Progress
+from ..language_models.source import UNKNOWN, Block, Cost, Source, first_contexts
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
 from ..spectrum.inspection import allowed_log_sum

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from ..core.files import open_file
 from ..errors import MatrixError, SourceError
-from ..files import open_file
 from ..spectrum.blocks import check_untyped
 from ..spectrum.files import DAMAGE
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from ..checkpoint import Run, is_run
 from ..heads import Head
-from ..models import GivenStates, RunOnText
-from ..models.huggingface import open_loaded, open_saved
-from ..models.huggingface.folder import is_hub_id, is_hugging_face
+from ..hugging_face import open_loaded, open_saved
+from ..hugging_face.folder import is_hub_id, is_hugging_face
+from ..language_models import GivenStates, RunOnText
+from ..language_models.checkpoint import Run, is_run
 from .opening import Kind
 
 

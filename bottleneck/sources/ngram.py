@@ -11,9 +11,9 @@ import numpy as np
 from .. import corpora
 from ..errors import SourceError
 from ..heads import RankBound
-from ..models import Words
-from ..models.source import Block, Source
-from ..ngram import KneserNey, histories
+from ..language_models import Words
+from ..language_models.ngram import KneserNey, histories
+from ..language_models.source import Block, Source
 from ..spectrum import Precision, precision
 from .opening import Kind
 

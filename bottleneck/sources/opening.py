@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from ..models import Source
-from ..options import HUGGING_FACE, OPENING
+from ..core.options import HUGGING_FACE, OPENING
+from ..language_models import Source
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.machine import free_memory
 from ..errors import SourceError
-from ..machine import free_memory
 
 ALWAYS, PACKED = 1 << 30, 1000
 """Bytes that any matrix may have, and the most for each stored byte: zlib's limit is 1,032."""

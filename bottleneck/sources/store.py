@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import StoreError
 from ..heads import RankBound
-from ..models.source import Block, Source, spanning
+from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 from . import store_files as store

@@ -24,9 +24,9 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
+from ..core.files import is_special, open_file, sha256_bytes, sha256_json
+from ..core.json_file import Count, check_schema, parse_json
 from ..errors import StoreError
-from ..files import is_special, open_file, sha256_bytes, sha256_json
-from ..json_file import Count, check_schema, parse_json
 
 FORMAT = "softmax-bottleneck log-probability store 1"
 LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"

@@ -14,12 +14,20 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import MemoryStore
 
-from .._version import __version__
+from ..core.files import (
+    explain_output_errors,
+    json_lines,
+    make_folder,
+    only_process,
+    sha256_bytes,
+    sha256_json,
+    write_bytes,
+)
+from ..core.json_file import json_if_any
+from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..errors import OutputError, StoreError
-from ..files import explain_output_errors, json_lines, make_folder, only_process, sha256_bytes, sha256_json, write_bytes
-from ..json_file import json_if_any
-from ..models.source import Source
-from ..progress import SILENT, Progress
+from ..language_models.source import Source
 from ..spectrum.blocks import checked
 from .store_files import (
     FORMAT,

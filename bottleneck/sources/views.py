@@ -10,9 +10,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.progress import SILENT, Progress
 from ..errors import MatrixError
-from ..models.source import Block, Cost, FactorRows, Source, first_contexts
-from ..progress import SILENT, Progress
+from ..language_models.source import Block, Cost, FactorRows, Source, first_contexts
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 

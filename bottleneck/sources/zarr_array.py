@@ -15,10 +15,10 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from ..core.json_file import json_if_any
+from ..core.machine import free_memory
 from ..errors import BottleneckError, SourceError, StoreError
 from ..heads import RankBound
-from ..json_file import json_if_any
-from ..machine import free_memory
 from ..spectrum import Precision
 from .matrix import MatrixSource
 from .opening import Kind

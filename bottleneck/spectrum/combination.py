@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..parallel import Processes
+from ..core.parallel import Processes
 from .base import SpectrumMethod
 from .values import Spectrum
 

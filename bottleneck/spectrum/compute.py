@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..core.parallel import ALONE, Processes
 from ..errors import MatrixError
-from ..parallel import ALONE, Processes
 from .accelerator import on
 from .base import Options, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype

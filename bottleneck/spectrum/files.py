@@ -18,9 +18,9 @@ import numpy as np
 from annotated_types import Interval, Len
 from typing_extensions import TypedDict
 
+from ..core.files import open_file, write_bytes
+from ..core.json_file import parse_json
 from ..errors import MatrixError
-from ..files import open_file, write_bytes
-from ..json_file import parse_json
 from .registry import REGISTRY
 from .values import Limits, Spectrum
 

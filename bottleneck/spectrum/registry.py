@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import plugins
+from ..core import plugins
 from ..errors import ConfigurationError
 from .base import SpectrumMethod
 from .dense import Dense

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.files import make_folder, replacing, sha256_bytes
 from ..errors import OutputError
-from ..files import make_folder, replacing, sha256_bytes
 from .base import SpectrumMethod
 from .files import DAMAGE
 

@@ -162,7 +162,7 @@ class Spectrum:
         Raises:
             ConfigurationError: for an unknown part or style.
         """
-        from ..plotting.spectra import draw_panel, new_figure
+        from ..results.plotting.spectra import draw_panel, new_figure
 
         curves = self.curves(label, limits)
         if ax is None:

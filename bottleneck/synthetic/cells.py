@@ -13,11 +13,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from .. import result_schemas
-from .._version import __version__
+from ..core.files import sha256_json, write_json
+from ..core.json_file import parse_json
+from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError
-from ..files import sha256_json, write_json
-from ..json_file import parse_json
+from ..results import schemas as result_schemas
 from .dirichlet import DirichletBlocks
 from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable

@@ -57,6 +57,6 @@ if __name__ == "__main__":
     import sys
     from pathlib import Path
 
-    from ..files import write_json
+    from ..core.files import write_json
 
     write_json(Path(sys.argv[1]), concentrations())

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..allocator import keep_freed_memory
-from ..checks import check_positive
+from ..core.allocator import keep_freed_memory
+from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from ..heads import Head
 from ..heads.blocked import blocked_loss

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
+from ..core.files import make_folder, unfinished
+from ..core.interruption import explained
+from ..core.machine import cores, free_memory, resolve_device
+from ..core.progress import SILENT, Progress
+from ..core.workers import without_interrupts, worker_pool
 from ..errors import BottleneckError, ConfigurationError
-from ..files import make_folder, unfinished
-from ..interruption import explained
-from ..machine import cores, free_memory, resolve_device
-from ..progress import SILENT, Progress
-from ..workers import without_interrupts, worker_pool
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
 from .fit import FitConfig

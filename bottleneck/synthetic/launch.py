@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.files import make_folder
+from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..files import make_folder
-from ..progress import SILENT, Progress
 from .cells import Cell
 from .grid import finished, memory, work
 from .targets import DEFAULT_MEMORY

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..divergence import pairwise_kld
-from ..full_precision import full_precision
+from ..core.full_precision import full_precision
 from ..heads import Head
+from ..measure.pairwise_kld import pairwise_kld
 from ..spectrum import numerical_rank, singular_values
 from ..theory import frobenius_lower_bound
 from ..theory.context_vectors import attainable

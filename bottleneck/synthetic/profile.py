@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ..allocator import keep_freed_memory
+from ..core.allocator import keep_freed_memory
+from ..core.machine import machine
 from ..heads import Head
 from ..heads.blocked import blocked_loss
-from ..machine import machine
 from .dirichlet import DirichletBlocks
 from .models import build
 from .targets import DEFAULT_MEMORY, Targets

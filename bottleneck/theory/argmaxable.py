@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.progress import SILENT, Progress
+from ..core.workers import without_interrupts, worker_pool
 from ..errors import ConfigurationError
-from ..progress import SILENT, Progress
-from ..result import Result
-from ..workers import without_interrupts, worker_pool
+from ..results.base import Result
 from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Layer, Witnesses, search
 from .inputs import real_matrix, real_vector

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import TrainingError
-from ..reading import Batch
+from ..language_models.reading import Batch
 
 HALF_LENGTH_PROBABILITY = 0.05
 """Probability that a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""

@@ -8,10 +8,10 @@ from typing import Any, Literal, NoReturn, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from ..core.json_file import parse_json, short
 from ..errors import ConfigurationError, meant
-from ..json_file import parse_json, short
-from ..language_model import ModelConfig
-from ..result import flat
+from ..language_models.model import ModelConfig
+from ..results.base import flat
 
 
 class _Section(BaseModel):

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from .. import backbones, heads
-from ..checkpoint import CONFIG, FORMAT
+from .. import heads
+from ..core.json_file import parse_json
 from ..errors import ConfigurationError
-from ..json_file import parse_json
+from ..language_models import backbones
+from ..language_models.checkpoint import CONFIG, FORMAT
 from .config import RunConfig, parse
 
 

@@ -11,11 +11,11 @@ from typing import Any, final
 import torch
 
 from .. import corpora
-from ..language_model import LanguageModel
-from ..machine import duration, peak_memory_bytes, resolve_device
-from ..parallel import ALONE
-from ..progress import SILENT, Progress, reporting
-from ..result import Result
+from ..core.machine import duration, peak_memory_bytes, resolve_device
+from ..core.parallel import ALONE
+from ..core.progress import SILENT, Progress, reporting
+from ..language_models.model import LanguageModel
+from ..results.base import Result
 from .config import RunConfig
 from .epochs import epochs
 from .evaluate import mean_nll, text_of

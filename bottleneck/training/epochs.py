@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..corpora import Corpus
 from ..errors import ConfigurationError, TrainingError
-from ..reading import Batch, Pairs
+from ..language_models.reading import Batch, Pairs
 from .batches import bptt_segments, columns, lengths
 from .config import TrainingConfig
 

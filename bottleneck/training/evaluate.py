@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.full_precision import evaluating, full_precision
+from ..core.progress import SILENT, Progress, reporting
 from ..corpora import Corpus
 from ..errors import TrainingError
-from ..full_precision import evaluating, full_precision
-from ..language_model import LanguageModel
-from ..progress import SILENT, Progress, reporting
-from ..reading import Reading, Stream, read
+from ..language_models.model import LanguageModel
+from ..language_models.reading import Reading, Stream, read
 
 SEGMENT = 1024
 """Tokens encoded at once; the state is carried over, so this affects only speed."""

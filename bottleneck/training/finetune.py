@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..checkpoint import check_hashes, read_config
+from ..language_models.checkpoint import check_hashes, read_config
 from .config import RunConfig, override
 from .configuration_file import configuration_of
 

@@ -15,9 +15,16 @@ import torch
 from typing_extensions import TypedDict
 
 from .. import corpora, heads
-from .._version import __version__
-from ..allocator import keep_freed_memory
-from ..checkpoint import (
+from ..core.allocator import keep_freed_memory
+from ..core.files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
+from ..core.interruption import explained
+from ..core.json_file import Count, read_json_lines
+from ..core.machine import machine, resolve_device
+from ..core.parallel import Processes, launched
+from ..core.progress import Progress, reporting
+from ..core.version import __version__
+from ..errors import RunError
+from ..language_models.checkpoint import (
     CHECKPOINTS,
     COMPLETE,
     CONFIG,
@@ -37,14 +44,7 @@ from ..checkpoint import (
     state_files,
     write_complete,
 )
-from ..errors import RunError
-from ..files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
-from ..interruption import explained
-from ..json_file import Count, read_json_lines
-from ..language_model import LanguageModel
-from ..machine import machine, resolve_device
-from ..parallel import Processes, launched
-from ..progress import Progress, reporting
+from ..language_models.model import LanguageModel
 from .config import RunConfig, difference
 from .configuration_file import complete, configuration_of
 from .epochs import Epochs, epochs

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..backbones import State
-from ..checkpoint import METRICS, MODEL, TIMING, keep_checkpoint, save_model, state_files
+from ..core.files import json_lines, write_bytes
+from ..core.interruption import INTERRUPTIONS, Stop, explained
+from ..core.parallel import Processes
+from ..core.progress import SILENT, Bar, Progress
 from ..corpora import Corpus
 from ..errors import TrainingError
-from ..files import json_lines, write_bytes
-from ..interruption import INTERRUPTIONS, Stop, explained
-from ..language_model import LanguageModel
-from ..parallel import Processes
-from ..progress import SILENT, Bar, Progress
-from ..reading import Batch
+from ..language_models.backbones import State
+from ..language_models.checkpoint import METRICS, MODEL, TIMING, keep_checkpoint, save_model, state_files
+from ..language_models.model import LanguageModel
+from ..language_models.reading import Batch
 from . import optimizer as optimizers
 from .averaging import WeightAverage, is_non_monotone, starts_averaging, validated_after
 from .config import RunConfig

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..backbones import State
-from ..language_model import LanguageModel
-from ..reading import PADDING, Batch
+from ..language_models.backbones import State
+from ..language_models.model import LanguageModel
+from ..language_models.reading import PADDING, Batch
 
 
 class Objective(nn.Module):

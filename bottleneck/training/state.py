@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from ..checkpoint import STATE, load_tensors_into, model_tensors, read_state, state_files, write_state
+from ..core.files import explain_output_errors, make_folder
+from ..core.json_file import Count, check_schema
 from ..errors import RunError
-from ..files import explain_output_errors, make_folder
-from ..json_file import Count, check_schema
-from ..language_model import LanguageModel
+from ..language_models.checkpoint import STATE, load_tensors_into, model_tensors, read_state, state_files, write_state
+from ..language_models.model import LanguageModel
 from .averaging import WeightAverage
 
 

@@ -107,7 +107,7 @@ def small_case_that_starts_another(folder: Path) -> Callable[[], Any]:
         (folder / "inner").write_text(str(children()[0].pid))
         os.kill(os.getpid(), 9)
 
-    from softmax_bottleneck.progress import Progress
+    from softmax_bottleneck.core.progress import Progress
 
     progress = Progress()
     progress.line = tell  # type: ignore[method-assign]

@@ -12,9 +12,9 @@ import pytest
 
 from softmax_bottleneck.bench import bench_corpora, large_corpora
 from softmax_bottleneck.bench.in_turn import Measured, Work
+from softmax_bottleneck.core.files import CACHE_VARIABLE
 from softmax_bottleneck.corpora import load
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.files import CACHE_VARIABLE
 
 
 @pytest.fixture

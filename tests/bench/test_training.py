@@ -13,7 +13,7 @@ import torch
 from softmax_bottleneck.bench import bench_training, training
 from softmax_bottleneck.bench.in_turn import Measured, check_goals
 from softmax_bottleneck.bench.training import plain_loss
-from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.presets import find
 

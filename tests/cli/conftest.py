@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from softmax_bottleneck import corpora, demo
+from softmax_bottleneck import corpora
+from softmax_bottleneck.bench import demo
 from softmax_bottleneck.cli import main
+from softmax_bottleneck.core.files import make_folder
 from softmax_bottleneck.corpora import PINNED, PinnedFile
-from softmax_bottleneck.files import make_folder
 from softmax_bottleneck.training import PRESETS, Preset, fit
 
 HEADS = ("softmax", "moc", "mos", "lms-plif")

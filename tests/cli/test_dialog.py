@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from softmax_bottleneck import corpora
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.figures import find, read
-from softmax_bottleneck.models import RunOnText
-from softmax_bottleneck.reading import Pairs
+from softmax_bottleneck.language_models import RunOnText
+from softmax_bottleneck.language_models.reading import Pairs
 from softmax_bottleneck.training import PRESETS
 
 SMALLER = (

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 import softmax_bottleneck as sb
-from softmax_bottleneck import checkpoint, corpora
+from softmax_bottleneck import corpora
 from softmax_bottleneck.evaluation import (
     Dynamic,
     cached_scores,
@@ -20,6 +20,7 @@ from softmax_bottleneck.evaluation import (
     dynamic_scores,
     gradient_statistics,
 )
+from softmax_bottleneck.language_models import checkpoint
 
 from .conftest import Bottleneck
 
@@ -72,7 +73,7 @@ def test_defaults_are_those_of_the_published_numbers(
     settings = Dynamic(learning_rate=0.002, decay=decay, epsilon=epsilon)
     run = checkpoint.load(f"demo/runs/{head}")
     text = replace(checkpoint.corpus_of(run), name=corpus)
-    monkeypatch.setattr("softmax_bottleneck.models.run.corpus_of", lambda *_: text)
+    monkeypatch.setattr("softmax_bottleneck.language_models.run.corpus_of", lambda *_: text)
     values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
     assert values["settings"] == asdict(settings)
     assert values["loss"] == dynamic_scores(run, text).loss == dynamic_scores(run, text, settings=settings).loss

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from softmax_bottleneck.models.huggingface.loading import quiet
+from softmax_bottleneck.hugging_face.loading import quiet
 
 Bottleneck = Callable[..., Result]
 WINDOWS = ("--data", "text.txt", "--context-length", "12", "--stride", "6")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from softmax_bottleneck import checkpoint, demo
+from softmax_bottleneck.bench import demo
+from softmax_bottleneck.language_models import checkpoint
 
 from .conftest import Bottleneck
 

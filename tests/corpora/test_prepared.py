@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from softmax_bottleneck.cli.environment import check
 from softmax_bottleneck.corpora import PREPARED, SPLITS, Vocabulary, catalogue, get, load, one_billion, path, text8
-from softmax_bottleneck.doctor import check
 from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.training.batches import columns
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 
 M = 9
 AWD: dict[str, Any] = {

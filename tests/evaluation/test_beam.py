@@ -11,8 +11,8 @@ import torch
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.evaluation import Beam, Response, beam_search
 from softmax_bottleneck.heads import REGISTRY
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
-from softmax_bottleneck.reading import Batch
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.reading import Batch
 
 VOCAB, END, LONGEST = 4, 0, 3
 SIZES = {"embedding_size": 3, "line_size": 3, "context_size": 4, "hidden_size": 5}

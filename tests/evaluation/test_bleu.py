@@ -15,8 +15,8 @@ from softmax_bottleneck import corpora
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.evaluation import Beam, beam_search, bleu
 from softmax_bottleneck.evaluation.bleu import SCORES, bootstrap, context_scores, sentence_bleu
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
-from softmax_bottleneck.reading import Pairs
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.reading import Pairs
 
 REFERENCE = ["well", "i", "do", "not", "know", "what", "you", "mean", "."]
 RESPONSES = [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.evaluation import Cache, cache, cache_evaluate, tune_cache
-from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import evaluate
 
 from .conftest import M

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import perplexity
-from softmax_bottleneck.checkpoint import load
+from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.evaluation import Dynamic, GradientStatistics, dynamic_evaluate, gradient_statistics, statistics
-from softmax_bottleneck.language_model import LanguageModel
-from softmax_bottleneck.progress import StreamProgress
+from softmax_bottleneck.language_models.checkpoint import load
+from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import evaluate
 
 from .conftest import AWD, LSTM

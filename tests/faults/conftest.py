@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.corpora.ids import write_ids
-from softmax_bottleneck.models.huggingface.loading import quiet
+from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.sources.store_writing import write_store
 from softmax_bottleneck.spectrum import save_spectrum

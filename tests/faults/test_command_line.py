@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from attacks import promise
 from softmax_bottleneck.cli import COMMANDS, main
-from softmax_bottleneck.parallel import SECONDS_VARIABLE
+from softmax_bottleneck.core.parallel import SECONDS_VARIABLE
 
 MANY = "9" * 5000
 NAME = "x" * 300

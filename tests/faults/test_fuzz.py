@@ -11,15 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from softmax_bottleneck import checkpoint, corpora, tensor_file
+from softmax_bottleneck import corpora
+from softmax_bottleneck.bench.demo_table import read as read_reports
+from softmax_bottleneck.core import tensor_file
+from softmax_bottleneck.core.json_file import check_schema, parse_json
 from softmax_bottleneck.corpora.archives import read_members
 from softmax_bottleneck.corpora.ids import read_ids
-from softmax_bottleneck.demo_table import read as read_reports
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.figures.results import read as read_results
-from softmax_bottleneck.json_file import check_schema, parse_json
-from softmax_bottleneck.models.huggingface.folder import read_config, weight_files
-from softmax_bottleneck.models.huggingface.tokenizer import read_tokenizer
+from softmax_bottleneck.hugging_face.folder import read_config, weight_files
+from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer
+from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.sources import StoreSource
 from softmax_bottleneck.sources.matrix import open_matrix
 from softmax_bottleneck.sources.zarr_array import open_zarr

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attacks import promise
-from softmax_bottleneck.files import only_process
+from softmax_bottleneck.core.files import only_process
 
 
 def test_two_dumps_into_one_store(place: Callable[..., Path]) -> None:

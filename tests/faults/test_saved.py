@@ -12,7 +12,7 @@ import torch
 
 from attacks import damage, promise
 from attacks.damage import REMOVED, Damage, with_value
-from softmax_bottleneck import checkpoint
+from softmax_bottleneck.language_models import checkpoint
 
 DEEP: list[Any] = []
 for _ in range(200):
@@ -214,7 +214,7 @@ def test_a_cell_that_cannot_be_read(change: Damage, place: Callable[..., Path]) 
 
 
 def test_a_result_of_another_form_with_a_checksum_that_holds(place: Callable[..., Path]) -> None:
-    from softmax_bottleneck.files import sha256_json
+    from softmax_bottleneck.core.files import sha256_json
 
     folder = place("grid")
     file = sorted((folder / "grid" / "cells").iterdir())[0]

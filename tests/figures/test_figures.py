@@ -16,7 +16,7 @@ from matplotlib.figure import Figure as Canvas
 
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, read
-from softmax_bottleneck.plotting import HEADS, STYLES
+from softmax_bottleneck.results.plotting import HEADS, STYLES
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.synthetic import summarize
 

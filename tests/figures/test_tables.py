@@ -11,7 +11,7 @@ import pytest
 from softmax_bottleneck.figures import Results, find
 from softmax_bottleneck.figures.lms import initial_slopes
 from softmax_bottleneck.figures.published_tables import PUBLISHED
-from softmax_bottleneck.published import tables
+from softmax_bottleneck.results.published import tables
 
 
 def shown(name: str, results: Results) -> dict[tuple[str, str], str]:

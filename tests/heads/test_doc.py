@@ -12,7 +12,7 @@ import torch
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import DOC, Head
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 
 Make = Callable[..., Head]
 

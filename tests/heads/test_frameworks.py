@@ -47,7 +47,7 @@ from safetensors.torch import save_file
 from torch.nn.parallel import DistributedDataParallel
 
 from softmax_bottleneck import heads
-from softmax_bottleneck.parallel import launched
+from softmax_bottleneck.core.parallel import launched
 
 
 def compare(name, rank):

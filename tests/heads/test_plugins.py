@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 
 PROJECT = """
 [build-system]

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.machine import parse_size
-from softmax_bottleneck.result import Result
+from softmax_bottleneck.core.machine import parse_size
+from softmax_bottleneck.results.base import Result
 
 ROOT = Path(__file__).parents[2]
 

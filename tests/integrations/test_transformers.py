@@ -117,7 +117,7 @@ def test_the_rows_that_are_measured_are_the_models_own() -> None:
 
 
 def _windows(length: int) -> Any:
-    from softmax_bottleneck.options import HuggingFaceOptions
+    from softmax_bottleneck.core.options import HuggingFaceOptions
 
     return HuggingFaceOptions(context_length=length, stride=length)
 

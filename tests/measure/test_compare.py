@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from softmax_bottleneck import checkpoint, compare, dump
+from softmax_bottleneck import compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
-from softmax_bottleneck.models import ModelOnText
-from softmax_bottleneck.models.text import Text
+from softmax_bottleneck.language_models import ModelOnText, checkpoint
+from softmax_bottleneck.language_models.text import Text
 from softmax_bottleneck.sources import open_source
 
 

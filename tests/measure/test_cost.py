@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
+from softmax_bottleneck.core.machine import peak_memory_bytes
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.machine import peak_memory_bytes
 from softmax_bottleneck.measure import estimate_cost
 from softmax_bottleneck.sources import Source, open_source
 from softmax_bottleneck.spectrum import Arithmetic

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import extended_logits, kld, pairwise_kld, rank
-from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.measure import extended_structure
 from softmax_bottleneck.measure.extended import power_law_finding
 from softmax_bottleneck.sources import extended as module

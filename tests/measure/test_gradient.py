@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import gradient, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.measure.gradients import jacobian, orthonormal_basis
-from softmax_bottleneck.models import ModelOnText
 from softmax_bottleneck.sources import Source, open_source
 
 

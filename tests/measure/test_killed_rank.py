@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck import dump
-from softmax_bottleneck.models import source as base
+from softmax_bottleneck.language_models import source as base
 from softmax_bottleneck.sources import open_source
 
 DRIVER = Path(__file__).parent / "rank_driver.py"

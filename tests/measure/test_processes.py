@@ -28,7 +28,7 @@ def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # A block holds 50 rows, so that there is something to share.
 SCRIPT = """
 import sys
-from softmax_bottleneck.models import source as base
+from softmax_bottleneck.language_models import source as base
 base.BLOCK_BYTES = 50 * 40 * 4
 from softmax_bottleneck.cli import main
 main(sys.argv[1:], prog_name="bottleneck")

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from softmax_bottleneck.files import write_json
+from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.measure import RankReport
 from softmax_bottleneck.report import read_saved, write_page
 from softmax_bottleneck.spectrum import Spectrum, judge, precision, save_spectrum

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from softmax_bottleneck.files import write_json
-from softmax_bottleneck.plotting import HEADS
+from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.report import read_saved, write_page
+from softmax_bottleneck.results.plotting import HEADS
 from softmax_bottleneck.spectrum import load_spectrum, numerical_rank
 
 from .conftest import DECAYING, LOW_RANK, NAMES, STEPS, M, Open, comparison, drawn, save

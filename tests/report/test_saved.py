@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import softmax_bottleneck as sb
+from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.errors import BottleneckError
-from softmax_bottleneck.files import write_json
 from softmax_bottleneck.report import measure_sources, read_saved
 from softmax_bottleneck.report.colors import DARK
 from softmax_bottleneck.report.page import render
 from softmax_bottleneck.report.tables import comparison_table, published_table
-from softmax_bottleneck.result import short_names
+from softmax_bottleneck.results.base import short_names
 
 from .conftest import DECAYING, LOW_RANK, STEPS, comparison, drawn, save
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from softmax_bottleneck.files import json_lines
+from softmax_bottleneck.core.files import json_lines
+from softmax_bottleneck.language_models import source as base
 from softmax_bottleneck.measure import dump
-from softmax_bottleneck.models import source as base
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.sources import store_writing as store
 

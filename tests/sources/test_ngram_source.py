@@ -9,7 +9,7 @@ import pytest
 
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
-from softmax_bottleneck.ngram import KneserNey, histories
+from softmax_bottleneck.language_models.ngram import KneserNey, histories
 from softmax_bottleneck.sources import open_source
 
 

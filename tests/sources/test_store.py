@@ -17,9 +17,9 @@ import zarr
 from numpy.typing import NDArray
 
 from softmax_bottleneck import dump, kld, rank
-from softmax_bottleneck.doctor import check
+from softmax_bottleneck.cli.environment import check
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, MatrixError, OutputError, StoreError
-from softmax_bottleneck.models import source as base
+from softmax_bottleneck.language_models import source as base
 from softmax_bottleneck.sources import MatrixSource, Source, StoreSource, open_source, open_zarr
 
 Matrix = NDArray[Any]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import special, stats
 
-from softmax_bottleneck.divergence import pairwise_kld
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.measure.pairwise_kld import pairwise_kld
 from softmax_bottleneck.synthetic import DirichletBlocks, expected_pairwise_kl, sample_dirichlet_log_probs
 from softmax_bottleneck.synthetic.dirichlet import BLOCK_ENTRIES
 

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
+from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
-from softmax_bottleneck.progress import StreamProgress
 from softmax_bottleneck.synthetic import Cell, FitConfig, cells, grid, run_grid, summarize, table
 from softmax_bottleneck.synthetic.cells import read, run, write
 from softmax_bottleneck.synthetic.grid import memory, work

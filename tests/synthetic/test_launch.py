@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.progress import StreamProgress
 from softmax_bottleneck.synthetic import FitConfig, grid, run_grid, submit
 
 SBATCH = """#!{python}

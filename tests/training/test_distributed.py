@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from softmax_bottleneck.core.parallel import Processes
 from softmax_bottleneck.errors import ConfigurationError, RunError
-from softmax_bottleneck.parallel import Processes
 from softmax_bottleneck.training import RunConfig, fit
 
 Configure = Callable[..., RunConfig]
@@ -34,7 +34,7 @@ finally:
 """
 SLOW = """
 import time
-from softmax_bottleneck import parallel
+from softmax_bottleneck.core import parallel
 from softmax_bottleneck.training import loop
 parallel.SECONDS_TO_WAIT = 2
 validate = loop.Loop._validate

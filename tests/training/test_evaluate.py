@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import TrainingError
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import evaluate
 from softmax_bottleneck.training.evaluate import perplexity_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from softmax_bottleneck.checkpoint import copy_weights, load
+from softmax_bottleneck.core.progress import Progress
 from softmax_bottleneck.errors import RunError
-from softmax_bottleneck.progress import Progress
+from softmax_bottleneck.language_models.checkpoint import copy_weights, load
 from softmax_bottleneck.training import RunConfig, fit, training_cost
 from softmax_bottleneck.training.optimizer import learning_rate
 

@@ -16,11 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from softmax_bottleneck import checkpoint, corpora, heads
+from softmax_bottleneck import corpora, heads
+from softmax_bottleneck.core.machine import resolve_device
+from softmax_bottleneck.core.progress import Progress
 from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError, TrainingError
-from softmax_bottleneck.language_model import LanguageModel
-from softmax_bottleneck.machine import resolve_device
-from softmax_bottleneck.progress import Progress
+from softmax_bottleneck.language_models import checkpoint
+from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import RunConfig, evaluate, fit, loop
 from softmax_bottleneck.training.configuration_file import configuration_of
 from softmax_bottleneck.training.optimizer import learning_rate

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from softmax_bottleneck.interruption import Stop, Terminated, explained
-from softmax_bottleneck.progress import Progress
+from softmax_bottleneck.core.interruption import Stop, Terminated, explained
+from softmax_bottleneck.core.progress import Progress
 from softmax_bottleneck.training import RunConfig, fit, loop
 
 Configure = Callable[..., RunConfig]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import RunConfig
 from softmax_bottleneck.training.objective import Objective
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from softmax_bottleneck import heads
-from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import OptimizerConfig
 from softmax_bottleneck.training.optimizer import build, learning_rate, set_learning_rate
 

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from softmax_bottleneck import corpora
-from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
-from softmax_bottleneck.language_model import LanguageModel
-from softmax_bottleneck.reading import Batch, Pairs
+from softmax_bottleneck.language_models.checkpoint import load
+from softmax_bottleneck.language_models.model import LanguageModel
+from softmax_bottleneck.language_models.reading import Batch, Pairs
 from softmax_bottleneck.training import RunConfig, evaluate, fit
 from softmax_bottleneck.training.config import TrainingConfig, parse
 from softmax_bottleneck.training.epochs import PairEpochs, StreamEpochs, epochs

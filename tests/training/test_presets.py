@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from softmax_bottleneck import checkpoint, heads
+from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.language_model import LanguageModel
+from softmax_bottleneck.language_models import checkpoint
+from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import PRESETS, RunConfig, fit, override
 from softmax_bottleneck.training.config import parse
 from softmax_bottleneck.training.optimizer import build

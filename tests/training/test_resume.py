@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from softmax_bottleneck.checkpoint import load
-from softmax_bottleneck.doctor import check
+from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.core.files import only_process
 from softmax_bottleneck.errors import RunError
-from softmax_bottleneck.files import only_process
+from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.training import RunConfig, finetuning, fit
 from softmax_bottleneck.training.state import TrainerState, load_state, save_state
 
@@ -354,7 +354,7 @@ def test_a_lost_vocabulary_is_written_again(tmp_path: Path, configure: Configure
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_state_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     """Weights, moments, the carried state, the random state, and every float to its last bit."""
-    from softmax_bottleneck.language_model import LanguageModel, ModelConfig
+    from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
     from softmax_bottleneck.training import OptimizerConfig
     from softmax_bottleneck.training.optimizer import build
 

@@ -17,8 +17,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from softmax_bottleneck import checkpoint, corpora
+from softmax_bottleneck import corpora
 from softmax_bottleneck.errors import RunError, TrainingError
+from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop, override
 from softmax_bottleneck.training.averaging import is_non_monotone
 from softmax_bottleneck.training.objective import Objective

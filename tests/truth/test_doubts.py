@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from softmax_bottleneck import compare, gradient, heads, kld, pairwise_kld, perplexity, rank, singular_values
-from softmax_bottleneck.checkpoint import load
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
 from softmax_bottleneck.integrations import training_statistics
+from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import extended_logits
 from softmax_bottleneck.spectrum.blocks import as_array

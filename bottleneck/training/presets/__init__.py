@@ -19,8 +19,8 @@ import torch
 
 from ...corpora import catalogue
 from ...errors import ConfigurationError, look_up, meant
-from ...language_model import LanguageModel
-from ...published import expectation
+from ...language_models.model import LanguageModel
+from ...results.published import expectation
 from ..config import RunConfig, parse
 
 FILES = ("laptop", "papers", "fast", "text8", "one_billion", "switchboard")

@@ -1,0 +1,113 @@
+"""The demo's table, one row for each output layer, from its saved reports."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.json_file import read_json
+from ..errors import ConfigurationError
+from ..heads import REGISTRY
+from ..results.base import by_numbers
+from ..results.plotting import markdown
+from ..results.schemas import Report as DemoReport
+
+Report = Mapping[str, Any]
+
+
+def read(folder: Path) -> list[Report]:
+    """Return the reports in a folder, sorted by head (in the registry's order), name and seed.
+
+    Raises:
+        ConfigurationError: for a folder without reports, or with other JSON files.
+    """
+    reports = []
+    for path in sorted(folder.glob("*.json")):
+        if "." in path.stem:  # NAME.valid.json: another measurement of NAME
+            continue
+        report = read_json(path, DemoReport, error=ConfigurationError, remedy="name a folder of the demo's reports")
+        head = report["report"]["source"].get("head")
+        if head not in REGISTRY:
+            raise ConfigurationError(
+                f"{path} is the report of an unknown head, {head!r}; name a folder of the demo's reports"
+            )
+        reports.append((([*REGISTRY].index(head), by_numbers(report["name"]), report.get("seed", 0)), report))
+    if not reports:
+        raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
+    return [report for _, report in sorted(reports, key=lambda one: one[0])]
+
+
+def table(reports: Sequence[Report]) -> str:
+    """Return reports as a Markdown table; see `cells`."""
+    return markdown(*cells(reports))
+
+
+def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a table of reports, one row for each model.
+
+    For several seeds, perplexities and divergences are means ± standard deviations, and ranks have the form least to
+    largest. If one of the ranks is indeterminate, the interval of tolerances ten times larger and smaller comes first,
+    with the ranks at the tolerance itself in parentheses. Adaptive scores are means over the seeds that have them.
+
+    Args:
+        reports: reports from the folder ``reports/`` of a demo.
+    """
+    by_name: dict[str, list[Report]] = {}
+    for report in reports:
+        by_name.setdefault(report["name"], []).append(report)
+    adaptive = any("adaptive" in report for report in reports)
+    scores = ["test perplexity", *(["dynamic", "with cache"] if adaptive else [])]
+    head = [
+        "model",
+        "parameters",
+        *scores,
+        "d",
+        "bound (row-centred)",
+        "rank",
+        "row-centred rank",
+        "pairwise KL",
+        "seconds",
+    ]
+    return head, [_line(name, some, adaptive=adaptive) for name, some in by_name.items()]
+
+
+def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:
+    first = reports[0]
+    bound = first["report"]["bound"]
+    adapted = [one["adaptive"] for one in reports if "adaptive" in one]
+    return [
+        name,
+        f"{first['parameters']:,}",
+        mean_text([one["test_perplexity"] for one in reports], ".2f"),
+        *(mean_text([one[how] for one in adapted], ".2f") for how in ("dynamic", "cache") if adaptive),
+        str(first["report"]["embedding_size"]),
+        "none" if bound["raw"] is None else f"{bound['raw']} ({bound['centered']})",
+        rank_text([one["report"]["rank"] for one in reports]),
+        rank_text([one["report"]["rank_centered"] for one in reports]),
+        mean_text([one["kld"] for one in reports], ".3f"),
+        f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
+    ]
+
+
+def mean_text(values: Sequence[float], form: str) -> str:
+    """Return the mean, with the sample standard deviation where there are several values; a dash for none."""
+    if not values:
+        return "–"
+    spread = f" ± {format(statistics.stdev(values), form)}" if len(values) > 1 else ""
+    return format(statistics.mean(values), form) + spread
+
+
+def rank_text(ranks: Sequence[Report]) -> str:
+    """Return the ranks of several seeds as text; see `cells`."""
+    values = [rank["value"] for rank in ranks]
+    text = interval_text(min(values), max(values))
+    if all(rank["determinate"] for rank in ranks):
+        return text
+    return f"{interval_text(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
+
+
+def interval_text(low: float, high: float) -> str:
+    """Return an interval of whole numbers as text, or the number where both ends are the same."""
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

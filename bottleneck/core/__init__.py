@@ -1,0 +1,1 @@
+"""What everything else stands on: this machine, its files and processes, settings, progress, interruptions."""

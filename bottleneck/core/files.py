@@ -1,0 +1,211 @@
+"""Files: only regular ones are read, and each is written under a temporary name, flushed to disk, and renamed."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from ..errors import OutputError
+
+CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
+
+
+def cache_folder() -> Path:
+    """Return the folder of corpora and unfinished computations: ``$SOFTMAX_BOTTLENECK_CACHE`` or the user's cache."""
+    given = os.environ.get(CACHE_VARIABLE)
+    folder = Path(given) if given else user_cache_path("softmax-bottleneck")
+    if str(folder).startswith("~"):  # there is no home
+        return Path(gettempdir()) / f"softmax-bottleneck-{os.getuid()}"
+    return folder
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a regular file to read its bytes; ``OSError`` for a pipe or a device, which may hang or never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file", str(path))
+    return open(descriptor, "rb")  # noqa: PTH123 (a descriptor)
+
+
+def sha256_bytes(data: bytes | memoryview) -> str:
+    """Return the SHA-256 of ``data`` in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Return the SHA-256 of ``value`` as JSON with sorted keys."""
+    return sha256_bytes(json.dumps(value, sort_keys=True, allow_nan=False).encode())
+
+
+@contextmanager
+def explain_output_errors(path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` while writing ``path`` into an `OutputError` with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "the disk is full: free some space or choose another folder, then run the same command again"
+        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            remedy = "the place is not writable: name another one"
+        elif error.errno in (errno.EEXIST, errno.ENOTDIR):
+            remedy = "a file stands where a folder is needed: choose another folder with --out"
+        else:
+            remedy = error.strerror or str(error)
+        raise OutputError(f"cannot write {path}: {remedy}") from error
+
+
+def make_folder(path: Path) -> Path:
+    """Create ``path`` and its parents; `OutputError` when that is impossible."""
+    with explain_output_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def only_process(folder: Path) -> Iterator[bool]:
+    """Lock a folder inside the block; yield whether no other process holds its lock.
+
+    The lock ends with the process. On a file system without locks the result is always true.
+
+    Raises:
+        OutputError: for a folder that cannot be opened.
+    """
+    with explain_output_errors(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        alone = True
+    except OSError as error:
+        alone = error.errno != errno.EWOULDBLOCK
+    try:
+        yield alone
+    finally:
+        if alone:
+            with suppress(OSError):  # there are no locks
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked inside keeps a copy of the descriptor
+        os.close(descriptor)
+
+
+def is_special(path: Path) -> bool:
+    """Return whether ``path`` is, or links to, a device, a pipe or a socket, which cannot be replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def followed(path: Path) -> Path:
+    """Return the target of a link, which may not exist; for any other path return the path."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside ``path``; flush the file and rename it to ``path`` when the block succeeds.
+
+    After a failure, a full disk or a kill, ``path`` is unchanged. For a link, its target is replaced. For a device or a
+    pipe, the content is written to it when the block succeeds. The mode of the file that is replaced is kept, and what
+    a killed process left behind of the same file is removed.
+    """
+    if is_special(path):
+        with explain_output_errors(path), TemporaryDirectory() as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            with temporary.open("rb") as data, path.open("wb") as special:
+                shutil.copyfileobj(data, special)
+        return
+    target = followed(path)
+    with explain_output_errors(path):
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        for leftover in unfinished(target.parent, target.name):
+            _remove_if_abandoned(leftover)
+        temporary, lock = _temporary(target, 0o666 if mode is None else mode | stat.S_IWUSR)
+    try:
+        with explain_output_errors(path):
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            if mode is not None:
+                temporary.chmod(mode)
+            temporary.replace(target)
+            _flush_folder(target.parent)
+    finally:
+        with suppress(OSError):  # the original error is more useful
+            temporary.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def unfinished(folder: Path, name: str = "") -> list[Path]:
+    """Return the temporary files that killed processes left in ``folder`` while they wrote ``name``, or any file."""
+    pattern = re.compile(rf"\.{re.escape(name) or '.+'}\.[0-9a-f]+\.part")
+    return sorted(file for file in folder.glob(".*.part") if pattern.fullmatch(file.name))
+
+
+def _temporary(target: Path, mode: int) -> tuple[Path, int]:
+    """Create a file of an unpredictable name beside ``target``; return it with its descriptor, which locks it."""
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)  # another process took it for abandoned before it was locked
+
+
+def _remove_if_abandoned(file: Path) -> None:
+    """Remove a temporary file that no living process has locked."""
+    with suppress(OSError), open_file(file) as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush a folder to disk, so that a rename in it survives a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return ``value`` as indented JSON with a final newline; NaN and infinities are refused."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(
+        errors="backslashreplace"  # half a surrogate, as in a name that is not UTF-8: the same in JSON
+    )
+
+
+def json_lines(rows: Iterable[Any]) -> bytes:
+    """Return values as lines of JSON, one for each."""
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON to ``path`` atomically."""
+    write_bytes(path, json_bytes(value))

@@ -1,0 +1,167 @@
+"""Read JSON that this tool or Hugging Face wrote, and that may be damaged or made to do harm.
+
+Its size and depth are limited, its form is checked against a schema, and every fault is one sentence with the file and
+the place in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from annotated_types import Interval
+
+from ..errors import BottleneckError
+from .files import open_file
+
+LARGEST = 1 << 28
+"""Bytes of the largest file that is read: several times the words of a large vocabulary."""
+DEEPEST = 100
+"""Largest depth of nested lists and objects."""
+_LONGEST_VALUE = 60
+
+Count = Annotated[int, Interval(ge=0, lt=2**63)]
+"""A number of things: not negative, and below the limit of 64 bits."""
+
+
+def read_json(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str) -> Any:
+    """Return the content of a file as plain values.
+
+    Args:
+        path: file in UTF-8.
+        schema: type that the content must have, as pydantic reads it, such as ``list[str]`` or a typed dictionary;
+            further keys are allowed.
+        error: class of the errors.
+        remedy: end of the sentence, which says what to do.
+
+    Raises:
+        error: the file is missing, cannot be read or is too large, or its content is no JSON, too deep, or not of the
+            schema.
+    """
+    return explained(path, error, remedy, lambda: parse_json(_bytes(path), schema))
+
+
+def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str) -> list[Any]:
+    """Return the content of a file that holds one JSON value a line; see `read_json`."""
+
+    def parse() -> list[Any]:
+        rows = []
+        for number, line in enumerate(_bytes(path).splitlines(), 1):
+            try:
+                rows.append(parse_json(line, schema))
+            except ValueError as fault:
+                raise ValueError(f"line {number}: {fault}") from None
+        return rows
+
+    values: list[Any] = explained(path, error, remedy, parse)
+    return values
+
+
+def json_if_any(path: Path) -> Any:
+    """Return the content of a file, or ``None`` where there is none, or none that can be read."""
+    try:
+        return parse_json(_bytes(path))
+    except (OSError, ValueError):
+        return None
+
+
+def parse_json(text: str | bytes, schema: Any = Any) -> Any:
+    """Return the plain values in a text.
+
+    Raises:
+        ValueError: it is no JSON in UTF-8, nested too deeply, or not of the schema; one line says where.
+    """
+    try:
+        content = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as fault:
+        raise ValueError(f"the byte {fault.start} is not UTF-8") from None
+    except json.JSONDecodeError as fault:
+        raise ValueError(f"it is no JSON at line {fault.lineno}, column {fault.colno}") from None
+    except RecursionError:
+        _too_deep()
+    except ValueError:  # Python's limit on the digits of an integer
+        raise ValueError("it holds a number of too many digits") from None
+    _check_depth(content)
+    if schema is not Any:
+        check_schema(content, schema)
+    return content
+
+
+def check_schema(content: Any, schema: Any) -> None:
+    """Raise a `ValueError` of one line for plain values that are not of a schema, such as a dataclass."""
+    from pydantic import ValidationError
+
+    try:
+        # A dataclass is an object of JSON. Names of files need not be Unicode, and no schema restricts them.
+        data = json.dumps(content, ensure_ascii=False).encode(errors="replace")
+        _validator(schema).validate_json(data, strict=True)
+    except ValidationError as fault:
+        raise ValueError(first_fault(fault)) from None
+
+
+def first_fault(fault: Any) -> str:
+    """Return the first fault that pydantic found as one line: the place, what is allowed, and what was received."""
+    first = fault.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())
+    message = (
+        message.replace("Input should be", "it must be")
+        .replace("a valid dictionary", "an object of JSON")
+        .replace("an object", "an object of JSON")
+    )
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    if first["type"] == "value_error":
+        return f"{place}: {message}" if place else message
+    return f"{place + ': ' if place else ''}{message[:1].lower()}{message[1:]}, not {short(first['input'])}"
+
+
+def short(value: Any) -> str:
+    """Return a value as a short text."""
+    text = type(value).__name__ if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _bytes(path: Path) -> bytes:
+    with open_file(path) as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    return data
+
+
+def explained(path: Path, error: type[BottleneckError], remedy: str, work: Callable[[], Any]) -> Any:
+    """Return what ``work`` makes of a file; its `OSError` and `ValueError` become an ``error`` that names the file."""
+    try:
+        return work()
+    except OSError as fault:
+        raise error(f"cannot read {path}: {fault.strerror or fault}; {remedy}") from fault
+    except ValueError as fault:
+        raise error(f"{path} is damaged or of another kind ({fault}); {remedy}") from fault
+
+
+def _check_depth(content: Any) -> None:
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [child for value in level if isinstance(value, dict | list) for child in _children(value)]
+        if not level:
+            return
+    _too_deep()
+
+
+def _children(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _too_deep() -> NoReturn:
+    raise ValueError(f"its lists and objects are nested more than {DEEPEST} deep") from None
+
+
+@cache
+def _validator(schema: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(schema)

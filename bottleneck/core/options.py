@@ -1,0 +1,222 @@
+"""The options that open a source: the keyword arguments of every measurement, and the options of every command.
+
+Names, defaults and descriptions stand here once; signatures in Python and options on the command line follow from them.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
+
+from ..errors import ConfigurationError
+from .checks import check_positive
+
+if TYPE_CHECKING:
+    import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MEASURE, COMPUTE, MODELS = "What to measure", "How to compute", "Hugging Face models"
+"""The groups of options in a command's help."""
+
+
+class Option(NamedTuple):
+    """The default of an option, and what it does."""
+
+    default: Any
+    help: str
+    panel: str = ""
+    """Group in a command's help; no command has an option without one."""
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+    flag: str | None = None
+    """Name on the command line, if it is another one."""
+    counts: bool = False
+    """Whether a value must be a whole number of at least 1."""
+    more: str = ""
+    """What holds in Python alone."""
+
+
+class HuggingFaceOptions(TypedDict, total=False):
+    """The options of Hugging Face models and their texts."""
+
+    revision: Annotated[
+        str | None, Option(None, "Branch, tag or commit of a model on the Hugging Face hub.", MODELS, metavar="NAME")
+    ]
+    context_length: Annotated[
+        int | None,
+        Option(
+            None, "Tokens in each window of the text.  [default: the model's limit, at most 1,024]", MODELS, counts=True
+        ),
+    ]
+    stride: Annotated[
+        int | None,
+        Option(
+            None, "Tokens between the starts of two successive windows.  [default: half a window]", MODELS, counts=True
+        ),
+    ]
+    bos: Annotated[
+        str,
+        Option(
+            "auto",
+            "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does.",
+            MODELS,
+            ("auto", "on", "off"),
+        ),
+    ]
+    batch_size: Annotated[
+        int | None,
+        Option(
+            None, "Windows in one forward pass.  [default: as many as hold about 4,096 tokens]", MODELS, counts=True
+        ),
+    ]
+    vocab: Annotated[
+        str,
+        Option(
+            "both",
+            "Which columns to measure when the output layer has more rows than the tokenizer has tokens.",
+            MODELS,
+            ("both", "model", "tokenizer"),
+        ),
+    ]
+    precise: Annotated[bool, Option(False, "Compute the output layer of a Hugging Face model in float64.", MODELS)]
+    dataset: Annotated[
+        str | None,
+        Option(
+            None,
+            "Read the text from a dataset of the Hugging Face hub.",
+            MODELS,
+            metavar="NAME[:CONFIG]",
+            flag="--hf-dataset",
+        ),
+    ]
+    allow_pickle: Annotated[
+        bool, Option(False, "Accept pickled weights; only their numbers are read, and no code in them runs.", MODELS)
+    ]
+
+
+class Opening(HuggingFaceOptions, total=False):
+    """The options that open a source; each kind of source takes some of them."""
+
+    data: Annotated[
+        Any,
+        Option(
+            None,
+            "Text that the model reads: a corpus, or a .txt file for a Hugging Face model.  "
+            "[default: the corpus of the run; python-docs for a Hugging Face model]",
+            MEASURE,
+            metavar="CORPUS|FILE.txt",
+            more="For a loaded model also a text, or token ids, (N,) of one text or (B, L) of B texts; for a function "
+            "or a torch module batches of ids (B, L). Each row of ids (B, L) is a text of its own: no context begins "
+            "in the row before.",
+        ),
+    ]
+    split: Annotated[str, Option("test", "Split of the corpus.", MEASURE, ("train", "valid", "test"))]
+    contexts: Annotated[
+        int | None,
+        Option(None, "Measure only the first N contexts.  [default: all]", MEASURE, metavar="N", counts=True),
+    ]
+    kind: Annotated[
+        str,
+        Option(
+            "log-probs",
+            "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is.",
+            MEASURE,
+            ("log-probs", "logits", "matrix"),
+        ),
+    ]
+    dtype: Annotated[
+        str,
+        Option(
+            "float32",
+            "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only "
+            "to the body of a Hugging Face model; its output layer stays in float32.",
+            MEASURE,
+            ("float32", "float64", "bfloat16", "float16", "auto"),
+        ),
+    ]
+    device: Annotated[
+        "str | torch.device",
+        Option("auto", "Device to compute on; auto takes a GPU if there is one.", COMPUTE, ("auto", "cpu", "cuda")),
+    ]
+    vocab_size: Annotated[int | None, Option(None, "Vocabulary size M of a function from ids to logits.")]
+    hugging_face: Annotated[
+        HuggingFaceOptions | None, Option(None, "Options of Hugging Face models as one argument, to pass them on.")
+    ]
+    tokenizer: Annotated[Any, Option(None, "Tokenizer of a loaded Hugging Face model.")]
+    hidden: Annotated[
+        Any, Option(None, "Hidden states for a head, (T, hidden_size): an array, a tensor, or blocks of rows.")
+    ]
+    targets: Annotated[Any, Option(None, "(T,), ids of the tokens that follow those hidden states, if they are known.")]
+
+
+def _hints(options: type) -> list[tuple[str, Any]]:
+    """Return the names and hints of such a class, those of Hugging Face models last."""
+    return sorted(options.__annotations__.items(), key=lambda item: item[1].__metadata__[0].panel == MODELS)
+
+
+OPENING: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Opening)}
+HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
+
+for _options, _named in ((HuggingFaceOptions, HUGGING_FACE), (Opening, OPENING)):
+    _options.__doc__ = f"{_options.__doc__}\n\n" + "\n".join(
+        f"* ``{name}``: {option.help} {option.more}".rstrip() for name, option in _named.items()
+    )
+
+
+def takes(options: type) -> Callable[[Function], Function]:
+    """Return a decorator for a function with ``**options`` of such a class.
+
+    ``inspect.signature``, and so ``help`` and notebooks, show every option, and an unknown one is a `TypeError` that
+    names the function and its arguments.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=hint.__metadata__[0].default,
+                annotation=getattr(hint.__origin__, "__forward_arg__", hint.__origin__),
+            )
+            for name, hint in _hints(options)
+        ]
+        shown = own.replace(parameters=[*named, *more])
+
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            if unknown := [name for name in given if name not in shown.parameters]:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}; it takes "
+                    f"{', '.join(shown.parameters)}"
+                )
+            return function(*args, **given)
+
+        checked.__signature__ = shown  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return decorate
+
+
+def complete(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of `Opening`, those that are not given at their defaults, and ``hugging_face`` unpacked.
+
+    Raises:
+        ConfigurationError: for a value of `HuggingFaceOptions` that is out of range, or an option that is given twice.
+    """
+    packed = options.get("hugging_face") or {}
+    if twice := sorted(name for name in packed.keys() & options.keys() if options[name] != OPENING[name].default):
+        raise ConfigurationError(f"{twice[0]} is given twice, also in hugging_face: give it once")
+    if unknown := sorted(packed.keys() - HUGGING_FACE.keys()):
+        raise ConfigurationError(
+            f"unknown option {unknown[0]!r} in hugging_face, which takes {', '.join(HUGGING_FACE)}"
+        )
+    values = {name: option.default for name, option in OPENING.items()} | dict(options) | dict(packed)
+    values["hugging_face"] = None
+    for name, option in HUGGING_FACE.items():
+        if option.choices and values[name] not in option.choices:
+            raise ConfigurationError(f"unknown {name} {values[name]!r}; it is one of {', '.join(option.choices)}")
+        check_positive(**({name: values[name]} if option.counts else {}))
+    return values

@@ -1,0 +1,82 @@
+"""Check that an output layer is the product with its weight, plus its bias, before the product is computed anew."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.full_precision import full_precision
+from ..core.unchanged import unchanged
+from ..errors import SourceError
+
+SAMPLE = 64
+"""Number of contexts on which the recomputed logits must equal the layer's or the model's."""
+ROUNDINGS = 4
+"""Largest number of times that a product is rounded to the body's type: itself, the bias, and a margin for sums."""
+THROUGH_A_FUNCTION = (
+    "measure it through a function of NumPy ids (B, L), softmax_bottleneck.rank(lambda ids: "
+    "model(torch.as_tensor(ids)).logits, data=batches)"
+)
+WITHOUT_LOGITS = (
+    "measure a function of NumPy ids (B, L) that computes them from the hidden states, softmax_bottleneck.rank(lambda "
+    "ids: body(torch.as_tensor(ids)) @ W.T, data=batches)"
+)
+
+
+def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
+    """Refuse a layer whose output is no product with its weight, as a subclass or a hook can make it.
+
+    A copy in float32 or wider is applied, whose roundoff hides no soft cap, to `SAMPLE` of the states (n, d) and to the
+    largest ones.
+    """
+    if type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)):
+        return
+    spread = torch.linspace(0, len(states) - 1, min(SAMPLE, len(states))).long().to(states.device)
+    largest = states.norm(dim=1).topk(len(spread)).indices
+    some = states[torch.cat([spread, largest])]
+    try:
+        applied = copy.deepcopy(layer).to(torch.promote_types(layer.weight.dtype, torch.float32))
+        product = _applied(applied, some)
+    except (RuntimeError, TypeError):  # weights that a hook computes cannot be copied
+        applied, product = layer, _applied(layer, some)
+    weight, bias = applied.weight.detach(), applied.bias
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    check_product(weight.to(wide), None if bias is None else bias.detach().to(wide), some, product, what)
+
+
+def _applied(layer: nn.Linear, states: Tensor) -> Tensor:
+    with unchanged(layer), full_precision():
+        return cast(Tensor, layer(states.to(layer.weight)))
+
+
+def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: Tensor, what: str) -> None:
+    """Refuse an output layer that is not a product with its weight, plus its bias.
+
+    A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
+    """
+    states = hidden.to(weight)
+    with full_precision():
+        exact = F.linear(states, weight, bias)
+        size = F.linear(states.abs(), weight.abs(), None if bias is None else bias.abs())
+    if not bool((exact < torch.inf).all()):
+        raise SourceError(
+            f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
+            "narrow as float16; download the model again, or use --dtype float32"
+        )
+    eps = max(torch.finfo(of.dtype).eps for of in (hidden, product, exact))
+    off = distance(exact, product)
+    if not bool((off <= ROUNDINGS * eps * size.clamp_(min=torch.finfo(torch.float32).tiny)).all()):
+        raise SourceError(
+            f"the output layer of {what} does not compute W·h + b: its output differs by up to {float(off.max()):.3g}, "
+            f"more than rounding with eps = {eps:.2g} explains; {THROUGH_A_FUNCTION}"
+        )
+
+
+def distance(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Return |ours − theirs|, zero if both are −∞ because the bias masks the token."""
+    theirs = theirs.to(ours)
+    return torch.where(theirs == ours, 0.0, (theirs - ours).abs())

@@ -1,0 +1,328 @@
+"""The files of a run: their names, and functions that read them and check every byte.
+
+The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``, ``trainer_state/`` and,
+written last, ``COMPLETE`` with the SHA-256 of the others. ``checkpoints/`` may hold the weights of each validation,
+each as a finished run without ``trainer_state/`` (`keep_checkpoint`). Weights and states have their own checksums
+(`tensor_file`), so that changes before the end of the run are detected too. Wall-clock times are in ``timing.jsonl``,
+which no hash covers; all other files are the same, byte for byte, for one seed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NotRequired
+from uuid import uuid4
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from .. import corpora
+from ..core import tensor_file
+from ..core.files import explain_output_errors, make_folder, sha256_file, write_bytes, write_json
+from ..core.json_file import Count, check_schema, first_fault, json_if_any, read_json
+from ..corpora import Corpus, Vocabulary
+from ..errors import BottleneckError, RunError
+from .model import LanguageModel, ModelConfig
+
+FORMAT = "softmax-bottleneck run 1"
+CONFIG, VOCABULARY, MODEL, COMPLETE = "config.json", "vocabulary.json", "model.safetensors", "COMPLETE"
+METRICS, TIMING, STATE = "metrics.jsonl", "timing.jsonl", "trainer_state"
+CHECKPOINTS = "checkpoints"
+_AGAIN = "train the run again or copy it anew"
+_TIED = "head.weight"
+_MODEL, _STATE = "model", "state"
+"""Metadata keys of the two kinds of tensor file."""
+
+
+class _Name(TypedDict):
+    name: str
+
+
+class _Model(TypedDict):
+    backbone: _Name
+    head: _Name
+    tie_embeddings: bool
+
+
+class _Text(TypedDict):
+    name: str
+    sha256: str
+
+
+class _Config(TypedDict):
+    """What every ``config.json`` holds."""
+
+    format: str
+    corpus: _Text
+    model: _Model
+    training: dict[str, Any]
+    parameters: Count
+    initial_sha256: NotRequired[str | None]
+    machine: NotRequired[dict[str, Any]]
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run, read and checked."""
+
+    path: Path
+    config: Mapping[str, Any]
+    """``config.json`` as written."""
+    vocabulary: Vocabulary
+    model: LanguageModel
+    """In eval mode, on the CPU, float32."""
+
+    def __repr__(self) -> str:
+        """Return path, head, corpus and size on one line."""
+        size = f"{self.model.parameter_count():,} parameters"
+        return f"Run({str(self.path)!r}, {self.config['model']['head']['name']}, {self.corpus}, {size})"
+
+    @property
+    def corpus(self) -> str:
+        """Name or path of the corpus that the run was trained on."""
+        return str(self.config["corpus"]["name"])
+
+
+def corpus_of(run: Run, data: str | None = None) -> Corpus:
+    """Return the corpus a run was trained on, or ``data``, encoded with the run's vocabulary.
+
+    Raises:
+        CorpusError: for a missing corpus, or a token outside the vocabulary.
+        RunError: when the run's own corpus has changed since.
+    """
+    corpus = corpora.load(data or run.corpus, vocabulary=run.vocabulary)
+    if data is None and corpus.sha256 != run.config["corpus"]["sha256"]:
+        raise RunError(
+            f"the corpus {corpus.name} is not the one {run.path} was trained on (its text has changed); "
+            f"bring the old one back, or name this one with --data {corpus.name} to measure on it all the same"
+        )
+    return corpus
+
+
+def is_run(path: Path) -> bool:
+    """Return whether ``path`` is a run folder of this tool, finished or not."""
+    config = json_if_any(path / CONFIG)
+    return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def save_model(path: Path, model: LanguageModel) -> None:
+    """Write the weights as safetensors; tied embeddings once."""
+    write_bytes(path, tensor_file.pack(model_tensors(model), key=_MODEL))
+
+
+def model_tensors(model: LanguageModel) -> dict[str, Tensor]:
+    """Return the weights by name, tied embeddings under their input name only."""
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    if model.config.tie_embeddings:
+        del state[_TIED]
+    return state
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the weights in a file by name; `RunError` when it is absent or damaged."""
+    try:
+        return tensor_file.read(path, key=_MODEL)[0]
+    except OSError as error:
+        raise RunError(f"cannot read the weights {path}: {error.strerror or error}; train the run again") from error
+    except tensor_file.DAMAGE as error:
+        raise RunError(f"the weights {path} are damaged ({error}); train the run again") from error
+
+
+def write_state(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Write the state of a training run."""
+    write_bytes(path, tensor_file.pack(tensors, key=_STATE, about=numbers))
+
+
+def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and numbers of a training run's state; `RunError` when it is damaged."""
+    try:
+        tensors, numbers = tensor_file.read(path, key=_STATE)
+        if numbers is None:
+            raise KeyError(_STATE)
+    except tensor_file.DAMAGE as error:
+        raise RunError(f"the saved state {path} is damaged ({error}); delete it to start the run over") from error
+    return tensors, numbers
+
+
+def state_files(folder: Path) -> list[Path]:
+    """Return the saved states of a run, the latest last."""
+    return sorted((folder / STATE).glob("step-*.safetensors"))
+
+
+def check_tensors(folder: Path) -> None:
+    """Check weights and states of a run, finished or not, by the checksums inside; `RunError` for a damaged file."""
+    if (folder / MODEL).exists():
+        read_tensors(folder / MODEL)
+    for file in state_files(folder):
+        read_state(file)
+
+
+@torch.no_grad()
+def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
+    """Fill a model's weights; `RunError` when names, shapes or types do not fit."""
+    expected = model_tensors(model)
+    if different := sorted(set(tensors) ^ set(expected)):
+        raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
+    for name, tensor in tensors.items():
+        received, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
+        if received not in (wanted, wanted.replace("float32", "bfloat16")):  # see `copy_weights`
+            raise RunError(f"{where} does not fit its config.json: {name!r} is {received}, not {wanted}")
+        masked = tensor.isneginf() & (tensor.ndim == 1)  # a bias may mask tokens
+        if not (tensor.isfinite() | masked).all():
+            raise RunError(
+                f"{where} does not fit its config.json: {name!r} holds a number that is not finite; {_AGAIN}"
+            )
+        expected[name].copy_(tensor)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the ``config.json`` of a run folder, finished or not."""
+    if not path.is_dir():
+        raise RunError(f"there is no run folder {path}; 'bottleneck train --preset NAME --out {path}' makes one")
+    file = path / CONFIG
+    if not file.exists():
+        raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one")
+    config = read_json(file, error=RunError, remedy=_AGAIN)
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise RunError(
+            f"{file} was not written by this tool (its format is not {FORMAT!r}); "
+            "a run is a folder made by 'bottleneck train'"
+        )
+    try:
+        check_schema(config, _Config)
+    except ValueError as error:
+        raise RunError(f"{file} is damaged ({error}); {_AGAIN}") from error
+    return config
+
+
+def load(path: str | Path, *, unfinished: bool = False) -> Run:
+    """Read a finished run and check every file against the hashes in ``COMPLETE``.
+
+    Args:
+        path: the run's folder.
+        unfinished: whether an unfinished run is accepted, with its best weights so far.
+
+    Raises:
+        RunError: when the folder is missing, unfinished, changed, or another tool's.
+    """
+    path = Path(path)
+    config = read_config(path)
+    if not (unfinished and (path / MODEL).exists() and not (path / COMPLETE).exists()):
+        check_hashes(path)
+    try:
+        vocabulary = Vocabulary(tuple(read_json(path / VOCABULARY, list[str], error=RunError, remedy=_AGAIN)))
+        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn and then replaced
+            model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
+    except ValidationError as error:
+        raise RunError(f"the run {path} cannot be read: {first_fault(error)}") from error
+    except (RuntimeError, OverflowError, TypeError, ValueError, BottleneckError) as error:  # sizes out of range
+        raise RunError(f"the run {path} cannot be read: {error}") from error
+    load_tensors_into(model, read_tensors(path / MODEL), where=path / MODEL)
+    return Run(path, config, vocabulary, model.eval())
+
+
+def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """Copy a run without its training state, to move, measure and evaluate it.
+
+    Args:
+        run: folder of a finished run.
+        out: folder of the copy, which must not exist yet.
+        dtype: type of the weights on disk, ``torch.float32`` or ``torch.bfloat16``. They are read as float32. With
+            bfloat16 the copy is another model, whose weights are rounded to 8 significant bits.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        RunError: for a damaged run, a folder ``out`` that exists, or another type.
+        OutputError: for a copy that cannot be written.
+    """
+    loaded, out = load(run), Path(out)
+    if dtype not in (torch.float32, torch.bfloat16):
+        raise RunError(f"weights are kept in float32 or bfloat16, not {dtype}")
+    if out.exists():
+        raise RunError(f"{out} exists already; give another folder")
+    names = [name for name in (CONFIG, VOCABULARY, METRICS, TIMING) if (loaded.path / name).exists()]
+    contents = {name: (loaded.path / name).read_bytes() for name in names}
+    tensors = {name: tensor.to(dtype) for name, tensor in model_tensors(loaded.model).items()}
+    _write_run(out, {**contents, MODEL: tensor_file.pack(tensors, key=_MODEL)})
+    return out
+
+
+def keep_checkpoint(run: Path, model: LanguageModel, *, step: int, metrics: bytes) -> Path:
+    """Write the current weights as a finished run of their own, ``RUN/checkpoints/step-…``.
+
+    It has the run's ``config.json`` and ``vocabulary.json``, so that every command reads it like a run. An existing
+    checkpoint is kept, because a continued run reaches the same weights again.
+
+    Args:
+        run: the run's folder.
+        model: model with the weights to keep.
+        step: number of updates so far.
+        metrics: ``metrics.jsonl`` of the checkpoint, the rows up to this validation.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        OutputError: for a checkpoint that cannot be written.
+    """
+    out = run / CHECKPOINTS / f"step-{step:09d}"
+    if not out.exists():
+        contents = {name: (run / name).read_bytes() for name in (CONFIG, VOCABULARY)}
+        _write_run(out, {**contents, METRICS: metrics, MODEL: tensor_file.pack(model_tensors(model), key=_MODEL)})
+    return out
+
+
+def _write_run(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a finished run atomically, because a partial one would look like an unfinished run."""
+    part = make_folder(out.with_name(f".{out.name}.{uuid4().hex}.part"))  # a name that no folder has
+    with explain_output_errors(out):
+        try:
+            for name, data in contents.items():
+                write_bytes(part / name, data)
+            write_complete(part)
+            part.rename(out)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+
+
+def write_complete(path: Path) -> None:
+    """Seal a run: write the hashes of all its files; `RunError` for changed weights or states."""
+    check_tensors(path)
+    files = (path / STATE).iterdir() if (path / STATE).is_dir() else ()
+    state = sorted(f"{STATE}/{file.name}" for file in files if file.name[0] != ".")
+    hashes = {name: sha256_file(path / name) for name in [CONFIG, VOCABULARY, MODEL, METRICS, *state]}
+    write_json(path / COMPLETE, {"sha256": hashes})
+
+
+def check_hashes(path: Path) -> None:
+    """Check every file of a finished run against its hash.
+
+    Raises:
+        RunError: for an unfinished run, or a file that is missing or has changed.
+    """
+    if not (path / COMPLETE).exists():
+        raise RunError(
+            f"the run {path} is not finished (it has no {COMPLETE} file); "
+            "run the same 'bottleneck train' command again to finish it"
+        )
+    hashes = read_json(path / COMPLETE, dict[str, dict[str, str]], error=RunError, remedy=_AGAIN).get("sha256", {})
+    if missing := [name for name in (CONFIG, VOCABULARY, MODEL, METRICS) if name not in hashes]:
+        raise RunError(f"{path / COMPLETE} is damaged: it has no hash of {missing[0]}; train the run again")
+    for name, expected in hashes.items():
+        file = path / name
+        if not file.is_file():
+            raise RunError(f"the run {path} lost its file {name}; train it again or copy it anew")
+        try:
+            changed = sha256_file(file) != expected
+        except OSError as error:
+            raise RunError(f"cannot read {file}: {error.strerror}") from error
+        if changed:
+            raise RunError(f"{file} has changed since the run was finished; train it again or copy it anew")

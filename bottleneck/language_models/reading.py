@@ -1,0 +1,211 @@
+"""How a model reads a text: as one stream of tokens, or as pairs of a line and the lines before it that it answers."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..corpora import EOS, UNK, Corpus
+from ..errors import CorpusError
+
+PADDING = -1
+"""In the targets of a batch: nothing is predicted there. In its contexts: no token."""
+
+Ids = NDArray[np.integer[Any]]
+
+
+class Batch(NamedTuple):
+    """Texts that a model reads side by side."""
+
+    inputs: Tensor
+    """int64, (L, B), the tokens read."""
+    targets: Tensor
+    """int64, (L, B), the token after each of them; `PADDING` beyond the end of a text that is shorter than L."""
+    contexts: Tensor | None = None
+    """int64, (W, N, B), the N tokens of each of the W lines that a text answers, the first line first, with `PADDING`
+    after the last token and the last line; ``None`` where a stream goes on."""
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device."""
+        contexts = None if self.contexts is None else self.contexts.to(device)
+        return Batch(self.inputs.to(device), self.targets.to(device), contexts)
+
+    def columns(self, part: slice) -> Batch:
+        """Return some of the texts."""
+        contexts = None if self.contexts is None else self.contexts[..., part]
+        return Batch(self.inputs[:, part], self.targets[:, part], contexts)
+
+    @property
+    def ignore_index(self) -> int | None:
+        """The target that does not count; ``None`` where all do."""
+        return None if self.contexts is None else PADDING
+
+    @property
+    def scored(self) -> int:
+        """The number of tokens that are predicted."""
+        return self.targets.numel() if self.contexts is None else int((self.targets != PADDING).sum())
+
+
+class Reading(ABC):
+    """One split of a corpus as a model reads it. Subclasses are final."""
+
+    ids: Ids
+    """(N,), all tokens of the text."""
+    places: Ids
+    """(T,), the index of every predicted token, in the order of the text."""
+    starts: Ids
+    """(batches + 1,), the first row of each batch, and T."""
+    carries: bool
+    """Whether a batch starts in the state after the one before it."""
+
+    @abstractmethod
+    def batch(self, number: int) -> Batch:
+        """Return a batch whose predicted tokens are the rows from ``starts[number]`` to ``starts[number + 1]``.
+
+        They come text after text, not token after token: the rows are ``batch.targets.T`` without its padding.
+        """
+
+    def first(self, batches: int) -> Reading:
+        """Return the same text with its first batches alone."""
+        part = copy.copy(self)
+        part.starts = self.starts[: batches + 1]
+        part.places = self.places[: part.starts[-1]]
+        return part
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """(T,), every predicted token."""
+        return np.asarray(self.ids[self.places], dtype=np.int64)
+
+
+@final
+class Stream(Reading):
+    """A text as one sequence: every token but the first is predicted from all tokens before it.
+
+    Args:
+        ids: (N,), N ≥ 2.
+        length: tokens of a batch; the state is carried over.
+    """
+
+    carries = True
+
+    def __init__(self, ids: Ids, *, length: int) -> None:
+        self.ids, rows = ids, len(ids) - 1
+        self.places = np.arange(1, len(ids))
+        self.starts = np.append(np.arange(0, rows, length), rows)
+
+    def batch(self, number: int) -> Batch:
+        """Return consecutive tokens in one column; see `Reading.batch`."""
+        first, stop = self.starts[number : number + 2]
+        piece = torch.from_numpy(np.asarray(self.ids[first : stop + 1], dtype=np.int64)).unsqueeze(1)
+        return Batch(piece[:-1], piece[1:])
+
+
+@final
+class Pairs(Reading):
+    """A text as pairs: every line but a paragraph's first, given up to ``lines`` lines of its paragraph before it.
+
+    A paragraph ends with a blank line: it is a conversation, and its lines are utterances. The first token of a line,
+    its speaker, is given; the other tokens and the end of the line are predicted. A line of unknown words alone is read
+    as context and is never predicted.
+
+    Args:
+        corpus: with `EOS` at the end of every line.
+        split: of the corpus.
+        lines: W, the largest number of lines of a context.
+        at_once: pairs of a batch.
+
+    Raises:
+        CorpusError: the split has no line that answers another.
+    """
+
+    carries = False
+
+    def __init__(self, corpus: Corpus, split: str, *, lines: int, at_once: int) -> None:
+        self.ids, index = corpus.split(split), corpus.vocabulary.index
+        if EOS not in index:
+            raise CorpusError(f"{corpus.name} has no lines ({EOS} is no token of it): pairs of lines need them")
+        self.stops = np.flatnonzero(self.ids == index[EOS]) + 1
+        self.firsts = np.concatenate([[0], self.stops[:-1]])
+        blank = self.stops - self.firsts == 1
+        opened = np.maximum.accumulate(np.where(blank, np.arange(len(blank)) + 1, 0))
+        known = np.add.reduceat(self._known(index), self.firsts) > 0 if len(blank) else blank
+        number = np.arange(len(blank))
+        self.lines = lines
+        self.answers = number[~blank & (number > opened) & known]
+        """(pairs,), the numbers of the lines that are predicted."""
+        if not len(self.answers):
+            raise CorpusError(
+                f"the {split} split of {corpus.name} has no pair: a line of at least one known word after another, "
+                "without a blank line between them"
+            )
+        self.opened = opened[self.answers]
+        sizes = self._sizes(self.answers)
+        ends = np.cumsum(sizes)
+        self.places = np.arange(ends[-1]) + np.repeat(self.firsts[self.answers] + 1 - (ends - sizes), sizes)
+        self.edges = np.append(np.arange(0, len(sizes), at_once), len(sizes))
+        self.starts = np.append(0, ends)[self.edges]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def _known(self, index: Any) -> NDArray[np.int64]:
+        """Return 1 for every word that is known, neither the line's first token nor its end."""
+        known = (self.ids != index[EOS]) & (self.ids != index.get(UNK, PADDING))
+        known[self.firsts] = False
+        return known.astype(np.int64)
+
+    def _sizes(self, lines: Ids) -> NDArray[np.int64]:
+        """Return how many tokens of each line are predicted."""
+        return np.asarray(self.stops[lines] - self.firsts[lines] - 1, dtype=np.int64)
+
+    def batch(self, number: int) -> Batch:
+        """Return consecutive pairs; see `Reading.batch`."""
+        return self.of(np.arange(self.edges[number], self.edges[number + 1]))
+
+    def of(self, pairs: Sequence[int] | Ids) -> Batch:
+        """Return any pairs, by number, as one batch."""
+        pairs = np.asarray(pairs)
+        tokens = self._padded(self.answers[pairs])
+        wanted = self.answers[pairs] + np.arange(-self.lines, 0)[:, None]  # (W, B)
+        before = np.minimum(self.answers[pairs] - self.opened[pairs], self.lines)
+        wanted = wanted + (self.lines - before)  # the first line comes first, whatever their number
+        wanted = np.where(np.arange(self.lines)[:, None] < before, wanted, PADDING)[: before.max()]
+        contexts = self._padded(wanted.ravel()).reshape(-1, *wanted.shape).swapaxes(0, 1)
+        inputs = np.where(tokens[1:] == PADDING, 0, tokens[:-1])
+        return Batch(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (inputs, tokens[1:], contexts)))
+
+    def _padded(self, lines: Ids) -> NDArray[np.int64]:
+        """Return the tokens of lines as columns, (N, lines); a line `PADDING` has none."""
+        sizes = np.where(lines == PADDING, 0, self.stops[lines] - self.firsts[lines])
+        steps = np.arange(sizes.max())[:, None]
+        places = np.where(steps < sizes, self.firsts[lines] + steps, 0)
+        return np.where(steps < sizes, self.ids[places], PADDING).astype(np.int64)
+
+    @cached_property
+    def references(self) -> list[list[int]]:
+        """The predicted tokens of each pair, without the end of the line."""
+        return [self.ids[self.firsts[line] + 1 : self.stops[line] - 1].tolist() for line in self.answers]
+
+
+def read(corpus: Corpus, split: str, *, lines: int | None, length: int, at_once: int = 64) -> Reading:
+    """Return a split as a model reads it.
+
+    Args:
+        corpus: of the split.
+        split: ``"train"``, ``"valid"`` or ``"test"``.
+        lines: the model's `Backbone.context_lines`.
+        length: tokens of a stream's batches.
+        at_once: pairs of a batch of pairs.
+    """
+    if lines is None:
+        return Stream(corpus.split(split), length=length)
+    return Pairs(corpus, split, lines=lines, at_once=at_once)

@@ -1,0 +1,165 @@
+"""The base class of sources: a matrix of log-probabilities in blocks of rows, with its provenance."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.progress import SILENT, Progress
+from ..errors import SourceError
+from ..heads import RankBound
+from ..spectrum import Precision
+from .text import Text
+
+BLOCK_BYTES = 16 << 20
+"""Size of one block of rows: it fits in the last-level cache of most machines, and its overhead is negligible."""
+
+
+class Block(NamedTuple):
+    """Consecutive rows of A = log P."""
+
+    start: int
+    """Index of the first row."""
+    log_probs: NDArray[Any]
+    """(n, M), natural logarithms."""
+
+
+UNKNOWN = RankBound(None, None, "nothing is known of what made the matrix")
+
+
+def spanning(rows: range, size: int, part: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+    """Return a range of rows of a matrix in parts of ``size`` rows, which ``part`` returns by number."""
+    parts = range(rows.start // size, (rows.stop - 1) // size + 1)
+    pieces = [part(n)[max(0, rows.start - n * size) : rows.stop - n * size] for n in parts]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+class FactorRows(NamedTuple):
+    """A = X Yᵀ, with the rows of X in blocks."""
+
+    left: Callable[[Iterable[range]], Iterator[NDArray[np.float64]]]
+    """Takes ascending ranges of rows and yields an (n, r) block for each."""
+    right: NDArray[np.float64]
+    """Y, (M, r)."""
+
+
+class Cost(NamedTuple):
+    """The cost of computing all rows once, known before any is computed."""
+
+    operations: float
+    """Floating-point operations of the model, its output layer included."""
+    memory_bytes: int
+    """Bytes of the model and its hidden states."""
+
+
+def first_contexts(contexts: int, source: Source) -> int:
+    """Return how many contexts of a source to measure; `SourceError` for a number that it does not have."""
+    available = source.shape[0]
+    if not hasattr(contexts, "__index__") or not 1 <= contexts.__index__() <= available:
+        path = source.description["path"]
+        raise SourceError(f"--contexts must be between 1 and {available:,}, the contexts of {path}, not {contexts!r}")
+    return contexts.__index__()
+
+
+class Source(ABC):
+    """A T × M matrix of log-probabilities. Subclasses are final."""
+
+    shape: tuple[int, int]
+    """(T, M)."""
+    description: Mapping[str, Any]
+    """``path`` and ``kind``, and ``head``, ``corpus`` and ``split`` if they are known."""
+    bound: RankBound
+    embedding_size: int | None
+    dtype: str
+    """Type of the blocks, ``"float32"`` or ``"float64"``."""
+    targets: NDArray[np.int64] | None = None
+    """(T,), the token that follows each context, if it is known."""
+    text: Text | None = None
+    """The text that the rows predict, if it is known."""
+    factor_columns: int | None = None
+    """Number of columns of the thin factors, if the matrix has them."""
+    identity: Mapping[str, str]
+    """Hashes of everything that the entries depend on: an interrupted dump continues only if they agree."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> Precision:
+        """The relative roundoff of the least precise step that computed the entries."""
+
+    def prepare(self, progress: Progress = SILENT) -> None:  # noqa: B027 (most sources have nothing to find out)
+        """Compute what needs a pass over the matrix, such as its precision, and show the progress of that pass."""
+
+    @property
+    def expected_precision(self) -> Precision:
+        """The precision as far as it is known before the matrix is read; `precision` may be coarser."""
+        return self.precision
+
+    @property
+    def exponent(self) -> int:
+        """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
+        return 0
+
+    def rank_warning(self, eps: float) -> str:
+        """Return why a rank computed with the roundoff ``eps`` is unreliable, or an empty string."""
+        return ""
+
+    def entry_warning(self) -> str:
+        """Return why entries may be something else than log-probabilities, such as a floor, or an empty string."""
+        return ""
+
+    def __repr__(self) -> str:
+        """Return the class, the path, the shape and the type, on one line."""
+        T, M = self.shape
+        return f"{type(self).__name__}({str(self.description['path'])!r}, {T:,} × {M:,}, {self.dtype})"
+
+    @abstractmethod
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows of ascending ranges, one block for each range; by default all rows in `ranges`.
+
+        Entries are finite or −∞. Rows between the ranges are computed only where that cannot be avoided.
+        """
+
+    def ranges(self, rows: int | None = None) -> list[range]:
+        """Return ranges of ``rows`` rows, by default `rows_at_once`, that cover all rows; the last may be shorter."""
+        at_once, contexts = rows or self.rows_at_once(), self.shape[0]
+        return [range(start, min(start + at_once, contexts)) for start in range(0, contexts, at_once)]
+
+    @property
+    def entries_shape(self) -> tuple[int, int]:
+        """The shape of all `entries` together, (contexts, M)."""
+        return self.shape
+
+    def entries(self) -> Iterator[NDArray[Any]]:
+        """Yield blocks of the entries that `precision` describes: the rows, or logits before they are normalized."""
+        return (block.log_probs for block in self.blocks())
+
+    def factors(self) -> FactorRows | None:
+        """Return the thin factors of the matrix, or ``None``."""
+        return None
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of computing all rows once; no model is run."""
+        return Cost(0.0, 0)
+
+    def check_losses(self, losses: NDArray[Any], start: int) -> None:
+        """Refuse targets of probability 0, given the losses (n,) in nats of the rows from ``start``."""
+        impossible = np.flatnonzero(np.isposinf(losses))
+        if impossible.size and self.targets is not None:
+            row = start + int(impossible[0])
+            raise SourceError(
+                f"{self.description['path']} gives token {self.targets[row]:,}, which follows context {row:,}, "
+                "probability 0: the loss is infinite; take a text without this token, or a model that does not mask it"
+            )
+
+    def variants(self) -> Mapping[str, Source]:
+        """Return further matrices to report beside this one, by their key in the report."""
+        return {}
+
+    def rows_at_once(self) -> int:
+        """Return the number of rows in one block."""
+        return min(self.shape[0], max(1, BLOCK_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1])))

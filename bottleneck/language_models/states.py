@@ -1,0 +1,159 @@
+"""A head on given hidden states."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core.files import sha256_bytes
+from ..core.tensor_file import digest
+from ..errors import ConfigurationError, SourceError
+from ..heads import REGISTRY, Head, Softmax
+from .checked_product import check_layer
+from .on_text import ModelOnText, masked_bias
+from .source import Cost
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+@final
+class GivenStates(ModelOnText):
+    """A head on given hidden states.
+
+    Args:
+        head: a `Head`, or an ``nn.Linear`` that gives the logits of a softmax. A head in bfloat16 or float16 is
+            computed in float32, from the same weights.
+        hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
+        targets: (T,), the token that follows each context, if it is known.
+
+    Raises:
+        ConfigurationError: without hidden states.
+        SourceError: for hidden states of another shape, or that are not finite real numbers.
+    """
+
+    def __init__(self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None) -> None:
+        if hidden is None:
+            raise ConfigurationError(
+                f"a {type(head).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
+            )
+        if isinstance(head, nn.Linear):
+            self._states = _tensor(hidden, head.in_features)
+            check_layer(head, self._states, f"this {type(head).__name__}")
+        else:
+            self._states = _tensor(hidden, head.hidden_size)
+        self._head = _in_full_precision(head)
+        self.contexts = len(self._states)
+        self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
+        self.targets = None
+        if targets is not None:
+            ids = _ids(targets)
+            given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
+            if len(ids) != self.contexts or bool(((ids < 0) | (ids >= self._head.vocab_size)).any()):
+                raise SourceError(
+                    f"targets must be {self.contexts:,} token ids from 0 to {self._head.vocab_size - 1:,}, one for "
+                    f"each hidden state, not {given}"
+                )
+            self.targets = ids.cpu().numpy()
+        names = {cls: name for name, cls in REGISTRY.items()}
+        name = names.get(type(self._head), type(head).__name__)
+        self.description = {
+            "path": f"{type(head).__name__}, hidden states",
+            "kind": "head",
+            "head": name,
+            "corpus": None,
+            "split": None,
+        }
+
+    @property
+    def full_head(self) -> Head:
+        """The head, in float32 or float64."""
+        return self._head
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Hashes of the weights and the hidden states."""
+        head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {digest(self._head.state_dict())}"
+        return {"model": sha256_bytes(head.encode() + self._states.cpu().double().numpy().tobytes())}
+
+    def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
+        """Yield the given hidden states."""
+        weight = next(self._head.parameters())
+        return (self._states[rows.start : rows.stop].to(weight) for rows in ranges)
+
+    @property
+    def body_cost(self) -> Cost:
+        """The memory of the weights and the hidden states, and no operations."""
+        numbers = sum(parameter.numel() for parameter in self._head.parameters())
+        item = 8 if self.dtype == "float64" else 4
+        return Cost(0.0, numbers * item + self._states.numel() * self._states.element_size())
+
+
+def _in_full_precision(head: Head | nn.Linear) -> Head:
+    """Return the head in evaluation mode and in float32 or wider; the given head is not changed."""
+    if isinstance(head, nn.Linear):
+        dtype = torch.promote_types(head.weight.dtype, torch.float32)
+        bias = None if head.bias is None else masked_bias(head.bias.detach().to(dtype))
+        return Softmax.of(head.weight.detach().to(dtype), bias)
+    copied = copy.deepcopy(head).requires_grad_(False).eval()
+    if copied.bias is not None:
+        copied.bias.copy_(masked_bias(copied.bias, scale=getattr(copied, "scale", 1.0)))
+    return copied.float() if next(copied.parameters()).dtype in HALVES else copied
+
+
+def _tensor(hidden: Any, size: int) -> Tensor:
+    """Return hidden states as one tensor, (T, size), in their own type."""
+    if isinstance(hidden, Mapping):
+        raise SourceError(
+            f"a {type(hidden).__name__} is no array of hidden states: give its last_hidden_state, without padding"
+        )
+    if _are_of_layers(hidden):
+        raise SourceError(
+            f"hidden is a tuple of {len(hidden)} tensors of one shape, as the hidden states of all layers are: give "
+            "those before the output layer, such as hidden_states[-1], or a list of blocks"
+        )
+    try:
+        blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
+        if any(isinstance(block, np.ma.MaskedArray) for block in blocks):
+            raise TypeError("a masked array: leave out what is masked")
+        arrays = (
+            block if isinstance(block, Tensor | np.ndarray | list | tuple) else np.array(block) for block in blocks
+        )
+        tensors = [torch.as_tensor(block).detach() for block in arrays]
+        if any(each.ndim > 3 for each in tensors):
+            raise ValueError("more than three dimensions, as the hidden states of all layers have: give the last layer")
+        states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise SourceError(f"hidden states must be (T, {size}) numbers or blocks of such rows: {error}") from error
+    if states.shape[1:] != (size,) or not len(states) or not states.is_floating_point():
+        raise SourceError(
+            f"the head takes hidden states (T, {size}) of real numbers, not {states.dtype} of shape "
+            f"{tuple(states.shape)}"
+        )
+    if not bool(states.isfinite().all()):
+        raise SourceError("the hidden states hold NaN or infinity: only finite numbers can be measured")
+    return states
+
+
+def _ids(targets: Any) -> Tensor:
+    """Return token ids, (N,), int64."""
+    try:
+        ids = torch.as_tensor(targets).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SourceError(f"targets must be token ids, one for each hidden state: {error}") from error
+    if ids.is_floating_point() and len(ids):
+        raise SourceError(f"targets must be whole token ids, not {ids.dtype}: convert them to int64")
+    return ids.to(torch.int64)
+
+
+def _are_of_layers(hidden: Any) -> bool:
+    """Return whether these are the hidden states of several layers, (B, L, size) each, as transformers returns them."""
+    if not isinstance(hidden, tuple):
+        return False
+    shapes = {tuple(getattr(states, "shape", ())) for states in hidden}
+    return len(hidden) > 1 and len(shapes) == 1 and len(shapes.pop()) == 3

@@ -1,0 +1,365 @@
+"""The expected pairwise Kullback-Leibler (KL) divergence of next-token distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.version import __version__
+from ..errors import ConfigurationError, MatrixError
+from ..results.base import Result
+from ..spectrum import Inspection, Precision, precision
+from ..spectrum.blocks import as_array, check_dense, checked
+from ..spectrum.inspection import allowed_log_sum
+
+Blocks = Callable[[], Iterable[Any]]
+Matrix = NDArray[np.float64]
+
+CACHED = 1 << 17
+"""Entries (1 MiB of float64) processed at once: they and a few results fit into a core's cache."""
+KINDS = ("log-probs", "logits")
+LABEL = "expected pairwise KL divergence"
+BINS = 40
+"""Number of bins of the histogram of drawn pairs."""
+LARGEST_LOG_SUM = 0.5
+"""Largest |log Σ P| of a row, in nats, that is accepted at any precision. Rounding alone stays below it; probabilities
+or logits given in place of log-probabilities exceed it."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often values lie in bins of equal width."""
+
+    edges: tuple[float, ...]
+    """Limits of the bins, ascending, in nats; one more than there are bins."""
+    counts: tuple[int, ...]
+    """Number of values in each bin; they add up to the number of values."""
+
+
+@dataclass(frozen=True, repr=False)
+class PairwiseKLD(Result):
+    """An expected pairwise Kullback-Leibler divergence; ``float(estimate)`` is its value."""
+
+    kld: float
+    """Mean of KL(P(·|c) ‖ P(·|c′)) over pairs of contexts, in nats."""
+    pairs: str | int
+    """``"all"`` for all T² ordered pairs, c = c′ included, or the number of pairs drawn from them."""
+    standard_error: float | None
+    """Standard error of the mean for drawn pairs; ``None`` when all pairs are used. Divergences are skewed: ±1.96 of it
+    covered the mean in 90 % of samples of 50 pairs, and Student's t (2.01 for 50) hardly more; take 1,000 or more."""
+    contexts: int
+    """T."""
+    vocab: int
+    """M."""
+    roundoff: float | None
+    """First-order bound on the error of ``kld`` that the rounding of the entries causes, in nats; ``None`` where it is
+    unknown, because each row holds one number only after a coarser rounding."""
+    largest_log_sum: float | None
+    """Largest |log Σ P| of the rows before they were normalized, in nats; ``None`` for logits."""
+    eps: Precision
+    """The precision of the entries, from which ``roundoff`` is computed."""
+    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What was measured: path, kind, head, corpus, split."""
+    seconds: float = field(default=0.0, compare=False)
+    """Wall-clock time of the measurement."""
+    histogram: Histogram | None = None
+    """The divergences of drawn pairs; ``None`` when all pairs are used, because none of them is then formed."""
+    doubt: str = ""
+    """Why the entries may be something else than a model's log-probabilities: a floor, a truncation, lost digits."""
+    variants: Mapping[str, PairwiseKLD] = field(default_factory=dict, hash=False)
+    """The divergences of further matrices; ``"vocab_tokenizer"`` is that of the tokenizer's tokens alone."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        names = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
+        return {
+            "source": dict(self.source),
+            **{name: getattr(self, name) for name in names},
+            "eps": self.eps.to_dict(),
+            **({"doubt": self.doubt} if self.doubt else {}),
+            **({"histogram": asdict(self.histogram)} if self.histogram else {}),
+            **{key: {name: getattr(each, name) for name in names} for key, each in self.variants.items()},
+            "seconds": self.seconds,
+            "version": __version__,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the divergence as rows of label and text."""
+        named = [("source", str(self.source["path"]))] if self.source else []
+        return [*named, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), *self._estimates()]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the values that a table shows, those of the tokenizer's tokens alone with ``_no_padding``."""
+        names = ("vocab", "kld", "standard_error", "roundoff", "largest_log_sum")
+        variants = {f"{name}_no_padding": getattr(each, name) for each in self.variants.values() for name in names}
+        return {**super().summary(), **variants}
+
+    def _estimates(self) -> list[tuple[str, str]]:
+        """Return this divergence and those of the variants as label and text."""
+        variants = [
+            (f"{LABEL}, no padding", f"{each.text()} ({each.vocab:,} tokens, renormalized)")
+            for each in self.variants.values()
+        ]
+        return [(LABEL, self.text()), *variants]
+
+    def __float__(self) -> float:
+        """Return the divergence in nats."""
+        return self.kld
+
+    def __str__(self) -> str:
+        """Return the divergence with its errors on one line, and each variant on one more."""
+        return "\n".join(f"{label} {text}" for label, text in self._estimates())
+
+    def text(self) -> str:
+        """Return the value with its errors and its doubts."""
+        how, error = "all pairs", ""
+        if self.standard_error is not None:
+            how, error = f"{self.pairs:,} drawn pairs", f" ± {_nats(self.standard_error)} (standard error)"
+        coarse = _step(self.eps) and self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
+        entries = coarse or self.eps.dtype or f"eps {self.eps.value:g}"
+        line = f"{_nats(self.kld)}{error}"
+        line += " nats" if self.roundoff is None else f" ± {self.roundoff:.1g} (roundoff of {entries}) nats"
+        line += f" ({how})"
+        if self.roundoff is None:
+            line += f"; its roundoff is unknown: {self.eps.rounding}"
+        elif self.eps.assumed and self.eps.rounding is None and self.eps.noise is None:
+            line += "; whether the numbers were rounded earlier cannot be seen"
+        if self.largest_log_sum is not None and self.largest_log_sum > (self.roundoff or 0.0):
+            line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
+        return f"{line}; {self.doubt}" if self.doubt else line
+
+
+def _nats(value: float) -> str:
+    """Return a value in nats with four decimals, or four digits if it is small."""
+    return f"{value:.4f}" if value >= 0.1 or value == 0 else f"{value:.4g}"
+
+
+def pairwise_kld(
+    log_probs: Any,
+    *,
+    pairs: str | int = "all",
+    seed: int = 0,
+    shape: tuple[int, int] | None = None,
+    kind: str = "log-probs",
+    eps: str | float | Precision | None = None,
+) -> PairwiseKLD:
+    r"""Return the expected pairwise KL divergence of a log-probability matrix's rows (Yang et al. 2018, appendix C.1).
+
+    Each row a is normalized in float64, l = a − log Σ exp a and p = exp l. One pass gives the mean over all T² ordered
+    pairs, without forming a pair:
+
+    .. math:: E_{c,c'}[KL(P_c ‖ P_{c'})] = E_c \sum_x P_c(x) \log P_c(x) - \sum_x E_c[P_c(x)] · E_c[\log P_c(x)]
+
+    The mean includes the pairs c = c′, which are zero; multiply by T/(T − 1) to leave them out. Yang et al. 2018 drew
+    pairs: ``pairs=N`` draws N of the T² with replacement and gives the standard error.
+
+    Roundoff: rounding changes an entry by |δa| ≤ ½ eps |a|. The derivatives of D = KL(p ‖ p′), normalization included,
+    are ∂D/∂a = p (l − l′ − D) and ∂D/∂a′ = p′ − p. So to first order
+
+    .. math:: |δD| ≤ ½ eps \Big(\sum_x p |l - l' - D| |a| + \sum_x (p + p') |a'|\Big)
+
+    p + p′ replaces |p − p′|, so that the bound also holds for equal rows, where the first-order error is zero. Over all
+    pairs l′ and D become their means, and the Cauchy-Schwarz inequality bounds the first sum by
+    :math:`\sqrt{E_c \sum p (l - E[l])^2 - D^2} \sqrt{E_c \sum p a^2}`. If the entries show a coarser rounding in
+    steps δ (`Rounding`), δ is added to eps |a|. The sums of n terms in float64 add at most n · 2⁻⁵³ times the
+    magnitudes that are subtracted.
+
+    Args:
+        log_probs: (T, M) array or tensor, natural logarithms; or a function that returns an iterable of (n, M)
+            blocks, called once for each pass.
+        pairs: ``"all"`` or a number of at least 2.
+        seed: seed of the drawn pairs.
+        shape: (T, M) of the blocks; if it is given, drawn pairs take one pass less.
+        kind: ``"log-probs"``, whose probabilities must sum to one up to rounding, or ``"logits"``.
+        eps: precision of the entries, a type's name or a number; by default it is inferred from the entries.
+
+    Raises:
+        ConfigurationError: for another number of pairs, kind or precision.
+        MatrixError: for a matrix that is empty, not finite, or does not hold log-probabilities.
+
+    Example:
+        >>> import numpy as np
+        >>> p = np.array([[0.5, 0.5], [0.9, 0.1]])
+        >>> one, other = (p[0] * np.log(p[0] / p[1])).sum(), (p[1] * np.log(p[1] / p[0])).sum()
+        >>> bool(abs(pairwise_kld(np.log(p)).kld - (one + other) / 4) < 1e-12)
+        True
+    """
+    if kind not in KINDS:
+        raise ConfigurationError(f"unknown kind {kind!r}; the rows are one of {', '.join(KINDS)}")
+    blocks: Blocks = log_probs if callable(log_probs) else lambda: _slices(log_probs)
+    rows = _Rows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
+    if pairs == "all":
+        return _exact(rows)
+    drawn: int = getattr(pairs, "__index__", lambda: 0)()
+    if drawn < 2:
+        raise ConfigurationError(f"pairs must be 'all' or a number of at least 2, not {pairs!r}")
+    return _sampled(rows, shape or _shape(blocks), drawn, seed)
+
+
+class _Rows:
+    """Blocks of rows, with the precision and the largest |log Σ P| observed while they are read and normalized."""
+
+    def __init__(self, blocks: Blocks, kind: str, eps: Precision | None) -> None:
+        self._blocks, self._kind, self._eps = blocks, kind, eps
+        self._inspection = Inspection(None, language=True)
+        self._largest, self._row = 0.0, 0
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """Yield the blocks; raise `MatrixError` for an entry that is not finite."""
+        for block in checked(self._inspection.noting(self._blocks())):
+            if self._eps is None:
+                self._inspection.watch(block)
+            yield block
+
+    def pieces(self) -> Iterator[Matrix]:
+        """Yield the rows in float64, about `CACHED` entries at a time."""
+        for block in self.blocks():
+            rows = max(1, CACHED // block.shape[1])
+            for start in range(0, len(block), rows):
+                yield block[start : start + rows].astype(np.float64)
+
+    def normalized(self, entries: Matrix, numbers: NDArray[np.int64]) -> tuple[Matrix, Matrix]:
+        """Return P and log P of rows, whose indices in the matrix are ``numbers``."""
+        largest = entries.max(1, keepdims=True)
+        log_p = entries - largest
+        p = np.exp(log_p)
+        sums = p.sum(1, keepdims=True)
+        p /= sums
+        log_p -= np.log(sums)
+        if self._kind == "log-probs":
+            off = np.abs(largest + np.log(sums))
+            if off.max() > self._largest:
+                self._largest, self._row = float(off.max()), int(numbers[off.argmax()])
+                self._check(LARGEST_LOG_SUM)
+        return p, log_p
+
+    def eps(self, vocab: int) -> Precision:
+        """Return the precision of the rows; raise `MatrixError` if it does not explain their largest |log Σ P|."""
+        eps = self._eps or self._inspection.precision()
+        self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, vocab)))
+        return eps
+
+    def doubt(self) -> str:
+        """Return why the entries may be something else than log-probabilities, if they were inspected."""
+        return self._inspection.replaced() if self._eps is None else ""
+
+    def sizes(self, entries: Matrix) -> Matrix:
+        """Return the sizes of the entries when they were rounded: normalized logits may have been larger."""
+        least = self._eps.size if self._eps is not None and self._kind == "log-probs" else None
+        return np.maximum(np.abs(entries), least or 0.0)
+
+    def largest_log_sum(self) -> float | None:
+        """Return the largest |log Σ P| of the rows read, in nats; ``None`` for logits."""
+        return self._largest if self._kind == "log-probs" else None
+
+    def _check(self, allowed: float) -> None:
+        if self._largest > allowed:
+            raise MatrixError(
+                f"row {self._row} is not a row of log-probabilities: the logarithm of its probabilities' sum is off by "
+                f"{self._largest:.3g}, and {allowed:.1e} is allowed at its precision; take the logarithm of "
+                "probabilities, or normalize logits (--kind logits)"
+            )
+
+
+def _exact(rows: _Rows) -> PairwiseKLD:
+    contexts = 0
+    sums: Matrix | float = 0.0
+    for entries in rows.pieces():
+        p, log_p = rows.normalized(entries, contexts + np.arange(len(entries)))
+        size = rows.sizes(entries)
+        terms = (p, log_p, size, p * log_p, p * log_p**2, p * size, p * size**2)
+        sums = sums + np.stack([term.sum(0) for term in terms])
+        contexts += len(entries)
+    assert isinstance(sums, np.ndarray)
+    p, log_p, size, p_log_p, p_log_p_squared, p_size, p_size_squared = sums / contexts
+    eps = rows.eps(p.size)
+    negative_entropy, cross = float(p_log_p.sum()), float(p @ log_p)
+    # Roundoff may make the divergence of equal rows negative.
+    exact = max(negative_entropy - cross, 0.0)
+    variance = float((p_log_p_squared - 2 * p_log_p * log_p + p * log_p**2).sum()) - exact**2
+    rounding = math.sqrt(max(variance, 0.0) * float(p_size_squared.sum())) + float(p_size.sum() + p @ size)
+    summing = -(contexts + p.size) * (negative_entropy + cross)
+    coarse = _step(eps) / 2 * (math.sqrt(max(variance, 0.0)) + 2)
+    roundoff = _finite(eps.value / 2 * rounding + coarse + 2.0**-53 * summing)
+    sums_off = rows.largest_log_sum()
+    return PairwiseKLD(exact, "all", None, contexts, p.size, roundoff, sums_off, eps, doubt=rows.doubt())
+
+
+ROWS_IN_MEMORY = 1 << 27
+"""Most entries (1 GiB of float64) that one pass over the matrix collects for drawn pairs."""
+
+
+def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> PairwiseKLD:
+    contexts, vocab = shape
+    drawn = np.random.default_rng(seed).integers(contexts, size=(pairs, 2))
+    at_once = max(1, ROWS_IN_MEMORY // (2 * vocab))
+    values, entries, spreads, sums = np.empty((4, pairs))
+    for start in range(0, pairs, at_once):
+        some = drawn[start : start + at_once]
+        needed, places = np.unique(some, return_inverse=True)
+        collected = _collect(rows, needed, vocab)
+        for index, pair in enumerate(places.reshape(some.shape), start):
+            (p, q), (log_p, log_q) = rows.normalized(collected[pair], needed[pair])
+            one, other = rows.sizes(collected[pair])
+            values[index] = float(p @ (log_p - log_q))
+            apart = p * np.abs(log_p - log_q - values[index])
+            entries[index] = float(apart @ one + (p + q) @ other)
+            spreads[index] = float(apart.sum()) + 2
+            sums[index] = -float(p @ (log_p + log_q))
+    eps = rows.eps(vocab)
+    error = float(values.std(ddof=1)) / math.sqrt(pairs)
+    rounding = eps.value / 2 * entries.mean() + _step(eps) / 2 * spreads.mean()
+    roundoff = _finite(float(rounding + vocab * 2.0**-53 * sums.mean()))
+    counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
+    return PairwiseKLD(
+        float(values.mean()), pairs, error, contexts, vocab, roundoff, rows.largest_log_sum(), eps,
+        histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())), doubt=rows.doubt(),
+    )  # fmt: skip
+
+
+def _step(eps: Precision) -> float:
+    """Return the step of a coarser rounding, 0 where there is none, infinite where it left constant rows.
+
+    Rows that are constant beside logits of a known size show the roundoff of these logits.
+    """
+    rounding = eps.rounding
+    if rounding is None or rounding.dtype == eps.dtype or (math.isinf(rounding.step) and eps.size is not None):
+        return 0.0
+    return rounding.step
+
+
+def _finite(roundoff: float) -> float | None:
+    return roundoff if math.isfinite(roundoff) else None
+
+
+def _shape(blocks: Blocks) -> tuple[int, int]:
+    contexts, vocab = 0, 0
+    for block in blocks():
+        contexts, vocab = contexts + len(block), int(block.shape[1])
+    if contexts == 0:
+        raise MatrixError("the matrix is empty: there are no rows to measure")
+    return contexts, vocab
+
+
+def _collect(rows: _Rows, needed: NDArray[np.int64], vocab: int) -> Matrix:
+    """Return the rows of a streamed matrix whose indices are ``needed``, in ascending order."""
+    collected = np.empty((needed.size, vocab))
+    start = 0
+    for block in rows.blocks():
+        first, last = np.searchsorted(needed, [start, start + len(block)])
+        collected[first:last] = block[needed[first:last] - start]
+        start += len(block)
+    return collected
+
+
+def _slices(matrix: Any) -> Iterable[Any]:
+    check_dense(matrix, "the matrix")
+    matrix = matrix if hasattr(matrix, "shape") else as_array(matrix)
+    rows_at_once = max(1, (16 << 20) // (8 * max(1, matrix.shape[-1])))
+    for start in range(0, len(matrix), rows_at_once):
+        yield matrix[start : start + rows_at_once]

@@ -1,0 +1,178 @@
+"""The base class of all results, with output as JSON, as a table row, and as text."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import ConfigurationError
+from .tables import latex, markdown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("markdown", "latex", "csv")
+"""Formats of a table as text."""
+
+_NESTED = (Mapping, list, tuple)
+_SUFFIX = re.compile(r"\.(npz|npy|zarr|safetensors)$")
+
+
+class Result(ABC):
+    """A measurement. It prints as aligned lines and displays as a table in a notebook."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+
+    @abstractmethod
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the result as rows of label and text."""
+
+    @property
+    def name(self) -> str:
+        """Name of what was measured: its label if it has one, otherwise its path; empty if neither is known."""
+        source = getattr(self, "source", None)
+        return str(source.get("label") or source.get("path", "")) if isinstance(source, Mapping) else ""
+
+    def named(self, label: str) -> Self:
+        """Return this measurement of a source with another name for tables and figures."""
+        known: Any = self
+        return replace(known, source={**known.source, "label": label})
+
+    def summary(self) -> dict[str, Any]:
+        """Return the values that a table shows, by column: numbers, texts and ``None``."""
+        values = self.to_dict().items()
+        return {key: value for key, value in values if key != "version" and not isinstance(value, _NESTED)}
+
+    def to_frame(self, *, full: bool = False) -> pd.DataFrame:
+        """Return a table of one row with the result's name as its index; see `frame` for several results.
+
+        Args:
+            full: whether to return every value of `to_dict`, with nested keys joined by dots, instead of `summary`.
+        """
+        return frame([self], full=full)
+
+    def to_latex(self, *, caption: str = "", label: str = "") -> str:
+        """Return `summary` as a LaTeX table of one row for the package booktabs; see `table` for several results."""
+        return latex(*cells([self]), caption=caption, label=label)
+
+    def __str__(self) -> str:
+        """Return the result as aligned lines."""
+        rows = self.rows()
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:>{width}}  {text}" for label, text in rows)
+
+    def __repr__(self) -> str:
+        """Return the class, the name and the first values of the summary, on one line."""
+        shown = [f"{key}={_cell(value)}" for key, value in self.summary().items() if value is not None][:6]
+        return f"{type(self).__name__}({', '.join([repr(self.name), *shown] if self.name else shown)})"
+
+    def line(self) -> str:
+        """Return the name and all values of the summary in words, on one line."""
+        shown = [f"{_words(key)} {_cell(value)}" for key, value in self.summary().items() if value is not None]
+        return f"{self.name}: {', '.join(shown)}"
+
+    def _repr_html_(self) -> str:
+        body = "".join(
+            f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in self.rows()
+        )
+        return f"<table>{body}</table>"
+
+
+def frame(results: Iterable[Result], *, full: bool = False) -> pd.DataFrame:
+    """Return several results as one table, with one row for each and their names as its index.
+
+    Args:
+        results: results of one kind, or of several: a column that a result does not have is empty in its row.
+        full: whether to return every value instead of the most used ones.
+    """
+    import pandas as pd
+
+    named = [(result.name, flat(result.to_dict()) if full else result.summary()) for result in results]
+    return pd.DataFrame([row for _, row in named], index=pd.Index([name for name, _ in named], name="name"))
+
+
+def table(results: Sequence[Result], *, format: str = "markdown") -> str:  # noqa: A002 (the word of pandas and click)
+    """Return several results as a table in plain text.
+
+    Args:
+        results: one row for each; columns as in `frame`.
+        format: ``"markdown"``, ``"latex"`` (for the package booktabs) or ``"csv"`` (numbers in full precision).
+
+    Raises:
+        ConfigurationError: for another format.
+    """
+    if format not in FORMATS:
+        raise ConfigurationError(f"unknown format {format!r}; a table is one of {', '.join(FORMATS)}")
+    if format == "csv":
+        text = io.StringIO()
+        frame(results).to_csv(text, lineterminator="\r\n")  # so that a name with either mark is quoted
+        return text.getvalue().replace("\r\n", "\n").rstrip("\n")
+    return (latex if format == "latex" else markdown)(*cells(results)).rstrip("\n")
+
+
+def cells(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a table for people, as text, without columns that are empty in all rows."""
+    summaries = [result.summary() for result in results]
+    columns = dict.fromkeys(key for summary in summaries for key in summary)
+    shown = [key for key in columns if any(summary.get(key) is not None for summary in summaries)]
+    rows = [
+        [result.name, *(_cell(summary.get(key)) for key in shown)]
+        for result, summary in zip(results, summaries, strict=True)
+    ]
+    return ["name", *map(_words, shown)], rows
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def short_names(paths: Iterable[str]) -> list[str]:
+    """Return the last parts of paths that tell them apart, without the suffix of a matrix, a store or a spectrum.
+
+    Example:
+        >>> short_names(["demo/runs/mos", "old/softmax.npz", "new/softmax.npz", "new/softmax.npz"])
+        ['mos', 'old/softmax', 'new/softmax', 'new/softmax']
+    """
+    parts = [tuple(_SUFFIX.sub("", path.rstrip("/")).split("/")) for path in paths]
+    ends = Counter(words[-size:] for words in set(parts) for size in range(1, len(words) + 1))
+    shown = []
+    for words in parts:
+        size = next((n for n in range(1, len(words) + 1) if ends[words[-n:]] == 1), len(words))
+        shown.append("/".join(words[-size:]))
+    return shown
+
+
+def by_numbers(name: str) -> str:
+    """Return a key that sorts names by the numbers in them.
+
+    Example:
+        >>> sorted(["k1", "k10", "k3"], key=by_numbers)
+        ['k1', 'k3', 'k10']
+    """
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(8), name)
+
+
+def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, with keys joined by dots."""
+    joined: dict[str, Any] = {}
+    for key, value in values.items():
+        joined |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return joined

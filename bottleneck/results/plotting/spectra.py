@@ -1,0 +1,176 @@
+"""Spectra, drawn from the rows of `Spectrum.curves`: cumulative distributions, and values against their index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ...core.files import write_bytes
+from ...errors import ConfigurationError
+from ...spectrum.rules import MARGIN
+from .layout import Panel, lay_out
+from .looks import Look, looks
+from .style import find_style, save_figure
+
+PARTS = ("raw", "row-centred")
+LEFT = 1e-10
+"""The smallest share of a cumulative distribution; the axis of the MoS paper's figure 1 begins there."""
+STEPS = 1000
+"""Points of a cumulative distribution: a tenth of a percent is no width in print."""
+POINTS = 400
+"""Points of a curve on logarithmic axes, at equal ratios: more are not told apart in print."""
+ZERO = 1e-3
+"""Share of the tolerance below which a value is zero, as far as any number in the matrix can tell."""
+ALIKE = 1.3
+"""Largest ratio of tolerances that are drawn as one."""
+UNRESOLVED = "limit of resolution"
+
+
+def save_spectra(
+    curves: pd.DataFrame, *paths: Path, part: str = "both", log: bool = False, style: str = "screen"
+) -> None:
+    """Write the figure of `spectrum_panels` to every path, and its numbers as a CSV file beside the first.
+
+    Args:
+        curves: rows of `Spectrum.curves`, of all models.
+        paths: files that end in png, pdf or svg.
+        part: ``"raw"``, ``"row-centred"`` or ``"both"``.
+        log: whether to leave out the cumulative distributions.
+        style: one of ``STYLES``.
+
+    Raises:
+        ConfigurationError: for an unknown part, style or suffix.
+    """
+    with mpl.rc_context(find_style(style)):
+        figure = Figure()
+        lay_out(figure, spectrum_panels(curves, part=part, log=log), height=0.85, share_y=False)
+        for path in paths:
+            save_figure(figure, path)
+    shown = curves[curves["part"].isin(_parts(part))].drop(columns="size")
+    write_bytes(
+        paths[0].with_suffix(".csv"), shown.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
+    )
+
+
+def new_figure(curves: pd.DataFrame, *, part: str, log: bool, style: str) -> Axes:
+    """Draw the same figure through pyplot, which shows it in a notebook or a window; return its first axes."""
+    from matplotlib import pyplot as plt
+
+    with mpl.rc_context(find_style(style)):
+        panels = spectrum_panels(curves, part=part, log=log)
+        return lay_out(plt.figure(), panels, height=0.85, share_y=False)[0]
+
+
+def spectrum_panels(curves: pd.DataFrame, *, part: str = "both", log: bool = False) -> list[Panel]:
+    """Return a row of panels for each part: the cumulative distribution, and the values against their index."""
+    draws = [draw_scree] if log else [draw_cdf, draw_scree]
+    return [
+        Panel(partial(draw, data=curves[curves["part"] == each]), each if part == "both" else "")
+        for each in _parts(part)
+        for draw in draws
+    ]
+
+
+def draw_panel(ax: Axes, curves: pd.DataFrame, *, part: str = "both", log: bool = False) -> None:
+    """Draw the first panel of `spectrum_panels`."""
+    spectrum_panels(curves, part=part, log=log)[0].draw(ax)
+
+
+def _parts(part: str) -> Sequence[str]:
+    if part not in (*PARTS, "both"):
+        raise ConfigurationError(f"unknown part {part!r} of a spectrum; it is one of {', '.join(PARTS)}, both")
+    return PARTS if part == "both" else (part,)
+
+
+def draw_cdf(ax: Axes, data: pd.DataFrame) -> None:
+    """Draw the percentage of singular values below a share of the largest, one curve a model."""
+    for model, look in looks(dict.fromkeys(data["model"])).items():
+        rows = data[data["model"] == model].sort_values("normalized", kind="stable")
+        seen = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, STEPS).round().astype(int))]
+        ax.plot(seen["normalized"], seen["percent"], drawstyle="steps-post", **look.line())
+        least = rows[~rows["resolved"]]
+        if len(least) and least["normalized"].iloc[0] > LEFT:
+            mark_unresolved(ax, least, "normalized", "percent", look)
+    ax.set_xscale("log")
+    ax.set_xlim(LEFT, 1.5)
+    ax.set_ylim(0, 101)
+    ax.set_yticks(np.arange(0, 101, 20))
+    ax.set_xlabel(r"normalized singular value $\sigma\,/\,\sigma_1$")
+    ax.set_ylabel("singular values below, %")
+
+
+def draw_scree(ax: Axes, data: pd.DataFrame) -> None:
+    """Draw σ_i / σ_1 against i on logarithmic axes, one curve a model, with tolerances and bounds where known."""
+    models = looks(dict.fromkeys(data["model"]))
+    _draw_tolerances(ax, data, models)
+    for model, look in models.items():
+        rows = data[data["model"] == model]
+        least = (ZERO * rows["tolerance"]).fillna(LEFT)
+        known = rows[rows["resolved"] & (rows["normalized"] > least)]
+        shown = known.iloc[spaced(len(known))]
+        marker = look.marker if len(shown) == 1 else ""
+        ax.plot(shown["index"], shown["normalized"], **look.line(marker=marker))
+        if (~rows["resolved"] & (rows["normalized"] > least)).any():
+            mark_unresolved(ax, known.tail(1), "index", "normalized", look)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlim(0.8, 1.3 * max(data["size"].max(), 2))
+    ax.set_xlabel("index $i$")
+    ax.set_ylabel(r"$\sigma_i\,/\,\sigma_1$")
+    _draw_bounds(ax, data)
+
+
+def mark_unresolved(ax: Axes, end: pd.DataFrame, x: str, y: str, look: Look) -> None:
+    """Draw a hollow circle where a curve ends because its method resolves no further, and explain it in the legend."""
+    hollow: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "linestyle": "", "zorder": 4}
+    ax.plot(end[x], end[y], color=look.color, **hollow)
+    if UNRESOLVED not in ax.get_legend_handles_labels()[1]:
+        ax.plot([], [], color="0.3", label=UNRESOLVED, **hollow)
+
+
+def _draw_tolerances(ax: Axes, data: pd.DataFrame, models: dict[str, Look]) -> None:
+    """Draw one line with the band that leaves a rank open; tolerances that differ have a line each, without a band."""
+    tolerances = data.groupby("model")["tolerance"].first().dropna()
+    if tolerances.empty:
+        return
+    if tolerances.max() > ALIKE * tolerances.min():
+        for model, tolerance in tolerances.items():
+            ax.axhline(tolerance, color=models[str(model)].color, linestyle=":", linewidth=0.9, zorder=1)
+    else:
+        middle = tolerances.median()
+        ax.axhspan(middle / MARGIN, middle * MARGIN, color="0.88", zorder=0, linewidth=0)
+        ax.axhline(middle, color="0.45", linestyle="--", linewidth=0.9, zorder=1)
+    text = "tolerance" if tolerances.max() <= ALIKE * tolerances.min() else "tolerances"
+    ax.annotate(
+        text, (0.01, tolerances.max()), xycoords=("axes fraction", "data"), xytext=(0, 2),
+        textcoords="offset points", color="0.35", fontsize="small",
+    )  # fmt: skip
+
+
+def _draw_bounds(ax: Axes, data: pd.DataFrame) -> None:
+    """Draw a vertical line at every bound; the numbers of two neighbours are on its two sides."""
+    bounds = sorted(data["bound"].dropna().unique())
+    for place, bound in enumerate(bounds):
+        ax.axvline(bound, color="0.45", linestyle="-.", linewidth=0.9, zorder=1)
+        is_left = len(bounds) > 1 and place % 2 == 0  # and below the curves
+        ax.annotate(
+            f"bound {bound:,}", (bound, 0.03 if is_left else 0.97 - 0.42 * (place // 2 % 2)), rotation=90,
+            xycoords=("data", "axes fraction"), xytext=(-2 if is_left else 2, 0), textcoords="offset points",
+            ha="right" if is_left else "left", va="bottom" if is_left else "top", color="0.35", fontsize="small",
+        )  # fmt: skip
+
+
+def spaced(size: int) -> NDArray[np.int64]:
+    """Return at most `POINTS` places in 0 … size − 1, at equal ratios, with both ends."""
+    if not size:
+        return np.empty(0, np.int64)
+    return np.unique(np.geomspace(1, size, POINTS).round().astype(np.int64)) - 1

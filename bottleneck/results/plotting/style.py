@@ -1,0 +1,97 @@
+"""Figure styles as plain dictionaries of rcParams: join them with ``|``, apply them with ``rc_context``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from ...core.files import replacing
+from ...errors import ConfigurationError, look_up
+from .statistical import THEME
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+Style: TypeAlias = "dict[RcKeyType, Any]"
+
+BASE: Style = THEME | {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.6,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.0,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 150.0,
+    "savefig.dpi": 150.0,
+    "pdf.fonttype": 42,  # TrueType: type 3 fonts are refused by many venues
+    "ps.fonttype": 42,
+}
+
+
+def _type(size: float, family: str, mathematics: str) -> Style:
+    """Return font settings: titles and axis labels have this size, ticks and legends are one point smaller."""
+    large: Style = {"font.size": size, "axes.titlesize": size, "axes.labelsize": size}
+    small: Style = {"xtick.labelsize": size - 1, "ytick.labelsize": size - 1, "legend.fontsize": size - 1}
+    return large | small | {"font.family": family, "mathtext.fontset": mathematics}
+
+
+TIMES = _type(9.0, "STIXGeneral", "stix")
+"""Matplotlib's font that resembles Times, the font of the three venues."""
+
+
+def _width(inches: float) -> Style:
+    return {"figure.figsize": (inches, 0.62 * inches)}
+
+
+ICLR = NEURIPS = BASE | TIMES | _width(5.5)
+"""One column of 5.5 inches (iclr_conference.sty, neurips.sty)."""
+ICML = BASE | _type(8.0, "STIXGeneral", "stix") | _width(3.25)
+"""One of two columns, 3.25 inches (icml.sty)."""
+ICML_WIDE = BASE | TIMES | _width(6.75)
+"""Both columns, 6.75 inches."""
+SCREEN = (
+    BASE | _type(10.0, "DejaVu Sans", "dejavusans") | _width(7.0) | {"lines.linewidth": 1.6, "lines.markersize": 5.0}
+)
+
+STYLES: dict[str, Style] = {
+    "screen": SCREEN,
+    "iclr": ICLR,
+    "icml": ICML,
+    "icml-wide": ICML_WIDE,
+    "neurips": NEURIPS,
+}
+
+FORMATS = ("png", "pdf", "svg")
+
+
+def find_style(name: str) -> Style:
+    """Return the style of this name; `ConfigurationError` lists the known ones."""
+    return look_up("style", name, STYLES)
+
+
+def check_format(path: Path) -> str:
+    """Return a figure's format; `ConfigurationError` for a suffix other than png, pdf or svg."""
+    suffix = path.suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
+    return suffix
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure atomically, in the format of its suffix; the same figure gives the same bytes.
+
+    Raises:
+        ConfigurationError: for a suffix other than png, pdf or svg.
+    """
+    suffix = check_format(path)
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[suffix]
+    # Without a fixed salt the ids in an SVG are random.
+    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": "softmax-bottleneck"}):
+        figure.savefig(temporary, format=suffix, metadata=undated)

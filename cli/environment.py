@@ -1,0 +1,84 @@
+"""Report of this machine's environment, and checks of runs, stores and corpora."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import psutil
+import scipy
+import torch
+import zarr
+
+from .. import corpora
+from ..core.files import cache_folder
+from ..core.machine import cores, free_memory
+from ..core.version import __version__
+from ..corpora.ids import is_ids, read_ids
+from ..errors import SourceError
+from ..language_models.checkpoint import check_tensors, is_run, load
+from ..sources import StoreSource
+from ..sources.store_files import is_store
+
+CROWDED = 1.5
+"""Running threads for each processor above which work slows down."""
+
+
+def environment() -> list[tuple[str, str]]:
+    """Return versions, devices, threads, memory and corpora as labels and texts."""
+    free = f"{free_memory() / 2**30:.1f} of {psutil.virtual_memory().total / 2**30:.1f} GiB free"
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    here = [info.name for info in corpora.catalogue() if info.available]
+    cache = cache_folder()
+    unfinished = len([*(cache / "unfinished").glob("*.npz")])
+    return [
+        ("softmax-bottleneck", __version__),
+        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        ("torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
+        ("NumPy, SciPy, Zarr", f"{np.__version__}, {scipy.__version__}, {zarr.__version__}"),
+        ("CUDA devices", ", ".join(devices) or "none"),
+        ("processors, memory", f"{os.cpu_count()}, {free}"),
+        ("load", _load()),
+        ("corpora", ", ".join(here)),
+        ("cache", f"{cache}, {corpora.size_of(cache) / 2**20:,.1f} MiB, {unfinished} unfinished computations"),
+    ]
+
+
+def _load() -> str:
+    """Return the number of processes that want a processor, and advice when there are more than processors.
+
+    Threads that wait for each other spin, so two measurements with a thread for each processor take far more than twice
+    the time of one.
+    """
+    wanting, processors = psutil.getloadavg()[0], cores()
+    text = f"{wanting:.1f} running processes or threads on {processors} processors, averaged over a minute"
+    share = max(1, processors // 2)
+    if wanting < CROWDED * processors or torch.get_num_threads() <= share:
+        return text
+    return f"{text}; parallel measurements slow each other down: limit the threads of each with OMP_NUM_THREADS={share}"
+
+
+def check(path: Path) -> str:
+    """Check every byte of a run, a store or a prepared corpus against its recorded hashes; return a description.
+
+    Raises:
+        RunError: for an incomplete or damaged run.
+        StoreError: for an incomplete or damaged store.
+        CorpusError: for an incomplete or damaged corpus.
+        SourceError: for another file or folder.
+    """
+    if is_run(path):
+        check_tensors(path)
+        run = load(path)
+        return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
+    if is_store(path):
+        source = StoreSource(path)
+        chunks = sum(1 for _ in source.blocks())
+        return f"a complete store: {source.shape[0]:,} × {source.shape[1]:,}; {chunks} chunks match their checksums"
+    if is_ids(path):
+        corpus = read_ids(path.resolve())
+        tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
+        return f"a complete corpus: {tokens} tokens; every file matches its checksum"
+    raise SourceError(f"{path} is neither a run folder, a log-probability store nor a prepared corpus")

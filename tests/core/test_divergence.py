@@ -1,0 +1,272 @@
+"""Pairwise KL divergence against the double sum that defines it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.measure.pairwise_kld import pairwise_kld
+
+Matrix = NDArray[np.float64]
+
+
+def log_probs(T: int, M: int, *, seed: int = 0, spread: float = 2.0) -> Matrix:
+    logits = spread * np.random.default_rng(seed).standard_normal((T, M))
+    return np.asarray(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
+
+
+def divergence(p: Matrix, q: Matrix) -> float:
+    """Σ P log (P / Q) of two rows of logarithms, one term after another."""
+    return math.fsum(math.exp(a) * (a - b) for a, b in zip(p, q, strict=True))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    T=st.integers(1, 9),
+    M=st.integers(1, 9),
+    spread=st.sampled_from([1e-3, 1.0, 30.0]),
+    rows=st.integers(1, 9),
+)
+@settings(max_examples=60, deadline=None)
+def test_all_pairs(seed: int, T: int, M: int, spread: float, rows: int) -> None:
+    matrix = log_probs(T, M, seed=seed, spread=spread)
+    expected = math.fsum(divergence(p, q) for p in matrix for q in matrix) / T**2
+    for form in (matrix, torch.from_numpy(matrix), lambda: (matrix[s : s + rows] for s in range(0, T, rows))):
+        found = pairwise_kld(form)
+        assert found.kld == pytest.approx(expected, rel=1e-12, abs=1e-13 * max(1, np.abs(matrix).max()))
+        assert found.kld == float(found) >= 0
+        assert (found.pairs, found.standard_error, found.contexts, found.vocab) == ("all", None, T, M)
+
+
+def test_a_context_with_itself_is_in_the_mean() -> None:
+    p, q = log_probs(2, 5)
+    assert pairwise_kld(np.stack([p, q])).kld == pytest.approx((divergence(p, q) + divergence(q, p)) / 4)
+
+
+def test_float32_is_summed_in_float64() -> None:
+    matrix = log_probs(3000, 20).astype(np.float32)
+    assert pairwise_kld(matrix).kld == pytest.approx(pairwise_kld(matrix.astype(np.float64)).kld, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_rows(dtype: type[np.floating]) -> None:
+    rows = np.tile(log_probs(1, 50), (40, 1)).astype(dtype)
+    assert 0 <= pairwise_kld(rows).kld < 1e-14
+    sampled = pairwise_kld(rows, pairs=50)
+    assert (sampled.kld, sampled.standard_error) == (0.0, 0.0)
+
+
+def test_dirichlet_rows() -> None:
+    """E KL = (M − 1)/(Mα) for independent rows of Dir(α): ψ(α + 1) − ψ(α) = 1/α and its like for Mα."""
+    T, M, alpha = 3000, 100, 1.0
+    rows = np.random.default_rng(0).dirichlet(np.full(M, alpha), T)
+    expected = (M - 1) / (M * alpha) * (T - 1) / T  # equal contexts are in the mean
+    assert pairwise_kld(np.log(rows)).kld == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("rows_in_memory", [None, 40], ids=["one pass", "many passes"])
+def test_drawn_pairs_are_averaged(monkeypatch: pytest.MonkeyPatch, rows_in_memory: int | None) -> None:
+    matrix = log_probs(12, 7)
+    if rows_in_memory:
+        monkeypatch.setattr("softmax_bottleneck.measure.pairwise_kld.ROWS_IN_MEMORY", rows_in_memory)
+    found = pairwise_kld(lambda: np.array_split(matrix, 5), pairs=31, seed=4)
+    drawn = np.random.default_rng(4).integers(12, size=(31, 2))
+    values = [divergence(matrix[c], matrix[other]) for c, other in drawn]
+    assert found.kld == pytest.approx(math.fsum(values) / 31, rel=1e-12)
+    variance = math.fsum((value - found.kld) ** 2 for value in values) / 30
+    assert found.standard_error == pytest.approx(math.sqrt(variance / 31), rel=1e-10)
+    assert (found.pairs, found.contexts, found.vocab) == (31, 12, 7)
+
+
+def test_the_estimate_is_within_its_standard_error() -> None:
+    matrix = log_probs(60, 30)
+    exact = pairwise_kld(matrix).kld
+    found = [pairwise_kld(matrix, pairs=2000, seed=seed) for seed in range(6)]
+    errors = [(one.kld - exact) / (one.standard_error or 0) for one in found]
+    assert max(map(abs, errors)) < 4
+    assert len(set(errors)) == 6
+    assert 0.3 < np.std(errors) < 2.5
+    assert found[0] == pairwise_kld(matrix, pairs=2000, seed=0)
+
+
+def test_a_known_shape_saves_a_pass() -> None:
+    passes = 0
+    matrix = log_probs(6, 4)
+
+    def blocks() -> list[Matrix]:
+        nonlocal passes
+        passes += 1
+        return [matrix]
+
+    found = pairwise_kld(blocks, pairs=5, shape=(6, 4))
+    assert passes == 1
+    assert found == pairwise_kld(blocks, pairs=5)
+    assert passes == 3
+
+
+@pytest.mark.parametrize("pairs", ["all", 10])
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (np.array([[np.log(0.5)] * 2, [np.nan, 0.0]]), "holds nan at row 1, column 0"),
+        (np.array([[0.0, -np.inf]] * 2), "holds -inf at row 0, column 1"),
+        (np.zeros((0, 4)), "the matrix is empty"),
+        (
+            np.exp(log_probs(4, 2)),
+            r"row \d is not a row of .*: the logarithm of its probabilities' sum is off by 1\.\d+, ",
+        ),
+        (
+            log_probs(4, 5) + 1,
+            r"row \d is not a row of .* sum is off by 1, and 5.0e-01 is allowed at its precision; take",
+        ),
+        (np.full((4, 5), 1e4), r"row \d is not a row of log-probabilities: .* sum is off by 1e\+04"),
+        (np.full((4, 5), -1e4), r"row \d is not a row of log-probabilities: .* sum is off by 1e\+04"),
+        (log_probs(4, 5) + 1e-3, r"row \d is not a row of .* sum is off by 0.001, and 1.0e-10 is allowed at its"),
+        ((log_probs(4, 5) + 1e-3).astype(np.float32), r"sum is off by 0.001, and 6.1e-06 is allowed at its precision"),
+    ],
+    ids=["nan", "inf", "empty", "probabilities", "unnormalized", "large", "small", "off", "off in float32"],
+)
+def test_what_cannot_be_measured(matrix: Any, sentence: str, pairs: str | int) -> None:
+    with pytest.raises(MatrixError, match=sentence):
+        pairwise_kld(lambda: iter([matrix[:1], matrix[1:]] if len(matrix) > 1 else []), pairs=pairs)
+    with pytest.raises(MatrixError, match=sentence):
+        pairwise_kld(matrix, pairs=pairs)
+
+
+def rounded(matrix: Matrix, dtype: str) -> Matrix:
+    """Return what a narrower type keeps of the numbers."""
+    return np.asarray(torch.from_numpy(matrix).to(getattr(torch, dtype)).double().numpy())
+
+
+def normalized(matrix: Matrix) -> Matrix:
+    return np.asarray([row - math.log(math.fsum(map(math.exp, row))) for row in matrix])
+
+
+def test_rows_whose_sums_are_off_are_normalized() -> None:
+    """Rows after a log-partition of 100 was rounded to bfloat16: their probabilities sum to e^±0.4."""
+    matrix = rounded(log_probs(30, 40) + np.linspace(-0.4, 0.4, 30)[:, None], "bfloat16")
+    true = normalized(matrix)
+    expected = math.fsum(divergence(p, q) for p in true for q in true) / 30**2
+    found = pairwise_kld(matrix)
+    assert found.kld == pytest.approx(expected, rel=1e-12)
+    off = max(abs(math.log(math.fsum(map(math.exp, row)))) for row in matrix)
+    assert found.largest_log_sum == pytest.approx(off, rel=1e-12)
+    assert 0.35 < off < 0.5
+    drawn = np.random.default_rng(0).integers(30, size=(25, 2))
+    expected = math.fsum(divergence(true[c], true[other]) for c, other in drawn) / 25
+    assert pairwise_kld(matrix, pairs=25).kld == pytest.approx(expected, rel=1e-12)
+
+
+def expected_kld(entries: torch.Tensor, drawn: torch.Tensor | None = None) -> torch.Tensor:
+    """The mean over pairs, one pair after another, of rows that are normalized first."""
+    log_p = torch.log_softmax(entries, 1)
+    pairs = torch.cartesian_prod(*[torch.arange(len(entries))] * 2) if drawn is None else drawn
+    return (log_p[pairs[:, 0]].exp() * (log_p[pairs[:, 0]] - log_p[pairs[:, 1]])).sum(1).mean()
+
+
+@pytest.mark.parametrize("pairs", ["all", 40])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shift", [None, 0.0, 60.0], ids=["log-probs", "logits", "shifted logits"])
+@pytest.mark.parametrize("spread", [0.05, 1.0, 5.0])
+def test_roundoff_bounds_what_rounding_does(spread: float, shift: float | None, dtype: str, pairs: str | int) -> None:
+    """The worst of all roundings moves each entry by half an eps of it, along the gradient (autograd in float64)."""
+    eps = torch.finfo(getattr(torch, dtype)).eps
+    exact = log_probs(25, 30, spread=spread) + (shift or 0.0)
+    kind = "log-probs" if shift is None else "logits"
+    drawn = None if pairs == "all" else torch.from_numpy(np.random.default_rng(0).integers(25, size=(40, 2)))
+    found = pairwise_kld(rounded(exact, dtype), pairs=pairs, kind=kind)
+    assert (found.eps.value, found.eps.dtype) == (eps, dtype)
+    assert (found.largest_log_sum is None) == (kind == "logits")
+    entries = torch.from_numpy(exact).requires_grad_()
+    true = expected_kld(entries, drawn)
+    (slopes,) = torch.autograd.grad(true, entries)
+    worst = float((slopes * entries.detach()).abs().sum()) * eps / 2
+    assert worst <= 1.001 * found.roundoff + eps**2
+    assert abs(found.kld - float(true.detach())) <= found.roundoff
+    if spread >= 1:
+        assert found.roundoff < 4 * worst
+    assert pairwise_kld(exact, pairs=pairs, kind=kind, eps=dtype).roundoff == pytest.approx(found.roundoff, rel=0.1)
+
+
+@pytest.mark.parametrize("pairs", ["all", 40])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+def test_roundoff_of_float64(spread: float, pairs: str | int) -> None:
+    """Against extended precision: what the sums add is in the bound, too."""
+    matrix = log_probs(50, 40, spread=spread)
+    found = pairwise_kld(matrix, pairs=pairs)
+    rows = matrix.astype(np.longdouble)
+    rows -= np.log(np.exp(rows).sum(1, keepdims=True))
+    drawn = np.random.default_rng(0).integers(50, size=(40, 2)) if pairs == 40 else np.argwhere(np.ones((50, 50)))
+    p, q = rows[drawn[:, 0]], rows[drawn[:, 1]]
+    assert abs(found.kld - (np.exp(p) * (p - q)).sum(1).mean()) <= found.roundoff < 1e-11
+    assert found.eps.dtype == "float64"
+
+
+def test_the_line_for_people() -> None:
+    matrix = rounded(log_probs(30, 40) + 0.4, "bfloat16")
+    found = pairwise_kld(matrix)
+    expected = (
+        rf"expected pairwise KL divergence {found.kld:.4f} ± 0\.\d+ \(roundoff of bfloat16\) nats \(all pairs\); "
+    )
+    assert re.fullmatch(expected + r"the rows were normalized, \|log Σ P\| was at most 0\.4\d? nats", str(found))
+    drawn = str(pairwise_kld(matrix, pairs=25, eps=0.01))
+    assert re.search(
+        r" ± 0\.\d{4} \(standard error\) ± 0\.\d+ \(roundoff of eps 0\.01\) nats \(25 drawn pairs\)", drawn
+    )
+    few = "; whether the numbers were rounded earlier cannot be seen"
+    assert str(pairwise_kld(log_probs(30, 40))).endswith("(roundoff of float64) nats (all pairs)" + few)
+    enough = log_probs(300, 200).astype(np.float32)
+    assert str(pairwise_kld(enough)).partition("; ")[0].endswith("(roundoff of float32) nats (all pairs)")
+    assert "so few numbers" not in str(pairwise_kld(enough))
+
+
+def test_unknown_kinds() -> None:
+    with pytest.raises(ConfigurationError, match="unknown kind 'matrix'; the rows are one of log-probs, logits"):
+        pairwise_kld(log_probs(4, 5), kind="matrix")
+    with pytest.raises(ConfigurationError, match="eps must be one of"):
+        pairwise_kld(log_probs(4, 5), eps="float8")
+
+
+@pytest.mark.parametrize("pairs", [1, 0, -3, "some", 2.5, None, True])
+def test_numbers_of_pairs(pairs: Any) -> None:
+    with pytest.raises(ConfigurationError, match="pairs must be 'all' or a number of at least 2, not"):
+        pairwise_kld(log_probs(4, 5), pairs=pairs)
+
+
+def test_a_histogram_of_drawn_pairs() -> None:
+    matrix, pairs = log_probs(30, 8), 500
+    found = pairwise_kld(matrix, pairs=pairs, seed=3)
+    assert pairwise_kld(matrix).histogram is None
+    assert found.histogram is not None
+    edges, counts = found.histogram.edges, found.histogram.counts
+    drawn = np.random.default_rng(3).integers(30, size=(pairs, 2))
+    values = sorted(divergence(matrix[c], matrix[other]) for c, other in drawn)
+    for count, (low, high) in zip(counts[:-1], itertools.pairwise(edges[:-1]), strict=True):
+        assert count == sum(low <= value < high for value in values)
+    assert sum(counts) == pairs
+    assert edges[0] == 0 == values[0]
+    assert edges[-1] == pytest.approx(values[-1])
+    assert found.to_dict()["histogram"] == {"edges": edges, "counts": counts}
+
+
+def test_equal_rows_have_a_histogram_too() -> None:
+    found = pairwise_kld(np.log(np.full((5, 4), 0.25)), pairs=20)
+    assert found.histogram is not None
+    assert sum(found.histogram.counts) == 20
+
+
+def test_lists_of_rows() -> None:
+    rows = log_probs(4, 5)
+    assert pairwise_kld(rows.tolist()).kld == pairwise_kld(rows).kld
+    with pytest.raises(MatrixError, match="the rows of a matrix must have one length"):
+        pairwise_kld([[0.0], [-1.0, -2.0]])

@@ -1,0 +1,61 @@
+"""Settings of the process during measurements in several threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.core.full_precision import full_precision, precision_state
+from softmax_bottleneck.errors import ConfigurationError
+
+
+def test_the_last_of_several_threads_restores_the_settings() -> None:
+    before = precision_state()
+    first_is_in, second_is_in = threading.Event(), threading.Event()
+
+    def second() -> None:
+        first_is_in.wait()
+        with full_precision():
+            second_is_in.set()
+            done.wait()
+            assert precision_state() == before
+
+    done = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(second)
+        with full_precision():
+            first_is_in.set()
+            second_is_in.wait()
+            inside = torch.backends.mkldnn.matmul.fp32_precision
+        assert inside == torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+        done.set()
+        other.result()
+    assert precision_state() == before
+
+
+def test_threads_that_measure_one_module_get_one_result() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(30, 6), nn.Dropout(0.5), nn.Linear(6, 30)).train()
+    ids, before = [torch.arange(30)[None]], precision_state()
+    with ThreadPoolExecutor(8) as pool:
+        reports = [*pool.map(lambda _: rank(model, data=ids), range(24))]
+    assert len({report.rank.sigma_1 for report in reports}) == 1
+    assert all(module.training for module in model.modules())
+    assert precision_state() == before
+
+
+def test_a_default_device_without_numbers() -> None:
+    torch.set_default_device("meta")
+    try:
+        for source in (torch.eye(4, device="cpu"), nn.Linear(3, 4, device="cpu")):
+            with pytest.raises(ConfigurationError, match="tensors without numbers"):
+                rank(source, kind="matrix") if isinstance(source, torch.Tensor) else rank(
+                    source, hidden=torch.ones(5, 3, device="cpu")
+                )
+    finally:
+        torch.set_default_device(None)

@@ -1,0 +1,101 @@
+"""A bar on a terminal, plain lines elsewhere, nothing by default."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from softmax_bottleneck.core import progress
+from softmax_bottleneck.core.progress import SILENT, StreamProgress
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _work(reporter: progress.Progress) -> None:
+    with reporter.bar("epoch 1/2", 1234, "steps") as bar:
+        bar.advance(0)
+        for _ in range(1234):
+            bar.advance(1, "loss 2.345")
+    reporter.line("done: 5.0")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that moves by its second entry at each look."""
+    times = [0.0, 1.0]
+
+    def monotonic() -> float:
+        times[0] += times[1]
+        return times[0]
+
+    monkeypatch.setattr(progress.time, "monotonic", monotonic)
+    return times
+
+
+def test_silence_by_default(capfd: pytest.CaptureFixture[str]) -> None:
+    _work(SILENT)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_terminal_gets_a_line_now_and_then(clock: list[float]) -> None:
+    stream = io.StringIO()
+    clock[1] = 0.01  # seconds a step: 12 in all, below the 15 between two lines
+    _work(StreamProgress(stream))
+    assert stream.getvalue() == "done: 5.0\n"
+
+
+def test_a_line_says_where_the_work_stands(clock: list[float]) -> None:
+    stream = io.StringIO()
+    clock[1] = progress.SECONDS_BETWEEN_LINES / 1000
+    _work(StreamProgress(stream))
+    first, last = stream.getvalue().splitlines()
+    description, done = first.split(": ")
+    assert description == "epoch 1/2"
+    assert done.endswith("/1,234 steps, 00:03 left, loss 2.345")
+    assert 950 < int(done.split("/")[0].replace(",", "")) <= 1000
+    assert last == "done: 5.0"
+
+
+def test_a_terminal_gets_a_bar_that_is_wiped() -> None:
+    stream = _Terminal()
+    _work(StreamProgress(stream))
+    shown = stream.getvalue()
+    assert "epoch 1/2" in shown
+    assert "/1234" in shown
+    assert "\r" in shown
+    assert shown.endswith("done: 5.0\n")
+
+
+def test_a_line_within_a_bar_stands_alone() -> None:
+    stream = _Terminal()
+    reporter = StreamProgress(stream)
+    with reporter.bar("epoch", 10, "steps") as bar:
+        bar.advance(5)
+        reporter.line("a finished step")
+        bar.advance(5)
+    assert "a finished step\n" in stream.getvalue()
+
+
+def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    _work(StreamProgress())
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "done: 5.0\n"
+
+
+def test_an_interrupted_bar_lets_the_error_through() -> None:
+    with pytest.raises(KeyboardInterrupt), StreamProgress(_Terminal()).bar("epoch", 10, "steps"):
+        raise KeyboardInterrupt
+
+
+def test_a_stage_is_seen_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = _Terminal()
+    with StreamProgress(stream).bar("singular values (factored)", 10_363, "contexts") as bar:
+        bar.advance(10_363)
+        bar.stage("decomposing the matrix")
+        assert stream.getvalue().split("\r")[-1].strip() == "decomposing the matrix"

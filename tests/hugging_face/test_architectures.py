@@ -1,0 +1,107 @@
+"""Every architecture's rank is the algebra's, in every precision, and does not depend on how the text is cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.language_models import ModelOnText
+
+Save = Callable[..., Path]
+Open = Callable[..., ModelOnText]
+LOG_LINEAR = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi", "opt", "gpt-neox", "mamba", "rwkv"]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", LOG_LINEAR)
+def test_log_linear_models_have_the_rank_of_the_algebra(
+    architectures: Any, save: Save, open_model: Open, name: str, dtype: torch.dtype
+) -> None:
+    expected = architectures[name]
+    report = rank(open_model(save(name, dtype=dtype, seed=DTYPES.index(dtype)), vocab="model"))
+    assert report.spectrum.method == "factored"
+    assert (report.bound["raw"], report.bound["centered"]) == expected.bound
+    assert (report.rank.value, report.rank_centered.value) == expected.rank
+    assert report.rank.determinate
+    assert report.rank_centered.determinate
+    assert ("LayerNorm" in report.bound["why"]) == (expected.norm == "layer")
+    if expected.norm == "layer":
+        assert f"reaches {expected.rank[0]} raw and {expected.rank[1]} row-centred" in report.bound["why"]
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", LOG_LINEAR)
+def test_factors_are_the_materialized_matrix(save: Save, open_model: Open, name: str) -> None:
+    """To 1e-10 relative each, and of σ_1 where they are roundoff; another decomposition of another form of it."""
+    source = open_model(save(name, seed=3), dtype="float64")
+    report, tsqr = rank(source), rank(source, method="tsqr").spectrum
+    for one, other, r in (
+        (report.spectrum.values, tsqr.values, report.rank.value),
+        (report.spectrum.centered, tsqr.centered, report.rank_centered.value),
+    ):
+        np.testing.assert_allclose(one[:r], other[:r], rtol=1e-10)
+        np.testing.assert_allclose(one[r:], other[r:], rtol=0, atol=1e-10 * other[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_soft_capping_has_no_bound(save: Save, open_model: Open, dtype: torch.dtype) -> None:
+    report = rank(open_model(save("gemma2", dtype=dtype)))
+    assert (report.bound["raw"], report.bound["centered"]) == (None, None)
+    assert "soft-capping at 3 is a pointwise nonlinearity" in report.bound["why"]
+    assert report.rank_centered.value == 59
+    assert report.spectrum.method == "dense"
+
+
+@pytest.mark.parametrize("offset", [True, False])
+@pytest.mark.parametrize("name", ["gpt2", "phi"])
+def test_a_layer_norm_without_offset_takes_a_dimension(save: Save, open_model: Open, name: str, offset: bool) -> None:
+    """β = 0 as in a model fresh from its constructor: H has rank d − 1, and the report says what that makes of it."""
+    folder = save(name, spread=0.5 if offset else 0.0, seed=1, initializer_range=0.5)
+    report = rank(open_model(folder))
+    hidden = report.to_dict()["head_analysis"]["hidden"]["rank"]["value"]
+    assert hidden == (8 if offset else 7)
+    # Without offset Phi's output bias is zero too, and counts as none.
+    raw, centered = (9, 8) if offset else (8, 7)
+    assert (report.rank.value, report.rank_centered.value) == (raw, centered)
+    assert ("off the origin" in report.bound["why"]) == offset
+    assert f"reaches {raw} raw and {centered} row-centred" in report.bound["why"]
+
+
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"precise": True}], ids=str)
+def test_a_body_coarser_than_the_measurement_breaks_the_condition_of_its_norm(
+    save: Save, open_model: Open, options: dict[str, Any]
+) -> None:
+    """Rounded hidden states leave the affine space: the bias then counts, and the report says why."""
+    report = rank(open_model(save("phi"), **options))
+    assert (report.rank.value, report.rank_centered.value) == (10, 9)
+    assert "the body's rounding breaks" in report.bound["why"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64", "auto"])
+def test_any_body_reaches_the_same_rank_without_bias(save: Save, open_model: Open, dtype: str) -> None:
+    source = open_model(save("llama", dtype=torch.bfloat16), dtype=dtype)
+    report = rank(source)
+    assert (report.rank.value, report.rank_centered.value) == (9, 8)
+    assert source.description["body_dtype"] == ("bfloat16" if dtype == "auto" else dtype)
+    assert report.eps.dtype == ("float64" if dtype == "float64" else "float32")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"batch_size": 1}, {"batch_size": 5}, {"stride": 1}, {"stride": 16}, {"context_length": 23, "stride": 7}],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["gpt2", "phi", "mamba", "opt"])
+def test_windows_change_no_rank(
+    architectures: Any, save: Save, open_model: Open, name: str, options: dict[str, int]
+) -> None:
+    report = rank(open_model(save(name, seed=2), **options))
+    assert (report.rank.value, report.rank_centered.value) == architectures[name].rank

@@ -1,0 +1,514 @@
+"""Folders, weights, texts and names that cannot be measured, and the one sentence for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from softmax_bottleneck import rank
+from softmax_bottleneck.core.options import HuggingFaceOptions
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, CorpusError, SourceError
+from softmax_bottleneck.hugging_face.loading import quiet
+from softmax_bottleneck.hugging_face.text import read_text
+from softmax_bottleneck.language_models import ModelOnText
+from softmax_bottleneck.sources import open_source
+
+Save = Callable[..., Path]
+Open = Callable[..., ModelOnText]
+
+
+@pytest.fixture
+def folder(save: Save, tmp_path: Path) -> Path:
+    """A GPT-2 to spoil."""
+    return shutil.copytree(save("gpt2"), tmp_path / "model")
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+def pickle_weights(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def shard(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(names)}
+    for file in set(places.values()):
+        part = {name: tensors[name] for name in names if places[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def pickle_shards(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model-00001-of-00001.bin")
+    names = dict.fromkeys(load_file(folder / "model.safetensors"), "pytorch_model-00001-of-00001.bin")
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    (folder / "model.safetensors").unlink()
+
+
+def lie(folder: Path) -> None:
+    """Claim one more row than the file holds."""
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"][1])
+    begin, end = header[last]["data_offsets"]
+    row = (end - begin) // header[last]["shape"][0]
+    header[last]["shape"][0] += 1
+    header[last]["data_offsets"][1] += row
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no weights"),
+    "pickles": (pickle_weights, r"holds only pickled weights \(pytorch_model.bin\).* convert them with: python -c"),
+    "a shard lost": (
+        lambda f: (shard(f), (f / "model-00002-of-00002.safetensors").unlink()),
+        r"lacks 1 of its 2 weight files, first model-00002-of-00002.safetensors",
+    ),
+    "a damaged index": (
+        lambda f: (shard(f), (f / "model.safetensors.index.json").write_text("{}")),
+        r"model.safetensors.index.json is damaged or of another kind",
+    ),
+    "truncated": (
+        lambda f: os.truncate(f / "model.safetensors", (f / "model.safetensors").stat().st_size - 8),
+        "model.safetensors cannot be read as safetensors",
+    ),
+    "an empty file": (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot be read as safetensors"),
+    "a header longer than the file": (
+        lambda f: (f / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 40) + b"{}"),
+        "cannot be read as safetensors",
+    ),
+    "a lying header": (lie, "cannot be read as safetensors"),
+    "an odd name": (
+        lambda f: (f / "model.safetensors").rename(f / "weights.safetensors"),
+        "holds weights.safetensors and neither model.safetensors nor",
+    ),
+    "an adapter": (
+        lambda f: (f / "adapter_config.json").write_text("{}"),
+        r"holds an adapter \(adapter_config.json\), whose weights may lie elsewhere: merge it into its model",
+    ),
+    "code of its own": (
+        lambda f: change_config(f, model_type="mine", auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
+        r"is code of its own \(auto_map names MyModel\), and no code that comes with a model is run here",
+    ),
+    "code in place of a known model": (
+        lambda f: change_config(f, auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
+        "is code of its own",
+    ),
+    "an encoder": (
+        lambda f: change_config(f, model_type="bert", architectures=["BertForMaskedLM"]),
+        r"is not a causal language model \(model type 'bert', BertForMaskedLM\); only causal",
+    ),
+    "a base model": (lambda f: change_config(f, architectures=["GPT2Model"]), "is not a causal language model"),
+    "sequence to sequence": (
+        lambda f: change_config(f, model_type="t5", architectures=["T5Model"], is_encoder_decoder=True),
+        r"is a sequence-to-sequence model \(model type 't5', T5Model\); only causal",
+    ),
+    "an unknown kind": (lambda f: change_config(f, model_type="novel"), "is not a causal language model"),
+    "nonsense settings": (lambda f: change_config(f, n_head=3), "cannot read the configuration of"),
+    "a setting of another type": (lambda f: change_config(f, n_head="two"), "cannot read the configuration of"),
+    "no tokenizer": (
+        lambda f: [file.unlink() for file in f.glob("tokenizer*")],
+        "has no tokenizer; put the model's tokenizer.json beside its weights",
+    ),
+    "a damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
+    "weights of another size": (lambda f: change_config(f, vocab_size=61), "do not fit .* is of another shape"),
+    "fewer layers in the file": (
+        lambda f: change_config(f, n_layer=2),
+        r"do not fit its config.json: .* is missing, and random numbers would stand in",
+    ),
+    "a tokenizer of another model": (
+        lambda f: save_smaller(f),
+        r"makes the token \d+, and the model has 30, numbered from 0",
+    ),
+}
+
+
+def write_numbers(folder: Path, dtype: torch.dtype, *names: str) -> None:
+    """Store some tensors, or all of them, as another type."""
+    tensors = load_file(folder / "model.safetensors")
+    stored = {name: (50 * t).to(dtype) if name in (names or tensors) else t for name, t in tensors.items()}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_slow_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
+    """A tokenizer in Python, whose ids are whatever its vocabulary says."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "CTRLTokenizer"}')
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+
+
+def write_words(folder: Path, vocabulary: dict[str, int]) -> None:
+    """A tokenizer with other words in its vocabulary."""
+    file = folder / "tokenizer.json"
+    whole = json.loads(file.read_text())
+    whole["model"]["vocab"] = vocabulary
+    file.write_text(json.dumps(whole))
+
+
+OUTPUT, INNER = "transformer.wte.weight", "transformer.h.0.mlp.c_fc.bias"
+SPOILT |= {
+    f"weights in {dtype}": (
+        lambda f, dtype=dtype: write_numbers(f, getattr(torch, dtype)),
+        rf"weights of .* hold \S+ as {kind}, .* and its config.json names no quantization that transformers knows",
+    )
+    for dtype, kind in {"int8": "I8", "uint8": "U8", "int64": "I64", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3"}.items()
+}
+SPOILT |= {
+    "one weight in int8": (lambda f: write_numbers(f, torch.int8, OUTPUT), f"hold {OUTPUT} as I8"),
+    "one bias in int8": (lambda f: write_numbers(f, torch.int8, INNER), f"hold {INNER} as I8"),
+    "int8 in a shard": (lambda f: (write_numbers(f, torch.int8, INNER), shard(f)), f"hold {INNER} as I8"),
+    "int8 of an unknown quantization": (
+        lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
+        r"hold \S+ as I8",
+    ),
+    "negative tokens": (
+        lambda f: write_slow_tokenizer(f, {"w@@": -2, "1": 1, "<unk>": 2}),
+        "makes the token -2, and the model has 60, numbered from 0: put the model's own tokenizer beside it",
+    ),
+    "tokens without a number": (
+        lambda f: write_slow_tokenizer(f, {"w@@": 0}),
+        "makes the token None, and the model has 60, numbered from 0",
+    ),
+    "a tokenizer that knows no word": (
+        lambda f: write_words(f, {"word": 0, "<unk>": 1}),
+        r"makes one token of the whole text, '<unk>' \(1\): put the model's own tokenizer beside it, or give",
+    ),
+    "a tokenizer that makes nothing": (
+        lambda f: (f / "tokenizer.json").write_text(
+            json.dumps(
+                {
+                    **json.loads((f / "tokenizer.json").read_text()),
+                    "model": {"type": "BPE", "vocab": {"x": 0}, "merges": []},
+                }
+            )
+        ),
+        "makes no token of the whole text: put the model's own tokenizer beside it, or give another text",
+    ),
+}
+
+
+def save_smaller(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    small = {name: (t[:30].clone() if t.shape[0] == 60 else t) for name, t in tensors.items()}
+    save_file(small, folder / "model.safetensors", metadata={"format": "pt"})
+    change_config(folder, vocab_size=30)
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_spoilt_folders(folder: Path, open_model: Open, name: str) -> None:
+    spoil, sentence = SPOILT[name]
+    spoil(folder)
+    with pytest.raises(SourceError, match=sentence) as raised:
+        rank(open_model(folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_integers_in_pickles(folder: Path, open_model: Open) -> None:
+    write_numbers(folder, torch.int8, OUTPUT)
+    pickle_weights(folder)
+    with pytest.raises(SourceError, match=f"hold {OUTPUT} as torch.int8"):
+        rank(open_model(folder, allow_pickle=True))
+
+
+def test_integers_that_are_no_weights(folder: Path, open_model: Open) -> None:
+    """Older GPT-2 files hold their causal masks."""
+    whole = rank(open_model(folder)).spectrum.values
+    tensors = load_file(folder / "model.safetensors")
+    tensors["transformer.h.0.attn.bias"] = torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert (rank(open_model(folder)).spectrum.values == whole).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_weights_of_other_floating_types(folder: Path, open_model: Open, dtype: torch.dtype) -> None:
+    write_numbers(folder, dtype)
+    assert rank(open_model(folder)).bound["raw"] == 9
+
+
+def test_shards_and_allowed_pickles_are_the_same_model(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    whole = rank(open_model(folder)).spectrum.values
+    sharded, pickled = (shutil.copytree(folder, tmp_path / name) for name in ("sharded", "pickled"))
+    shard(sharded)
+    pickle_weights(pickled)
+    assert (rank(open_model(sharded)).spectrum.values == whole).all()
+    assert (rank(open_model(pickled, allow_pickle=True)).spectrum.values == whole).all()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_the_conversion_command_works_as_printed(folder: Path, open_model: Open, name: str) -> None:
+    whole = rank(open_model(folder)).spectrum.values
+    pickle_weights(folder)
+    (folder / "pytorch_model.bin").rename(folder / name)
+    with pytest.raises(SourceError, match="holds only pickled weights") as raised:
+        open_model(folder, allow_pickle=name == "model.pt")  # transformers would not find it
+    command = str(raised.value).partition("with: ")[2].partition(", or read")[0]
+    code = shlex.split(command)
+    assert code[:2] == ["python", "-c"]
+    done = subprocess.run([sys.executable, *code[1:]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (rank(open_model(folder)).spectrum.values == whole).all()
+
+
+OUTSIDE = {
+    "beside": lambda folder, name: (folder.parent / name, f"../{name}"),
+    "absolute": lambda folder, name: (folder.parent / name, str(folder.parent / name)),
+    "below": lambda folder, name: (folder / "sub" / name, f"sub/{name}"),
+}
+
+
+@pytest.mark.parametrize("where", OUTSIDE)
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_shard_lies_in_the_folder_itself(pickled: bool, where: str, folder: Path, open_model: Open) -> None:
+    """What an index names elsewhere is not read: it is another's, or no hash of the model knows it."""
+    (pickle_shards if pickled else shard)(folder)
+    (index,) = folder.glob("*.index.json")
+    shards = json.loads(index.read_text())["weight_map"]
+    moved = sorted(set(shards.values()))[0]
+    place, name = OUTSIDE[where](folder, moved)
+    place.parent.mkdir(exist_ok=True)
+    (folder / moved).rename(place)
+    changed = {tensor: name if file == moved else file for tensor, file in shards.items()}
+    index.write_text(json.dumps({"metadata": {}, "weight_map": changed}))
+    with pytest.raises(SourceError, match=f"index.json names '{name}', which is no file of the folder itself"):
+        open_model(folder, allow_pickle=pickled)
+
+
+def test_weights_that_the_configuration_names_elsewhere(folder: Path, open_model: Open) -> None:
+    (folder / "sub").mkdir()
+    shutil.copy(folder / "model.safetensors", folder / "sub" / "other.safetensors")
+    change_config(folder, transformers_weights="sub/other.safetensors")
+    with pytest.raises(SourceError, match=r"config.json names the file of its weights itself \(transformers_weights\)"):
+        open_model(folder)
+
+
+def change_a_number(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_the_identity_is_that_of_the_files_that_are_loaded(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    shard(folder)
+    before = open_model(folder).identity
+    save_file({"adapter": torch.ones(1)}, folder / "adapter_model.safetensors")
+    assert open_model(folder).identity == before
+    linked = shutil.copytree(folder, tmp_path / "linked")  # as the hub's cache keeps them
+    (tmp_path / "blobs").mkdir()
+    for number, file in enumerate(sorted(linked.glob("model-*.safetensors"))):
+        file.rename(tmp_path / "blobs" / f"{number}")
+        file.symlink_to(f"../blobs/{number}")
+    assert open_model(linked).identity == before
+    assert (rank(open_model(linked)).spectrum.values == rank(open_model(folder)).spectrum.values).all()
+    change_a_number(tmp_path / "blobs" / "0")
+    assert open_model(linked).identity != before
+
+
+def test_whole_weights_beside_shards(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    """Both are there: those that are read are those that count."""
+    whole = shutil.copytree(folder, tmp_path / "whole")
+    shard(folder)
+    shutil.copy(whole / "model.safetensors", folder)
+    change_a_number(folder / "model-00001-of-00002.safetensors")
+    assert open_model(folder).identity == open_model(whole).identity
+    assert (rank(open_model(folder)).spectrum.values == rank(open_model(whole)).spectrum.values).all()
+
+
+class Spy:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return Path.touch, (self.file,)
+
+
+def test_allowed_pickles_run_no_code(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({**tensors, "spy": Spy(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    with pytest.raises(SourceError, match="transformers cannot load"):
+        rank(open_model(folder, allow_pickle=True))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_encoder_under_a_causal_name_is_found_out(
+    dtype: str, open_model: Open, tmp_path: Path, folder: Path
+) -> None:
+    """BERT's class for causal models attends to later tokens unless it is told not to.
+
+    One token of many may move the others by less than bfloat16 rounds; half of them move them by more.
+    """
+    with quiet() as transformers:
+        config = transformers.BertConfig(
+            vocab_size=60,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            initializer_range=1.0,
+        )
+        transformers.BertLMHeadModel(config).save_pretrained(tmp_path / "bert")
+    for file in folder.glob("tokenizer*"):
+        shutil.copy(file, tmp_path / "bert")
+    with pytest.raises(SourceError, match="looks ahead: its hidden states change with the tokens after them"):
+        rank(open_model(tmp_path / "bert", dtype=dtype, context_length=64, stride=32))
+    change_config(tmp_path / "bert", is_decoder=True)
+    assert rank(open_model(tmp_path / "bert", dtype=dtype, context_length=64, stride=32)).bound["raw"] == 10
+
+
+def test_texts(folder: Path, tmp_path: Path) -> None:
+    short, empty, other = (tmp_path / f"{name}.txt" for name in ("short", "empty", "other"))
+    short.write_text("w1 w2 w3")
+    empty.write_text(" \n")
+    other.write_bytes(b"w1 \xff")
+    for file, error, sentence in (
+        (short, SourceError, "the text has 3 tokens, and one window of 64 and the token after it need more"),
+        (empty, CorpusError, "is empty: give a file with text"),
+        (other, CorpusError, "line 1: the byte 0xff is not UTF-8"),
+        (tmp_path / "none.txt", CorpusError, "cannot read .*none.txt: No such file"),
+        (tmp_path / "none", CorpusError, "is no corpus: choose one of"),
+    ):
+        with pytest.raises(error, match=sentence):
+            open_source(folder, data=str(file))
+    with pytest.raises(ConfigurationError, match=r"split valid does not apply to the text file .*short\.txt"):
+        open_source(folder, data=str(short), split="valid")
+
+
+def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
+    """Blank lines are lines; tokens that are characters stand side by side."""
+    for name, lines, expected in (
+        ("words", ["the cat", "", "", "sat ."], "the cat\n\n\nsat ."),
+        ("letters", ["t h e", "", "c a t"], "the\n\ncat"),
+    ):
+        (tmp_path / name).mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / name / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert read_text(str(tmp_path / name), "test", dataset=None).text == expected
+
+
+def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigurationError, match="hf_dataset needs the package datasets: pip install datasets"):
+        open_source(folder, hugging_face=HuggingFaceOptions(dataset="wikitext"))
+    with pytest.raises(ConfigurationError, match="data and hf_dataset each name a text"):
+        open_source(folder, data="ptb", hugging_face=HuggingFaceOptions(dataset="wikitext"))
+
+
+class Rows:
+    """What the package ``datasets`` returns; a row may lack its text."""
+
+    column_names = ("text", "label")
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return {"text": ["w1 w2 w3", None, "w4 w5"] * 8, "label": ["a", "b"]}[column]
+
+
+class NoText(Rows):
+    column_names = ("question", "answer")
+
+
+class Numbers(Rows):
+    def __getitem__(self, column: str) -> list[Any]:
+        return [1, 2, 3]
+
+
+def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(name: str, configuration: str | None, *, split: str, trust_remote_code: bool) -> Rows:
+        assert not trust_remote_code
+        asked.append((name, configuration, split))
+        if name == "absent":
+            raise FileNotFoundError("Couldn't reach 'absent' on the Hub\nand more")
+        return {"quiz": NoText, "numbers": Numbers}.get(name, Rows)()
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+
+    def opened(name: str) -> Any:
+        options = HuggingFaceOptions(dataset=name, context_length=4)
+        return open_source(folder, split="valid", hugging_face=options)
+
+    source = opened("wikitext:raw")
+    assert asked == [("wikitext", "raw", "validation")]
+    assert source.description["corpus"] == "wikitext:raw"
+    assert source.targets.tolist() == [1 + row % 5 for row in range(3, 40)]
+    with pytest.raises(CorpusError, match=r"has no column 'text' \(its columns are question, answer\); save the"):
+        opened("quiz")
+    with pytest.raises(CorpusError, match="the column 'text' of the data set numbers holds no text"):
+        opened("numbers")
+    with pytest.raises(CorpusError, match="the data set absent cannot be loaded, split valid: Couldn't reach 'absent'"):
+        opened("absent")
+
+
+def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(
+        ConfigurationError, match=r"need the package transformers: pip install 'softmax-bottleneck\[hf\]'"
+    ):
+        open_source(folder)
+
+
+def test_a_hub_id_in_the_cache_needs_no_network(folder: Path, text: Path, tmp_path: Path) -> None:
+    place = tmp_path / "home" / "hub" / "models--owner--tiny"
+    shutil.copytree(folder, place / "snapshots" / "c0ffee")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("c0ffee")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    options = ["--data", str(text), "--context-length", "16", "--json", "-"]
+    code = f"from softmax_bottleneck.cli import main; main(['rank', 'owner/tiny', *{options!r}])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["source"]["path"], found["rank"]["value"]) == ("owner/tiny", 9)
+
+
+NETWORKS = {
+    "switched off": {"HF_HUB_OFFLINE": "1"},
+    "a closed port": {"HF_ENDPOINT": "http://127.0.0.1:9"},
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_hub_id_without_network(network: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "HF_HOME": str(tmp_path), **NETWORKS[network]}
+    code = "from softmax_bottleneck.cli import main; main(['rank', 'owner/no-such-model', '--revision', 'v1'])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "owner/no-such-model is not a local folder, and the Hub cannot be reached" in done.stderr
+
+
+def test_every_error_is_one_of_ours(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    with pytest.raises(BottleneckError):
+        open_source(folder)

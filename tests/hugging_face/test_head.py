@@ -1,0 +1,311 @@
+"""The output layer in full precision: what it has, that it is the model's, and what the report says of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+
+from softmax_bottleneck import argmaxable, kld, rank
+from softmax_bottleneck.core.options import HuggingFaceOptions
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.hugging_face import HuggingFaceOnText, output_layer
+from softmax_bottleneck.language_models import ModelOnText
+from softmax_bottleneck.measure import dump
+from softmax_bottleneck.results.base import FORMATS, table
+from softmax_bottleneck.sources import open_source
+
+Save = Callable[..., Path]
+Open = Callable[..., ModelOnText]
+
+
+def model_of(source: ModelOnText) -> HuggingFaceOnText:
+    assert isinstance(source, HuggingFaceOnText)
+    return source
+
+
+def log_probs_of(source: Any) -> np.ndarray[Any, Any]:
+    return np.concatenate([block.log_probs for block in source.blocks()]).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "tied", "bias", "cap"),
+    [
+        ("gpt2", True, False, None),
+        ("llama", False, False, None),
+        ("phi", False, True, None),
+        ("gemma2", True, False, 3.0),
+    ],
+)
+def test_what_the_layer_has(save: Save, open_model: Open, name: str, tied: bool, bias: bool, cap: float | None) -> None:
+    found = rank(open_model(save(name))).to_dict()["head_analysis"]
+    assert (found["tied"], found["bias"], found["soft_cap"], found["scale"]) == (tied, bias, cap, 1.0)
+    assert found["logit_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
+    save: Save, open_model: Open, dtype: str
+) -> None:
+    folder = save("llama")
+    source = open_model(folder, dtype=dtype)
+    (hidden,) = source.hidden([range(50)])
+    body = getattr(torch, dtype)
+    assert torch.equal(hidden, hidden.to(body).float())  # in the head's type, with the body's numbers
+    weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(body)
+    exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
+    np.testing.assert_allclose(log_probs_of(source)[:50], exact, atol=2e-5)
+    assert model_of(source).logit_difference > 1e-4  # the model's own logits are rounded
+
+
+HEADS = {"num_key_value_heads": 2, "kv_lora_rank": 4, "q_lora_rank": 4, "v_head_dim": 4, "qk_nope_head_dim": 4}
+HEADS |= {"qk_rope_head_dim": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "scale"),
+    [
+        ("Cohere", {"logit_scale": 0.3}, 0.3),
+        ("HyperCLOVAX", {"logits_scaling": 4.0}, 4.0),
+        ("Granite", {"logits_scaling": 4.0}, 0.25),
+        pytest.param(
+            "MiniCPM3", {"dim_model_base": 4, **HEADS}, 1.0,
+            marks=pytest.mark.skipif(find_spec("transformers.models.minicpm3") is None, reason="transformers 5.12"),
+        ),
+    ],
+)  # fmt: skip
+def test_scaled_logits(
+    name: str, own: dict[str, Any], scale: float, save: Save, open_model: Open, architectures: dict[str, Any]
+) -> None:
+    """Cohere and HyperCLOVA X multiply their logits, Granite divides them: all are linear, and in the factors.
+
+    MiniCPM divides its hidden states, so that the output layer is given what is divided already.
+    """
+    architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
+    try:
+        source = open_model(save(name), precise=True)
+    finally:
+        del architectures[name]
+    assert source.head.scale == pytest.approx(scale)
+    factored, dense = rank(source).spectrum, rank(source, method="dense").spectrum
+    np.testing.assert_allclose(factored.values, dense.values, rtol=0, atol=1e-12 * dense.values[0])
+
+
+def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open) -> None:
+    folder = save("gpt-neox")
+    both = rank(open_model(folder)).to_dict()
+    alone = rank(open_model(folder, vocab="tokenizer")).to_dict()
+    model = rank(open_model(folder, vocab="model")).to_dict()
+    assert (both["vocab"], both["vocab_tokenizer"]["vocab"]) == (72, 60)
+    assert both["rank"] == model["rank"]
+    assert both["vocab_tokenizer"]["rank"] == alone["rank"]
+    few = rank(open_model(folder), contexts=20).to_dict()
+    assert (few["contexts"], few["vocab_tokenizer"]["contexts"], few["vocab_tokenizer"]["vocab"]) == (20, 20, 60)
+    assert "vocab_tokenizer" not in alone
+    assert "vocab_tokenizer" not in model
+    assert both["head_analysis"]["vocabularies"] == {"model": 72, "tokenizer": 60}
+    whole, part = (log_probs_of(open_model(folder, vocab=vocab)) for vocab in ("model", "tokenizer"))
+    renormalized = whole[:, :60] - np.log(np.exp(whole[:, :60]).sum(1, keepdims=True))
+    np.testing.assert_allclose(part, renormalized, atol=2e-5)
+    divergence = kld(open_model(folder))
+    for log_probs, measured in ((whole, divergence.to_dict()), (part, divergence.to_dict()["vocab_tokenizer"])):
+        between = log_probs[:, None] - log_probs
+        assert measured["kld"] == pytest.approx((np.exp(log_probs)[:, None] * between).sum(2).mean(), rel=1e-5)
+    label, text = divergence.rows()[-1]
+    assert label.endswith("no padding")
+    assert text.endswith("(60 tokens, renormalized)")
+    assert "vocab_tokenizer" not in kld(open_model(folder, vocab="tokenizer")).to_dict()
+    assert str(divergence).splitlines()[1] == f"{label} {text}"
+    assert divergence.summary()["kld_no_padding"] == divergence.variants["vocab_tokenizer"].kld
+    report = rank(open_model(folder))
+    assert report.summary()["rank_no_padding"] == alone["rank"]["value"]
+    for result in (divergence, report):
+        assert all("no padding" in table([result], format=kind).replace("_", " ") for kind in FORMATS)
+    tokens = argmaxable(open_model(folder))
+    padding = tokens.to_dict()["padding"]
+    assert (padding["first"], padding["last"]) == (60, 71)
+    assert set(padding["unargmaxable"]) == {token for token in tokens.report.unargmaxable.tolist() if token >= 60}
+    assert tokens.rows()[-1][1].startswith("ids 60 to 71 are rows of the output layer beyond the tokenizer's tokens")
+    assert "padding" not in argmaxable(open_model(folder, vocab="tokenizer")).to_dict()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_logits_that_the_layer_does_not_make_are_refused(
+    dtype: str, save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the configuration's key of the soft cap were not known: the numbers give it away.
+
+    Also where the text's own logits are so small that the cap changes them less than a half-precision body rounds.
+    """
+    monkeypatch.setattr(output_layer, "SOFT_CAPS", ())
+    folder = save("gemma2", final_logit_softcapping=300.0)
+    with pytest.raises(SourceError, match=r"are not those of its output layer .* they differ by up to"):
+        rank(open_model(folder, dtype=dtype))
+
+
+def test_logits_that_are_left_out_are_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save("llama")
+    source = open_model(folder)
+    make = type(model_of(source).model.body).forward
+
+    def some(self: Any, **inputs: Any) -> Any:
+        made = make(self, **inputs)
+        made.logits = made.logits[..., :50]
+        return made
+
+    monkeypatch.setattr(type(model_of(source).model.body), "forward", some)
+    with pytest.raises(SourceError, match="keeps 50 of the 60 logits of its output layer: it cannot be taken apart"):
+        rank(source)
+
+
+def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_model(save("llama"))
+    make, own = torch.nn.Linear.forward, model_of(source).model.body.get_output_embeddings()  # type: ignore[operator]
+
+    def bent(self: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
+        return make(self, inputs) + (0.01 if self is own else 0)
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", bent)
+    with pytest.raises(SourceError, match=r"the output layer of .* does not compute W·h \+ b: its output diff"):
+        rank(source)
+
+
+def test_an_output_layer_of_zeros(save: Save, open_model: Open, tmp_path: Path) -> None:
+    """As models start out that are scaled for width."""
+    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"].zero_()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    report = rank(open_model(folder))
+    assert (report.rank.value, report.rank_centered.value) == (1, 0)
+
+
+def test_experts_are_no_look_ahead(save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+    """Tokens share experts' products with others, whose roundoff changes with what those others are."""
+    wide = {"hidden_size": 256, "intermediate_size": 128, "num_hidden_layers": 16, "num_local_experts": 16}
+    architectures["moe"] = type(architectures["llama"])("Mixtral", {**architectures["llama"].settings, **wide})
+    source = open_model(save("moe", spread=0.06), context_length=64, stride=32)
+    assert source.bound.raw == 257
+    del architectures["moe"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_final_norms(dtype: str, save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+    """Nemotron keeps its LayerNorm's γ − 1; an RMSNorm meets no condition, in however coarse a type."""
+    wide = {"hidden_size": 2048, "num_attention_heads": 2, "num_key_value_heads": 2}
+    for name, own, layer_norm in (("Nemotron", {}, True), ("Olmo", wide, True), ("Llama", wide, False)):
+        architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
+        source = open_model(save(name, spread=0.1), dtype=dtype, contexts=20)
+        assert (model_of(source).norm is not None) == layer_norm
+        del architectures[name]
+
+
+@pytest.mark.parametrize("mask", [-torch.inf, -1e9])
+@pytest.mark.parametrize("masked", [[4], [0, 7]])
+def test_tokens_that_the_bias_masks(
+    save: Save, open_model: Open, tmp_path: Path, masked: list[int], mask: float
+) -> None:
+    """Their log-probability is −∞ in every context: refused, or left out of the factors and of the blocks alike."""
+    folder = shutil.copytree(save("phi"), tmp_path / "phi")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.bias"][masked] = mask
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; rank with inf drop-col"):
+        rank(open_model(folder))
+    log_probs = log_probs_of(open_model(folder, precise=True))
+    assert np.isneginf(log_probs[:, masked]).all()
+    report = rank(open_model(folder, precise=True), inf="drop-columns")
+    assert report.spectrum.method == "factored"
+    assert report.source["dropped_columns"] == len(masked)
+    expected = np.linalg.svd(np.delete(log_probs, masked, axis=1), compute_uv=False)
+    np.testing.assert_allclose(report.spectrum.values, expected, rtol=0, atol=1e-12 * expected[0])
+    assert "head_analysis" in report.to_dict()
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "float16"}], ids=str)
+def test_weights_that_are_not_numbers(save: Save, open_model: Open, tmp_path: Path, options: dict[str, str]) -> None:
+    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    tensors = load_file(folder / "model.safetensors")
+    if options:
+        tensors["model.norm.weight"] *= 1e5  # beyond float16
+    else:
+        tensors["lm_head.weight"][9, 2] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SourceError, match=r"the logits of .* are not finite: its weights are damaged, or its"):
+        rank(open_model(folder, **options))
+
+
+def test_h_and_w_are_analysed(save: Save, open_model: Open) -> None:
+    folder = save("llama")
+    source = open_model(folder)
+    found = rank(source).to_dict()["head_analysis"]
+    W = load_file(folder / "model.safetensors")["lm_head.weight"].double().numpy()
+    (hidden,) = source.hidden([range(source.shape[0])])
+    H = hidden.double().numpy()
+    for name, X in (("weight", W), ("hidden", H)):
+        values = np.linalg.svd(X, compute_uv=False)
+        centered = np.linalg.svd(X - X.mean(0), compute_uv=False)
+        np.testing.assert_allclose(found[name]["singular_values"], values, rtol=1e-9)
+        np.testing.assert_allclose(found[name]["singular_values_centered"], centered, rtol=1e-9)
+        assert found[name]["rank"]["value"] == np.linalg.matrix_rank(X)
+        units = X / np.linalg.norm(X, axis=1, keepdims=True)
+        cosines = (units @ units.T)[np.triu_indices(len(X), 1)]
+        assert found[name]["mean_cosine"] == pytest.approx(cosines.mean(), abs=1e-12)
+        energy = np.cumsum(values**2) / (values**2).sum()
+        expected = {"0.9": 0.9, "0.99": 0.99, "0.999": 0.999}
+        assert found[name]["directions_for_energy"] == {
+            key: int((energy < share).sum()) + 1 for key, share in expected.items()
+        }
+
+
+def test_a_dump_is_the_same_matrix(save: Save, open_model: Open, tmp_path: Path) -> None:
+    source = open_model(save("phi"))
+    store = open_source(dump(source, tmp_path / "s.zarr"))
+    np.testing.assert_array_equal(log_probs_of(store), log_probs_of(source))
+    np.testing.assert_array_equal(store.targets, source.targets)
+    assert store.bound == source.bound
+    assert kld(store).kld == pytest.approx(kld(source).kld, rel=1e-9)
+
+
+def test_the_line_of_a_token_is_its_sentence(save: Save, tmp_path: Path) -> None:
+    """With a tokenizer that keeps the ends of lines, as byte-level ones do."""
+    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    words = {"\n": 0} | {f"w{number}": number for number in range(1, 60)}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="w1"))
+    tokenizer.pre_tokenizer = Split(Regex(r" "), "removed")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (tmp_path / "lines.txt").write_text("w2 w3 \n w4 w5 w6 \n w7 w8 w9")
+    source = open_source(
+        folder, data=str(tmp_path / "lines.txt"), hugging_face=HuggingFaceOptions(context_length=2, stride=2)
+    )
+    # Row r predicts token r + 1; the end of a line is the last token of it.
+    found = [source.text.sentence(row, 60).split() for row in range(9)]
+    assert found == [["w2", "w3"]] * 2 + [["w4", "w5", "w6"]] * 4 + [["w7", "w8", "w9"]] * 3
+    assert source.text.sentence(3, 1).split() == ["w4", "w5", "w6"]
+    assert source.text.sentence(7, 0).split() == ["w8"]
+
+
+def test_settings_out_of_range(save: Save, open_model: Open) -> None:
+    folder = save("gpt2")
+    with pytest.raises(ConfigurationError, match="more than the 64 tokens the model can read"):
+        open_model(folder, context_length=65)
+    with pytest.raises(ConfigurationError, match="unknown vocab 'both ways'; it is one of both, model, tokenizer"):
+        open_model(folder, vocab="both ways")
+    with pytest.raises(ConfigurationError, match="batch_size must be at least 1"):
+        open_model(folder, batch_size=0)
+    with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
+        open_model(folder, dtype="int8")
+    with pytest.raises(ConfigurationError, match=r"stride does not apply to an array \(ndarray\)"):
+        open_source(np.eye(3), hugging_face=HuggingFaceOptions(stride=2))
+    with pytest.raises(SourceError, match=r"contexts must be between 1 and 192, the contexts of .*, not 193"):
+        open_model(folder, contexts=193)

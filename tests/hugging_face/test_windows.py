@@ -1,0 +1,188 @@
+"""Every row of the matrix is the model's own prediction from exactly the tokens of its window before it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.hugging_face import hidden_states as states
+from softmax_bottleneck.hugging_face.hidden_states import HiddenStates
+from softmax_bottleneck.hugging_face.loading import quiet
+from softmax_bottleneck.hugging_face.windows import Windows
+from softmax_bottleneck.language_models import ModelOnText
+from softmax_bottleneck.sources import open_source
+
+Save = Callable[..., Path]
+Open = Callable[..., ModelOnText]
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 60), st.integers(1, 60))
+def test_each_token_is_predicted_once_with_enough_context(length: int, stride: int, more: int, contexts: int) -> None:
+    windows = Windows(length + more, length, min(stride, length))
+    contexts = min(contexts, windows.contexts)
+    ends: list[int] = []
+    number = 0
+    while len(ends) < contexts:
+        window = windows.window(number, contexts)
+        assert window.length <= length
+        places = range(window.start + window.skipped, window.start + window.length)
+        assert all(windows.minimum <= place - window.start + 1 <= length for place in places)
+        ends += places
+        number += 1
+    # Row r predicts token minimum + r, so its context ends one before.
+    assert ends == [windows.minimum - 1 + row for row in range(contexts)]
+    assert windows.minimum == length - windows.stride + 1
+
+
+@pytest.mark.parametrize(("tokens", "length", "stride"), [(9, 4, 5), (9, 4, 0), (9, 0, 1)])
+def test_strides_out_of_range(tokens: int, length: int, stride: int) -> None:
+    with pytest.raises(ConfigurationError, match="stride must be between 1 and context_length"):
+        Windows(tokens, length, stride)
+
+
+def test_a_text_shorter_than_a_window() -> None:
+    with pytest.raises(SourceError, match="the text has 16 tokens, and one window of 16 and the token after it"):
+        Windows(16, 16, 8)
+
+
+def encode(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Stand in for a body: the running sum of ids, and how many there were."""
+    return torch.stack([(ids * mask).cumsum(1), mask.cumsum(1)], 2).float()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_states_in_any_order_and_from_a_file(batch_size: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_memory:
+        monkeypatch.setattr(states, "LARGEST_IN_MEMORY", 0)
+    ids = torch.arange(40) ** 2
+    windows, contexts = Windows(40, 8, 5), 33
+    asked: list[int] = []
+
+    def counted(batch: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        asked.append(len(batch))
+        return encode(batch, mask)
+
+    hidden = HiddenStates(counted, ids, windows, contexts=contexts, size=2, dtype=torch.float32, batch_size=batch_size)
+    later = hidden.rows(20, 26).clone()
+    expected = []
+    for row in range(contexts):
+        start = row // 5 * 5
+        context = ids[start : windows.minimum + row]
+        expected.append([float(context.sum()), float(len(context))])
+    np.testing.assert_array_equal(
+        torch.cat([hidden.rows(row, min(row + 4, contexts)) for row in range(0, contexts, 4)]).numpy(), expected
+    )
+    np.testing.assert_array_equal(later.numpy(), expected[20:26])
+    assert sum(asked) == 7  # windows, each once
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "opt", "mamba"])
+def test_rows_are_the_models_own(save: Save, open_model: Open, text: Path, name: str) -> None:
+    """Recomputed one context at a time by the model itself, without batches, padding or a mask."""
+    folder = save(name)
+    source = open_model(folder, stride=6, batch_size=4, contexts=60)
+    ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
+    with quiet() as transformers:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])
+    with torch.no_grad():
+        for row in (0, 5, 6, 7, 31, 59):
+            context = ids[row // 6 * 6 : 11 + row]
+            logits = model(input_ids=context.unsqueeze(0), use_cache=False).logits[0, -1]
+            assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
+            assert source.targets[row] == ids[11 + row]
+
+
+def begin(folder: Path, token: str = "w9", **settings: Any) -> None:
+    """Let a tokenizer begin its texts with a token, as Gemma's does; or only say so beside it."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if not settings:
+        number = tokenizer.token_to_id(token)
+        tokenizer.post_processor = TemplateProcessing(single=f"{token} $A", special_tokens=[(token, number)])
+        tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "bos", "prefix"),
+    [
+        ({}, "auto", ["w9"]),
+        ({}, "on", ["w9"]),
+        ({}, "off", []),
+        ({"bos_token": "w9"}, "auto", []),
+        ({"bos_token": {"content": "w9"}, "add_bos_token": True}, "auto", ["w9"]),
+        ({"bos_token": "w9", "add_bos_token": False}, "on", ["w9"]),
+    ],
+)
+def test_windows_begin_with_the_tokenizers_first_token(
+    settings: dict[str, Any], bos: str, prefix: list[str], save: Save, open_model: Open, text: Path, tmp_path: Path
+) -> None:
+    """Rows recomputed one context at a time, the token before each."""
+    folder = shutil.copytree(save("opt"), tmp_path / "opt")
+    begin(folder, **settings)
+    source = open_model(folder, stride=6, batch_size=3, contexts=60, bos=bos)
+    assert source.description["prefix"] == prefix
+    assert source.description["context_length"] == 16
+    assert [len(window) for window in source.windows()][:2] == [16, 16]
+    ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
+    with quiet() as transformers:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])
+    least = 16 - len(prefix) - 6 + 1
+    for row in (0, 5, 6, 59):
+        context = torch.cat([torch.tensor([9] * len(prefix), dtype=torch.int64), ids[row // 6 * 6 : least + row]])
+        with torch.no_grad():
+            logits = model(input_ids=context.unsqueeze(0), use_cache=False).logits[0, -1]
+        assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
+        assert source.targets[row] == ids[least + row]
+    other = open_model(folder, stride=6, contexts=60, bos="off")
+    assert (source.identity == other.identity) == (not prefix)
+
+
+def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: Path) -> None:
+    folder = shutil.copytree(save("opt"), tmp_path / "opt")
+    with pytest.raises(SourceError, match="names no token that begins a text: leave out bos on"):
+        open_model(folder, bos="on")
+    begin(folder, add_bos_token=True, bos_token=None)
+    assert open_model(folder).description["prefix"] == []
+    (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "w9"}}')
+    assert open_model(folder).description["prefix"] == ["w9"]
+    begin(folder)
+    with pytest.raises(ConfigurationError, match=r"context_length 1 leaves no room .* 1 special tokens .*: give a"):
+        open_model(folder, context_length=1, stride=1)
+    with pytest.raises(ConfigurationError, match="unknown bos 'yes'; it is one of auto, on, off"):
+        open_model(folder, bos="yes")
+    whole = open_model(folder, context_length=16, stride=16)
+    assert (whole.description["context_length"], whole.description["stride"]) == (16, 15)  # no overlap
+    with pytest.raises(ConfigurationError, match="stride must be between 1 and context_length, not 17 with 16"):
+        open_model(folder, context_length=16, stride=17)
+
+
+def test_a_tokenizer_that_knows_nothing_but_the_text(save: Save, open_model: Open, tmp_path: Path) -> None:
+    """It has no token for unknown words, and begins its texts with one of its own."""
+    folder = shutil.copytree(save("opt"), tmp_path / "opt")
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(60)}))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    begin(folder)
+    assert open_model(folder).description["prefix"] == ["w9"]
+    other = tmp_path / "other.txt"
+    other.write_text("w1 w2 hello " * 20)
+    with pytest.raises(SourceError, match=r"the tokenizer of .*opt cannot encode the text: .*UNK"):
+        open_source(folder, data=str(other))

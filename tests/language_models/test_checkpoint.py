@@ -1,0 +1,248 @@
+"""A run on disk: what is read back, and what is refused because it is not what was written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.errors import RunError
+from softmax_bottleneck.language_models import checkpoint
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
+from softmax_bottleneck.training import fit
+from softmax_bottleneck.training.config import parse
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, words = tmp_path_factory.mktemp("run"), np.random.default_rng(0).integers(0, 9, size=(3, 90))
+    for split, row in zip(("train", "valid", "test"), words, strict=True):
+        (folder / f"{split}.txt").write_text(" ".join(f"w{word}" for word in row) + "\n")
+    backbone = {"name": "lstm", "embedding_size": 4, "hidden_size": 6, "layers": 1}
+    config = {
+        "corpus": str(folder),
+        "model": {"backbone": backbone, "head": {"name": "mos", "components": 2}},
+        "training": {"epochs": 1, "batch_size": 4, "bptt": 10},
+    }
+    return fit(parse(config, where="the test"), folder / "run", device="cpu").path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def _seal(run: Path) -> None:
+    """Make ``COMPLETE`` agree with what is there now."""
+    names = json.loads((run / "COMPLETE").read_text())["sha256"]
+    hashes = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in names}
+    (run / "COMPLETE").write_text(json.dumps({"sha256": hashes}))
+
+
+def test_it_is_read_back(run: Path) -> None:
+    before = torch.get_rng_state()
+    loaded = checkpoint.load(run)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert loaded.path == run
+    assert loaded.corpus == str(loaded.config["corpus"]["name"])
+    assert len(loaded.vocabulary) == loaded.model.head.vocab_size == 10
+    assert not loaded.model.training
+    assert loaded.model.head.weight is loaded.model.backbone.embedding.weight
+    on_disk = load_file(run / "model.safetensors")
+    state = loaded.model.state_dict()
+    assert set(state) - set(on_disk) == {"head.weight"}
+    assert all(torch.equal(state[name], tensor) for name, tensor in on_disk.items())
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+
+
+def test_a_path_may_be_a_string(run: Path) -> None:
+    assert checkpoint.load(str(run)).path == run
+
+
+def test_complete_holds_the_hash_of_every_other_file_but_the_times(run: Path) -> None:
+    hashes = json.loads((run / "COMPLETE").read_text())["sha256"]
+    files = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
+    assert set(hashes) == files - {"COMPLETE", "timing.jsonl"}
+    assert any(name.startswith("trainer_state/") for name in hashes)
+    assert all(hashlib.sha256((run / name).read_bytes()).hexdigest() == digest for name, digest in hashes.items())
+
+
+def test_the_times_may_change(run: Path) -> None:
+    (run / "timing.jsonl").unlink()
+    checkpoint.load(run)
+
+
+def test_unfinished(run: Path) -> None:
+    (run / "COMPLETE").unlink()
+    with pytest.raises(RunError, match=r"is not finished \(it has no COMPLETE file\); run the same 'bottleneck train'"):
+        checkpoint.load(run)
+    assert checkpoint.is_run(run)
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocabulary.json", "model.safetensors", "metrics.jsonl", "state"])
+def test_a_changed_or_lost_file_is_named(name: str, run: Path) -> None:
+    file = next((run / "trainer_state").iterdir()) if name == "state" else run / name
+    data = bytearray(file.read_bytes())
+    data[-2] ^= 1  # within a string, a number or a tensor; in config.json the last bracket
+    if name == "config.json":
+        data = bytearray(file.read_bytes().replace(b'"seed": 0', b'"seed": 1'))
+    file.write_bytes(data)
+    with pytest.raises(RunError, match=rf"{file} has changed since the run was finished; train it again or copy it"):
+        checkpoint.load(run)
+    file.unlink()
+    with pytest.raises(
+        RunError, match="has no config.json" if name == "config.json" else f"lost its file .*{file.name}"
+    ):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"model_type": "gpt2"}', r"config\.json was not written by this tool"),
+        (b'{"format": "softmax-bottleneck run 2"}', r"\(its format is not 'softmax-bottleneck run 1'\)"),
+        (b"[]", "was not written by this tool"),
+        (b"{", "it is no JSON"),
+        (b"\xff\xfe", "is not UTF-8"),
+    ],
+)
+def test_another_tools_config(data: bytes, message: str, run: Path) -> None:
+    (run / "config.json").write_bytes(data)
+    with pytest.raises(RunError, match=message):
+        checkpoint.load(run)
+    assert not checkpoint.is_run(run)
+
+
+def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", run / "config.json"):
+        with pytest.raises(
+            RunError, match=f"there is no run folder {path}; 'bottleneck train --preset NAME --out {path}' makes one"
+        ):
+            checkpoint.load(path)
+        assert not checkpoint.is_run(path)
+    with pytest.raises(RunError, match=r"has no config\.json, so it is no run"):
+        checkpoint.load(tmp_path)
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(RunError, match=r"cannot read .*config\.json: it is a folder"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"{}", b'{"sha256": null}', b'{"sha256": []}', b'{"sha256": {}}', b'"sha256"', b"\xff", None],
+)
+def test_a_damaged_seal(data: bytes | None, run: Path) -> None:
+    (run / "COMPLETE").unlink()
+    if data is None:
+        (run / "COMPLETE").mkdir()
+    else:
+        (run / "COMPLETE").write_bytes(data)
+    with pytest.raises(RunError, match=r"(COMPLETE is damaged|cannot read).*.*; train the run again"):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize("kept", ["config.json", "vocabulary.json", "model.safetensors", "metrics.jsonl"])
+def test_a_seal_without_one_hash(kept: str, run: Path) -> None:
+    seal = json.loads((run / "COMPLETE").read_text())
+    del seal["sha256"][kept]
+    (run / "COMPLETE").write_text(json.dumps(seal))
+    with pytest.raises(RunError, match=f"COMPLETE is damaged: it has no hash of {kept}"):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize("length", [0, 7, 100, -1])
+def test_damaged_weights(length: int, run: Path) -> None:
+    """The hashes in ``COMPLETE`` are those of the damaged file, so that only the file format can detect the damage."""
+    file = run / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:length])
+    _seal(run)
+    with pytest.raises(RunError, match=r"the weights .*model\.safetensors are damaged \(.*\); train the run again"):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("head.bias"), "tensor 'head.bias' is missing or unexpected"),
+        (lambda t: t.update(extra=torch.ones(2)), "tensor 'extra' is missing or unexpected"),
+        (
+            lambda t: t.update({"head.bias": torch.ones(3)}),
+            r"'head\.bias' is torch.float32 of shape \(3,\), not torch.float32 of shape \(10,\)",
+        ),
+        (
+            lambda t: t.update({"head.bias": torch.ones(10).half()}),
+            r"'head\.bias' is torch.float16 of shape \(10,\), not torch.float32 of shape",
+        ),
+        (lambda t: t["head.bias"].fill_(torch.inf), "'head.bias' holds a number that is not finite"),
+        (lambda t: t["head.bias"].fill_(torch.nan), "'head.bias' holds a number that is not finite"),
+    ],
+)
+def test_weights_of_another_model(change: Callable[[dict[str, Any]], Any], message: str, run: Path) -> None:
+    tensors = load_file(run / "model.safetensors")
+    change(tensors)
+    save_file(tensors, run / "model.safetensors")
+    _seal(run)
+    with pytest.raises(RunError, match=rf"model\.safetensors does not fit its config\.json: {message}"):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("config.json", '"model": {', '"modell": {'),
+        ("config.json", '"name": "mos"', '"name": "sofmax"'),
+        ("config.json", '"components": 2', '"components": "two"'),
+        ("vocabulary.json", "[", "{"),
+    ],
+)
+def test_contents_that_make_no_model(file: str, old: str, new: str, run: Path) -> None:
+    """Written by a later version, say, and sealed."""
+    text = (run / file).read_text()
+    assert old in text
+    (run / file).write_text(text.replace(old, new))
+    _seal(run)
+    with pytest.raises(RunError, match=f"{run}.* (cannot be read|is damaged)"):
+        checkpoint.load(run)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.999])
+def test_a_changed_weight_is_seen_though_it_is_sealed(share: float, run: Path) -> None:
+    """The checksum inside was made of the weights in memory."""
+    file = run / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    data[start + int(share * (len(data) - start))] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(RunError, match=r"the weights .* are damaged \(its checksum does not hold\)"):
+        checkpoint.write_complete(run)
+    _seal(run)
+    for read in (checkpoint.load, check):
+        with pytest.raises(RunError, match=r"the weights .* are damaged \(its checksum does not hold\); train the run"):
+            read(run)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_round_trip(tied: bool, tmp_path: Path) -> None:
+    """Tied embeddings are stored once, and a strided tensor is stored in order."""
+    config = ModelConfig.model_validate({"head": {"name": "softmax", "embedding_size": 100}, "tie_embeddings": tied})
+    model, other = LanguageModel(config, vocab_size=7), LanguageModel(config, vocab_size=7)
+    strided = torch.randn(100, 7).T
+    model.backbone.embedding.weight.data = strided
+    checkpoint.save_model(tmp_path / "file", model)
+    stored = checkpoint.read_tensors(tmp_path / "file")
+    assert ("head.weight" in stored) == (not tied)
+    assert torch.equal(stored["backbone.embedding.weight"], strided)
+    other.backbone.embedding.weight.data = torch.zeros(100, 7).T  # filled in place, whatever its strides
+    checkpoint.load_tensors_into(other, stored, where=tmp_path / "file")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert (other.head.weight is other.backbone.embedding.weight) == tied

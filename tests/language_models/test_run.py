@@ -1,0 +1,331 @@
+"""Runs as sources, against a forward pass written out by hand from the weights on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from softmax_bottleneck import corpora, kld, rank
+from softmax_bottleneck.core.full_precision import full_precision
+from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
+from softmax_bottleneck.language_models import ModelOnText, checkpoint
+from softmax_bottleneck.sources import open_source
+
+Matrix = NDArray[np.float64]
+HEADS = ["softmax", "moc", "mos", "sigsoftmax", "lms-plif"]
+
+
+def rows_of(source: ModelOnText, rows: int | None = None) -> Matrix:
+    blocks = list(source.blocks(source.ranges(rows)))
+    ends = np.cumsum([len(block.log_probs) for block in blocks])
+    assert [block.start for block in blocks] == [0, *ends[:-1]]
+    return np.concatenate([block.log_probs for block in blocks])
+
+
+def sigmoid(x: Matrix) -> Matrix:
+    return 1 / (1 + np.exp(-x))
+
+
+def log_softmax(logits: Matrix) -> Matrix:
+    return np.asarray(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+
+
+def hidden_states(weights: Mapping[str, Matrix], ids: NDArray[np.int64]) -> Matrix:
+    """Run the LSTM one token at a time (gates in torch's order: input, forget, cell, output)."""
+    outputs = [weights["backbone.embedding.weight"][token] for token in ids]
+    for layer in range(2):
+        w_in, w_hidden, b_in, b_hidden = (
+            weights[f"backbone.lstm.{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        hidden, cell = np.zeros(7), np.zeros(7)
+        inputs, outputs = outputs, []
+        for x in inputs:
+            i, f, g, o = np.split(w_in @ x + b_in + w_hidden @ hidden + b_hidden, 4)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            hidden = sigmoid(o) * np.tanh(cell)
+            outputs.append(hidden)
+    return np.array(outputs)
+
+
+def piecewise_linear(weights: Mapping[str, Matrix], x: Matrix, interval: float = 4.0) -> Matrix:
+    """Integrate the slopes from −T: np.interp inside, the end pieces' slopes outside."""
+    slopes = np.log1p(np.exp(weights["head.function.v"]))
+    knots = np.linspace(-interval, interval, slopes.size + 1)
+    values = np.append(0.0, np.cumsum(slopes * (knots[1] - knots[0])))
+    inside = np.interp(x, knots, values)
+    return inside + slopes[0] * np.minimum(x + interval, 0) + slopes[-1] * np.maximum(x - interval, 0)
+
+
+def by_hand(run: Path, ids: NDArray[np.int64]) -> Matrix:
+    """The T × M log-probabilities in float64."""
+    weights = {name: tensor.astype(np.float64) for name, tensor in load_file(run / "model.safetensors").items()}
+    head = json.loads((run / "config.json").read_text())["model"]["head"]["name"]
+    g = hidden_states(weights, ids[:-1])
+    projected = np.tanh(
+        g @ weights["head.contexts.projection.weight"].T + weights["head.contexts.projection.bias"]
+    ).reshape(len(g), -1, 5)
+    output = weights.get("head.weight", weights["backbone.embedding.weight"])
+    logits = projected @ output.T + weights["head.bias"]
+    if head in ("softmax", "sigsoftmax", "lms-plif"):
+        function = {
+            "softmax": lambda x: x,
+            "sigsoftmax": lambda x: 2 * x - np.log1p(np.exp(x)),
+            "lms-plif": lambda x: piecewise_linear(weights, x),
+        }[head]
+        return log_softmax(function(logits[:, 0]))
+    prior = np.exp(log_softmax(g @ weights["head.mixture.projection.weight"].T))[:, :, None]
+    if head == "moc":
+        return log_softmax((prior * projected).sum(1) @ output.T + weights["head.bias"])
+    return np.asarray(np.log((prior * np.exp(log_softmax(logits))).sum(1)))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_log_probabilities_are_those_of_the_model(runs: dict[str, Path], corpus_folder: Path, head: str) -> None:
+    ids = corpora.load(corpus_folder).split("test")
+    expected = by_hand(runs[head], ids)
+    double, single = (open_source(runs[head], dtype=dtype) for dtype in ("float64", "float32"))
+    assert double.shape == single.shape == expected.shape == (419, 40)
+    np.testing.assert_allclose(rows_of(double), expected, rtol=1e-11, atol=1e-12)
+    found = rows_of(single)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    assert double.targets is not None
+    assert double.targets.tolist() == ids[1:].tolist()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_blocks_change_nothing_beyond_roundoff(runs: dict[str, Path], head: str) -> None:
+    source = open_source(runs[head])
+    whole = rows_of(source, 419)
+    for rows in (1, 50, 418):
+        np.testing.assert_allclose(rows_of(source, rows), whole, rtol=2e-6, atol=2e-6)
+    wanted = list(source.blocks([range(40, 80), range(400, 419)]))
+    assert [(block.start, len(block.log_probs)) for block in wanted] == [(40, 40), (400, 19)]
+    np.testing.assert_allclose(wanted[1].log_probs, whole[400:], rtol=2e-6, atol=2e-6)
+
+
+def test_contexts_are_the_first_ones(runs: dict[str, Path]) -> None:
+    some, all_of_them = open_source(runs["mos"], contexts=33), open_source(runs["mos"])
+    assert some.shape == (33, 40)
+    assert some.targets is not None
+    assert some.targets.size == 33
+    np.testing.assert_allclose(rows_of(some), rows_of(all_of_them)[:33], rtol=2e-6, atol=2e-6)
+    assert open_source(runs["mos"], contexts=419).shape == (419, 40)
+    for contexts in (0, 420):
+        with pytest.raises(SourceError, match=f"between 1 and 419, the contexts of .*, not {contexts}"):
+            open_source(runs["mos"], contexts=contexts)
+
+
+def test_splits_and_other_texts(runs: dict[str, Path], tmp_path: Path, corpus_folder: Path) -> None:
+    assert open_source(runs["moc"], split="valid").shape == (79, 40)
+    with pytest.raises(CorpusError, match="no split 'dev'"):
+        open_source(runs["moc"], split="dev")
+    other = shutil.copytree(corpus_folder, tmp_path / "other")
+    (other / "test.txt").write_text("w1 w2 w3\n")
+    source = open_source(runs["moc"], data=str(other))
+    assert source.shape == (3, 40)
+    assert source.description["corpus"] == str(other)
+    (other / "test.txt").write_text("w1 never\n")
+    with pytest.raises(CorpusError, match=r"test\.txt, line 1: the token 'never'"):
+        open_source(runs["moc"], data=str(other))
+    (other / "test.txt").write_text("\n \n")
+    with pytest.raises(CorpusError, match="empty"):
+        open_source(runs["moc"], data=str(other))
+
+
+def test_a_split_of_one_token(train: Callable[..., Path], corpus_folder: Path, tmp_path: Path) -> None:
+    vocabulary = corpora.load(corpus_folder).vocabulary
+    one = corpora.Corpus("one", vocabulary, {"test": np.array([3])}, "hash")
+    run = train("softmax", tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpora, "load", lambda *_, **__: one)
+        with pytest.raises(SourceError, match="the test split of one has no context: it needs at least two tokens"):
+            open_source(run, data="one")
+
+
+def test_a_corpus_that_changed_since(train: Callable[..., Path], corpus_folder: Path, tmp_path: Path) -> None:
+    text = shutil.copytree(corpus_folder, tmp_path / "text")
+    run = train("softmax", tmp_path / "run", corpus=text)
+    assert open_source(run).shape == (419, 40)
+    (text / "test.txt").write_text("w1 w2\n")
+    with pytest.raises(RunError, match=r"is not the one .*run was trained on \(its text has changed\).*data"):
+        open_source(run)
+    assert open_source(run, data=str(text)).shape == (2, 40)
+
+
+def test_description(runs: dict[str, Path], corpus_folder: Path) -> None:
+    source = open_source(runs["mos"], split="valid")
+    assert source.description == {
+        "path": str(runs["mos"]),
+        "kind": "run",
+        "head": "mos",
+        "corpus": str(corpus_folder),
+        "split": "valid",
+    }
+    assert (source.embedding_size, source.bound.raw, source.bound.centered) == (5, None, None)
+    assert (source.precision.dtype, source.precision.assumed) == ("float32", False)
+    assert open_source(runs["mos"], dtype="float64").precision.dtype == "float64"
+    with pytest.raises(ConfigurationError, match="unknown dtype 'float16'; a run is evaluated in float32 or float64"):
+        open_source(runs["mos"], dtype="float16")
+
+
+def test_sources_of_one_run_do_not_disturb_each_other(runs: dict[str, Path]) -> None:
+    run = checkpoint.load(runs["softmax"])
+    single, double = open_source(run), open_source(run, dtype="float64")
+    assert rows_of(single).dtype == np.float32
+    assert rows_of(double).dtype == np.float64
+    assert run.model.head.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("head", ["softmax", "moc"])
+def test_factors_and_bound(train: Callable[..., Path], tmp_path: Path, head: str, bias: bool, dtype: str) -> None:
+    """A Softmax and a MoC lie exactly at their bound, by every method, raw and row-centred."""
+    source = open_source(train(head, tmp_path / "run", bias=bias, tie=False), dtype=dtype)
+    assert (source.bound.raw, source.bound.centered) == ((7, 6) if bias else (6, 5))
+    factors = source.factors()
+    assert factors is not None
+    left = np.concatenate(list(factors.left(source.ranges())))
+    assert left.shape == (419, 7 if bias else 6)
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(left @ factors.right.T, rows_of(source), rtol=0, atol=64 * eps)
+    # Float64 is beyond gram.
+    for method in ("auto", "factored", "dense", "gram") if dtype == "float32" else ("auto", "factored", "dense"):
+        report = rank(source, method=method)
+        assert report.spectrum.method == ("factored" if method == "auto" else method)
+        assert (report.rank.value, report.rank_centered.value) == (source.bound.raw, source.bound.centered)
+        assert report.rank.determinate
+        # By LAPACK in float64 the roundoff of the raw entries comes within the margin of the centred σ_1's tolerance.
+        assert report.rank_centered.determinate or (dtype, method) == ("float64", "dense")
+        assert report.bound == {"raw": source.bound.raw, "centered": source.bound.centered, "why": source.bound.why}
+        assert report.embedding_size == 5
+
+
+@pytest.mark.parametrize("head", ["mos", "lms-plif", "sigsoftmax"])
+def test_other_heads_have_no_bound_and_no_factors(runs: dict[str, Path], head: str) -> None:
+    source = open_source(runs[head], dtype="float64")
+    assert source.factors() is None
+    report = rank(source)
+    assert report.spectrum.method == "dense"
+    assert report.bound["raw"] is None
+    assert report.rank.value > 7
+    with pytest.raises(
+        ConfigurationError, match=f"needs a model with a log-linear head .*, not a run with a {head} head; use method"
+    ):
+        rank(source, method="factored")
+
+
+def test_rank_and_kld_from_the_path(runs: dict[str, Path]) -> None:
+    report = rank(runs["moc"], contexts=100, dtype="float64")
+    assert report.to_dict()["contexts"] == 100
+    assert report.eps.dtype == "float64"
+    source = open_source(runs["moc"])
+    log_p = torch.log_softmax(torch.from_numpy(rows_of(source)).double(), 1).numpy()
+    p = np.exp(log_p)
+    expected = (p * log_p).sum(1).mean() - p.mean(0) @ log_p.mean(0)
+    assert kld(runs["moc"]).kld == pytest.approx(expected, rel=1e-9)
+    assert kld(source, pairs=4, seed=1).pairs == 4
+
+
+def test_folders_that_are_no_run(runs: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"holds no run: it has no config\.json; give a folder that"):
+        open_source(tmp_path)
+    (tmp_path / "config.json").write_text('{"name": "mine"}')
+    with pytest.raises(RunError, match=r"config\.json was not written by this tool"):
+        open_source(tmp_path)
+    unfinished = shutil.copytree(runs["softmax"], tmp_path / "unfinished")
+    (unfinished / "COMPLETE").unlink()
+    with pytest.raises(RunError, match="is not finished"):
+        open_source(unfinished)
+
+
+def _state() -> list[object]:
+    backends = torch.backends
+    operators = (
+        backends.cuda.matmul,
+        backends.cudnn.conv,
+        backends.cudnn.rnn,
+        backends.mkldnn.matmul,
+        backends.mkldnn.conv,
+        backends.mkldnn.rnn,
+    )
+    found = [operator.fp32_precision for operator in operators]
+    return [*found, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch before 2.9")
+@pytest.mark.parametrize(
+    "switched_on",
+    [
+        lambda: None,
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        # The settings that replace both since torch 2.9: their use makes torch refuse the older names.
+        lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+    ],
+    ids=["defaults", "medium", "cudnn", "new mkldnn", "new cuda", "new everywhere"],
+)
+def test_full_precision_inside_and_what_was_found_after(switched_on: Callable[[], None]) -> None:
+    operators = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    operators += (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn)
+    fresh = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        switched_on()
+        with torch.autocast("cpu", torch.bfloat16):
+            before = _state()
+            for leave in (False, True):
+                try:
+                    with full_precision():
+                        assert _state()[:6] == ["ieee"] * 6
+                        assert _state()[6:] == [False, False]
+                        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+                        if leave:
+                            raise KeyboardInterrupt
+                except KeyboardInterrupt:
+                    pass
+                assert _state() == before
+    finally:
+        torch.backends.fp32_precision = "none"
+        for operator in operators:
+            operator.fp32_precision = "none"
+        torch.set_float32_matmul_precision(fresh[0])
+        torch.backends.cudnn.allow_tf32 = fresh[1]
+
+
+def test_autocast_does_not_reach_the_measurement(runs: dict[str, Path]) -> None:
+    source = open_source(runs["mos"])
+    expected = rows_of(source)
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_array_equal(rows_of(source), expected)
+    assert math.isclose(float(np.exp(expected[0], dtype=np.float64).sum()), 1, rel_tol=1e-5)
+
+
+def test_the_precision_found_is_recorded(runs: dict[str, Path]) -> None:
+    def found() -> dict[str, object]:
+        recorded: dict[str, object] = rank(runs["softmax"]).to_dict()["certificate"]["precision_found"]
+        return recorded
+
+    plain = found()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert found() == {**plain, "autocast": True}
+    if hasattr(torch.backends, "fp32_precision"):  # torch 2.9 or later
+        before = torch.backends.mkldnn.matmul.fp32_precision
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        try:
+            assert found() == {**plain, "mkldnn.matmul": "bf16"}
+        finally:
+            torch.backends.mkldnn.matmul.fp32_precision = before
+    assert found() == plain
+    assert plain["autocast"] is False

@@ -1,0 +1,100 @@
+"""The demo's table: one seed, several seeds, adaptive scores, and the tables of docs/results.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softmax_bottleneck.bench.demo_table import read, table
+from softmax_bottleneck.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+
+
+def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+    sigmas = {"tolerance": 0.1, "sigma_1": 10.0, "sigma_r": 1.0, "sigma_next": None, "gap": None}
+    whole = {
+        "contexts": 50, "vocab": 40, "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram",
+        "rule": "press", "rank_by_rule": {}, "effective_rank": {}, "entropy_rank": None, "stable_rank": 1.0,
+        "certificate": {"frobenius_relative_error": 0.0}, "seconds": 1.0, "peak_memory_bytes": 1, "version": "0.1.0",
+    }  # fmt: skip
+    bound = {"raw": 10, "centered": 9} if name == "softmax" else {"raw": None, "centered": None}
+    return {
+        "name": name,
+        "seed": seed,
+        "parameters": 12_345,
+        "test_perplexity": perplexity,
+        "kld": 4.5,
+        "train_seconds": 9.6,
+        "report": {
+            **whole,
+            "embedding_size": 8,
+            "bound": {**bound, "why": ""},
+            "source": {"path": f"runs/{name}", "head": name.removesuffix("-k3")},
+            "rank": {"value": rank, "low": rank, "high": rank, "determinate": True, **sigmas},
+            "rank_centered": {"value": 1_234, "low": 900, "high": 2_000, "determinate": False, **sigmas},
+        },
+        **more,
+    }
+
+
+def _cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+
+
+def test_one_seed_shows_the_interval_of_a_rank_that_is_not_determinate() -> None:
+    head, rule, softmax = _cells(table([_report("softmax", 99.999, 10)]))
+    assert head[:3] == ["model", "parameters", "test perplexity"]
+    assert all(re.fullmatch("-+:?", cell) for cell in rule)
+    assert softmax == ["softmax", "12,345", "100.00", "8", "10 (9)", "10", "900 to 2,000 (1,234)", "4.500", "10"]
+
+
+def test_seeds_of_a_model_share_a_row_with_mean_deviation_and_range() -> None:
+    reports = [_report("mos", value, rank, seed=k) for k, (value, rank) in enumerate([(90, 70), (92, 1_070), (97, 80)])]
+    _, _, mos = _cells(table(reports))
+    ranks = ["70 to 1,070", "900 to 2,000 (1,234)"]
+    # (90 + 92 + 97) / 3 = 93, and √((9 + 1 + 16) / 2) = √13.
+    assert mos == ["mos", "12,345", "93.00 ± 3.61", "8", "none", *ranks, "4.500 ± 0.000", "10"]
+
+
+def test_adaptive_scores_are_of_the_seeds_that_have_them() -> None:
+    adaptive = {"adaptive": {"dynamic": 80.25, "cache": 85.125}}
+    reports = [_report("softmax", 90.0, 10, **adaptive), _report("softmax", 92.0, 10, seed=1), _report("mos", 9.0, 1)]
+    head, _, softmax, mos = _cells(table(reports))
+    assert (
+        dict(zip(head, softmax, strict=True)).items()
+        >= {
+            "test perplexity": "91.00 ± 1.41",
+            "dynamic": "80.25",
+            "with cache": "85.12",
+        }.items()
+    )
+    assert mos[head.index("dynamic")] == mos[head.index("with cache")] == "–"
+    assert "dynamic" not in _cells(table(reports[1:]))[0]
+
+
+def test_a_folder_is_read_in_the_order_of_registry_name_and_seed(tmp_path: Path) -> None:
+    for name, seed in [("mos-k3", 0), ("mos", 1), ("gss", 0), ("mos", 0), ("softmax", 0)]:
+        (tmp_path / f"{name}-{seed}.json").write_text(json.dumps(_report(name, 90.0, 10, seed=seed)), encoding="utf-8")
+    order = [(report["name"], report["seed"]) for report in read(tmp_path)]
+    assert order == [("softmax", 0), ("mos", 0), ("mos", 1), ("mos-k3", 0), ("gss", 0)]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "mos"}', json.dumps(_report("no-head", 90.0, 10))])
+def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"holds no reports; 'bottleneck demo --out DIR' writes them"):
+        read(tmp_path)
+    (tmp_path / "other.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"other\.json is (the report of an unknown head|damaged or)"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["demo", "ptb-small", "ptb-small-nt-asgd"])
+def test_the_readmes_tables_are_those_of_the_committed_reports(family: str) -> None:
+    assert table(read(ROOT / "figures" / "results" / family)) in (ROOT / "docs" / "results.md").read_text(
+        encoding="utf-8"
+    )

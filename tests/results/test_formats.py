@@ -1,0 +1,62 @@
+"""Files of version 0.1.0, from before runs and stores had checksums inside: every later version reads them as before.
+
+``fixtures/`` holds a corpus, two runs trained on it, a store dumped from each, and what ``rank`` and ``kld`` said.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from softmax_bottleneck import dump, kld, rank
+from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.language_models.checkpoint import load
+from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.training.config import OptimizerConfig
+from softmax_bottleneck.training.optimizer import build
+from softmax_bottleneck.training.state import load_state
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+HEADS = ("softmax", "mos")
+
+
+@pytest.mark.parametrize("name", [*HEADS, *(f"{head}.zarr" for head in HEADS)])
+def test_reports_are_the_same(name: str) -> None:
+    said, divergence = (json.loads((FIXTURES / f"{name}.{what}.json").read_text()) for what in ("rank", "kld"))
+    options = {} if name.endswith(".zarr") else {"data": str(FIXTURES / "corpus"), "dtype": "float64"}
+    found = rank(FIXTURES / name, **options).to_dict()
+    for key in ("rank", "rank_centered"):
+        assert found[key]["value"] == said[key]["value"]
+    for key in ("raw", "centered"):
+        assert found["bound"][key] == said["bound"][key]
+    assert kld(FIXTURES / name, **options).kld == pytest.approx(divergence["kld"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [*HEADS, *(f"{head}.zarr" for head in HEADS)])
+def test_they_are_whole(name: str) -> None:
+    assert check(FIXTURES / name).startswith("a complete ")
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_saved_states_are_read(head: str) -> None:
+    model = load(FIXTURES / head).model
+    optimizer = build(OptimizerConfig(), model.parameters())
+    saved = load_state(FIXTURES / head, model, optimizer)
+    assert saved is not None
+    assert saved[0].step == 144
+    assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
+
+
+def test_a_begun_dump_is_finished(tmp_path: Path) -> None:
+    """The store records no checksum of its provenance, and that is no difference."""
+    store = shutil.copytree(FIXTURES / "mos.zarr", tmp_path / "mos.zarr")
+    manifest = store / "manifest.jsonl"
+    before = manifest.read_bytes()
+    source = open_source(FIXTURES / "mos", data=str(FIXTURES / "corpus"))
+    source.description["corpus"] = "/tmp/fixtures/corpus"  # where it was when the store was begun
+    manifest.write_bytes(b"")
+    dump(source, store)
+    assert len(manifest.read_bytes()) == len(before)

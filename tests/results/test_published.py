@@ -1,0 +1,117 @@
+"""The papers' numbers: what is printed where, and what a preset says of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.evaluation import Cache, Dynamic, published_dynamic
+from softmax_bottleneck.evaluation.cache import WINDOWS
+from softmax_bottleneck.results.published import PAPERS, Table, expectation, rows_of, tables
+from softmax_bottleneck.training import PRESETS
+
+EVERY = [table for paper in PAPERS for table in tables(paper)]
+
+
+@pytest.mark.parametrize("table", EVERY, ids=lambda table: f"{table.source}, {table.corpus}")
+def test_a_table_is_whole(table: Table) -> None:
+    """Each row has a cell for each column, names are unique, and numbers are numbers as printed."""
+    assert table.caption
+    assert len({row.name for row in table.rows}) == len(table.rows)
+    for row in table.rows:
+        assert len(row.values) == len(table.columns)
+        assert any(row.values)
+        if table.number != "14":
+            assert all(re.fullmatch(r"~?\d+(\.\d+)?M?‡?( ± \d*\.?\d+)?|\[.*\]|", value) for value in row.values)
+
+
+CELLS = [
+    ("mos", "1", "ptb", "AWD-LSTM-MoS + dynamic evaluation †", "test", "47.69"),
+    ("mos", "2", "wikitext-2", "AWD-LSTM-MoS + dynamic evaluation †", "test", "40.68"),
+    ("mos", "3", "one-billion", "MoS", "train", "36.39"),
+    ("mos", "4", "switchboard", "Seq2Seq-MoS", "BLEU-4 recall", "0.123"),
+    ("mos", "5", "wikitext-2", "AWD-LSTM (hyper-parameters of MoS)", "valid", "72.73"),
+    ("mos", "6", "ptb", "MoS", "valid", "9981"),
+    ("mos", "7", "ptb", "20", "perplexity", "56.17"),
+    ("mos", "8", "", "Embedding V-dropout", "ptb", "0.55"),
+    ("mos", "9", "", "decay", "wikitext-2", "0.02"),
+    ("mos", "10", "", "Embedding size", "MoS-7", "900"),
+    ("mos", "11", "ptb", "MoC", "valid", "4.955"),
+    ("mos", "12", "text8", "MoS-10 (hid 683, emb 683)", "valid", "1.42"),
+    ("mos", "13", "", "MoS-15", "WT2/best-1", "6.4"),
+    ("lms", "1", "ptb", "MoS, K = 15, + PLIF, 10⁶ knots, with AWD-LSTM", "test", "56.02"),
+    ("lms", "2", "wikitext-2", "LMS-PLIF, trained on WikiText-2", "max", "5.16"),
+    ("parthiban", "ET-ASGD", "ptb", "MoS, K = 15", "perplexity", "54.91 ± .26"),
+    ("parthiban", "11", "wikitext-2", "Generalized Sigsoftmax", "rank", "9130"),
+    ("mikolov", "4.1", "ptb", "KN5", "test", "141.2"),
+]
+
+
+@pytest.mark.parametrize(("paper", "number", "corpus", "row", "column", "value"), CELLS)
+def test_cells_read_in_the_papers(paper: str, number: str, corpus: str, row: str, column: str, value: str) -> None:
+    (table,) = (table for table in tables(paper, number) if table.corpus == corpus)
+    assert table.cell(row, column) == value
+
+
+def test_claims_of_the_papers_hold_for_their_numbers() -> None:
+    """A slip of the pen would likely break one: improvements that their texts print."""
+    (billion,) = tables("mos", "3")
+    assert float(billion.cell("Softmax", "test")) - float(billion.cell("MoS", "test")) > 5.6
+    (ptb,), (wt2,) = tables("mos", "1"), tables("mos", "2")
+    gains = [
+        float(table.cell("Krause et al. (2017): AWD-LSTM + dynamic evaluation †", "test"))
+        - float(table.cell("AWD-LSTM-MoS + dynamic evaluation †", "test"))
+        for table in (ptb, wt2)
+    ]
+    assert max(gains) == pytest.approx(3.62)  # "by up to 3.6 points"
+    (by_K,) = tables("mos", "7")
+    perplexity = by_K.numbers("perplexity")
+    assert min(perplexity, key=perplexity.__getitem__) == "15"
+    for table in (*tables("mos", "4"), *tables("mos", "11")):  # MoS has most of everything
+        for column in table.columns[1:]:
+            values = list(table.numbers(column).values())
+            assert values == sorted(values)
+
+
+def test_one_model_has_one_number_in_two_tables() -> None:
+    for corpus, number in (("ptb", "1"), ("wikitext-2", "2")):
+        (single,) = tables("mos", number)
+        (ablation,) = (table for table in tables("mos", "5") if table.corpus == corpus)
+        for split in ("valid", "test"):
+            assert single.cell("AWD-LSTM-MoS, not finetuned", split) == ablation.cell("AWD-LSTM-MoS", split)
+
+
+def test_results_are_those_of_presets() -> None:
+    """But for n-gram models."""
+    known = {f"{preset.family}/{preset.model}" for preset in PRESETS.values()}
+    mapped = {row.result for table in EVERY for row in table.rows} - {""}
+    assert mapped - known == {"ptb/kn3", "ptb/kn5"}
+
+
+def test_what_is_said_of_a_preset() -> None:
+    assert expectation("ptb/mos-k5") == "test 57.36, rank 8,930 (Yang et al. 2018, table 7)"
+    assert "Yang et al. 2018, tables 1 and 5" in expectation("ptb/mos")
+    assert expectation("ptb/mos-k1") == "no published number"
+    hows = [row.how for _, row in rows_of("ptb/softmax")]
+    assert hows == sorted(hows, key=["", "finetuned", "cache", "dynamic", "ET-ASGD"].index)
+    assert hows[0] == ""
+
+
+def test_settings_of_dynamic_evaluation_and_the_cache() -> None:
+    """The defaults are typed out in the classes, where an editor shows them."""
+    assert published_dynamic("mos", "ptb") == Dynamic()
+    assert published_dynamic("mos", "wikitext-2") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)
+    assert published_dynamic("softmax", "ptb") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
+    assert (WINDOWS["ptb"], WINDOWS["wikitext-2"], Cache.window) == (500, 3785, 500)
+
+
+def test_what_is_not_there() -> None:
+    with pytest.raises(ConfigurationError, match="unknown paper 'moss'; known papers are parthiban, mos"):
+        tables("moss")
+    with pytest.raises(ConfigurationError, match=r"Yang et al\. 2018 has no table '99' here; it has 1, 2, 3"):
+        tables("mos", "99")
+    (table,) = tables("mos", "7")
+    with pytest.raises(ConfigurationError, match=r"table 7 has no cell '4', 'rank': its rows are 3, 5, 10"):
+        table.cell("4", "rank")

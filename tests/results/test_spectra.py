@@ -1,0 +1,79 @@
+"""The figure of spectra: its files, its marks, and names that tell sources apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from numpy.typing import ArrayLike
+
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.results.base import short_names
+from softmax_bottleneck.results.plotting.spectra import draw_scree, save_spectra
+from softmax_bottleneck.spectrum import Limits, Spectrum
+
+Make = Callable[[ArrayLike], Spectrum]
+VALUES = np.geomspace(10, 1e-4, 30)
+
+
+def test_files_and_their_numbers(spectrum: Make, tmp_path: Path) -> None:
+    curves = pd.concat([spectrum(VALUES).curves("soft, max"), spectrum(VALUES / 2).curves("mos")])
+    save_spectra(curves, tmp_path / "a.png", tmp_path / "b.pdf", part="raw")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.png", "b.pdf"]
+    table = pd.read_csv(tmp_path / "a.csv")
+    assert list(table["model"].unique()) == ["soft, max", "mos"]
+    rows = table[table["model"] == "mos"]
+    assert rows["sigma"].tolist() == pytest.approx((VALUES / 2).tolist(), rel=1e-15)
+    assert rows["normalized"].tolist() == pytest.approx((VALUES / 10).tolist(), rel=1e-15)
+    assert rows["percent"].tolist() == pytest.approx([100 * (30 - i) / 30 for i in range(30)])
+    with pytest.raises(ConfigurationError, match=r"a figure is written as png, pdf, svg, not 'a\.docx'"):
+        save_spectra(curves, tmp_path / "a.docx")
+
+
+def test_the_zero_of_row_centring_is_no_unknown_value() -> None:
+    values = np.array([4.0, 2.0, 1.0])
+    found = Spectrum(values, np.array([2.0, 1.0, 0.0]), (5, 3), "gram", 0.0, error=1e-7, centered_error=1e-7)
+    rows = found.curves()
+    centered = rows[rows["part"] == "row-centred"]
+    assert centered["sigma"].tolist() == [2.0, 1.0]
+    assert centered["percent"].tolist() == [100.0, 50.0]
+    assert rows["resolved"].all()
+
+
+def test_tolerances_that_differ_have_a_line_each(spectrum: Make, ax: Axes) -> None:
+    limits = {"mos": Limits(tolerance=1e-2, bound=7), "softmax": Limits(tolerance=1e-5, bound=9)}
+    curves = pd.concat([spectrum(VALUES).curves(name, limit) for name, limit in limits.items()])
+    draw_scree(ax, curves[curves["part"] == "raw"])
+    curve = {to_hex(line.get_color()) for line in ax.lines if str(line.get_label()) in ("MoS", "Softmax")}
+    dotted = [line for line in ax.lines if line.get_linestyle() == ":"]
+    assert {to_hex(line.get_color()) for line in dotted} == curve
+    assert sorted(float(np.asarray(line.get_ydata())[0]) for line in dotted) == pytest.approx([1e-6, 1e-3])
+    assert not ax.patches
+    assert [text.get_text() for text in ax.texts] == ["tolerances", "bound 7", "bound 9"]
+
+
+def test_one_tolerance_has_its_band(spectrum: Make, ax: Axes) -> None:
+    draw_scree(ax, spectrum(VALUES).curves("mos", Limits(tolerance=1e-2)).query("part == 'raw'"))
+    (band,) = ax.patches
+    assert sorted(band.get_extents().transformed(ax.transData.inverted()).intervaly) == pytest.approx([1e-4, 1e-2])
+    assert [text.get_text() for text in ax.texts] == ["tolerance"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["demo/runs/mos/"], ["mos"]),
+        (["s.npz", "demo/runs/mos"], ["s", "mos"]),
+        (["a/mos", "b/mos", "moc"], ["a/mos", "b/mos", "moc"]),
+        (["mos", "a/mos"], ["mos", "a/mos"]),
+        (["x/a/mos", "y/a/mos"], ["x/a/mos", "y/a/mos"]),
+        (["kn5:ptb", "openai-community/gpt2"], ["kn5:ptb", "gpt2"]),
+    ],
+)
+def test_names_are_as_short_as_tells_them_apart(paths: list[str], names: list[str]) -> None:
+    assert short_names(paths) == names

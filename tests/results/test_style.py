@@ -1,0 +1,106 @@
+"""Styles are plain dictionaries, and figures are the same bytes each time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from softmax_bottleneck.errors import ConfigurationError, OutputError
+from softmax_bottleneck.results.plotting import STYLES, find_style, save_figure
+
+FORMATS = ["png", "pdf", "svg"]
+SIGNATURES = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+SCRIPT = """
+import sys
+from pathlib import Path
+from matplotlib.figure import Figure
+from softmax_bottleneck.results.plotting import save_figure
+figure = Figure()
+figure.subplots().plot([1, 3, 2], label="x")
+for name in sys.argv[1:]:
+    save_figure(figure, Path(name))
+"""
+
+
+def figure_of(ax: Axes) -> Figure:
+    ax.plot([1, 3, 2], label="x")
+    ax.legend()
+    assert isinstance(ax.figure, Figure)
+    return ax.figure
+
+
+WIDTHS = {"iclr": 5.5, "neurips": 5.5, "icml": 3.25, "icml-wide": 6.75}
+"""Inches of a line, as the venues' own style files set it."""
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_styles_are_parameters_of_matplotlib(name: str) -> None:
+    before = dict(mpl.rcParams)
+    with mpl.rc_context(find_style(name)):
+        assert mpl.rcParams["figure.figsize"][0] == WIDTHS.get(name, 7.0)
+        assert mpl.rcParams["pdf.fonttype"] == 42
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_pdf_has_true_type_fonts_and_no_bitmaps(ax: Axes, tmp_path: Path) -> None:
+    figure = figure_of(ax)
+    with mpl.rc_context({**find_style("iclr"), "pdf.compression": 0}):
+        save_figure(figure, tmp_path / "f.pdf")
+    content = (tmp_path / "f.pdf").read_bytes()
+    assert b"/TrueType" in content or b"/CIDFontType2" in content
+    assert b"/Type3" not in content
+    assert b"/Subtype /Image" not in content
+
+
+def test_two_processes_draw_the_same_bytes(tmp_path: Path) -> None:
+    """Also at another time: what is drawn is not dated."""
+    written = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        folder.mkdir()
+        names = [str(folder / f"f.{suffix}") for suffix in FORMATS]
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "MPLBACKEND": "agg"}
+        subprocess.run([sys.executable, "-c", SCRIPT, *names], check=True, env=environment)
+        written.append({Path(name).name: Path(name).read_bytes() for name in names})
+    assert written[0] == written[1]
+    assert all(data.startswith(SIGNATURES[name.partition(".")[2]]) for name, data in written[0].items())
+
+
+def test_the_users_own_settings_stay(ax: Axes, tmp_path: Path) -> None:
+    with mpl.rc_context({"svg.hashsalt": "mine"}):
+        save_figure(figure_of(ax), tmp_path / "f.svg")
+        assert mpl.rcParams["svg.hashsalt"] == "mine"
+
+
+@pytest.mark.parametrize("name", ["f.jpg", "f", "f.npz", "png"])
+def test_other_formats(ax: Axes, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"a figure is written as png, pdf, svg, not '{name}'"):
+        save_figure(figure_of(ax), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there(ax: Axes, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot write .*f\.png: No such file"):
+        save_figure(figure_of(ax), tmp_path / "no" / "f.png")
+
+
+def test_a_failure_leaves_the_old_figure(ax: Axes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f.png").write_bytes(b"old")
+    figure = figure_of(ax)
+
+    def fails(target: Path, **_: object) -> None:
+        Path(target).write_bytes(b"half")
+        raise RuntimeError
+
+    monkeypatch.setattr(figure, "savefig", fails)
+    with pytest.raises(RuntimeError):
+        save_figure(figure, tmp_path / "f.png")
+    assert [file.name for file in tmp_path.iterdir()] == ["f.png"]
+    assert (tmp_path / "f.png").read_bytes() == b"old"
