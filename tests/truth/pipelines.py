@@ -6,6 +6,7 @@ exact matrix in float64, beside the rounded numbers themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,11 +42,22 @@ class Pipeline:
         """Return the exact rank, and that of the row-centred matrix."""
         return _rank(self.left, self.right), _rank(self.left, _without_mean(self.right))
 
+    def visible(self, eps: float) -> tuple[int, int]:
+        """Return those ranks without the directions that drown in the roundoff of the type that holds the numbers."""
+        T, M = self.numbers.shape
+        roundoff = eps / math.sqrt(12) * np.sqrt(np.mean(self.numbers**2)) * (math.sqrt(T) + math.sqrt(M))
+        both = (self.exact(), self.left @ _without_mean(self.right).T)
+        raw, centered = (int((np.linalg.svd(each, compute_uv=False) > roundoff).sum()) for each in both)
+        return raw, centered
+
 
 def _rank(left: Matrix, right: Matrix) -> int:
     """Return the rank of left rightᵀ, with columns scaled to one size: the algebra's."""
     bases = []
     size_of_product = np.linalg.norm(left, axis=0) * np.linalg.norm(right, axis=0)
+    left, right, size_of_product = (each[..., size_of_product > 0] for each in (left, right, size_of_product))
+    if not size_of_product.size:
+        return 0
     for factor in (left, right):
         norms = np.linalg.norm(factor, axis=0)
         scaled = factor / np.where(norms > 0, norms, 1)
@@ -188,6 +200,8 @@ class Case:
     rank: int
     centered: int
     options: dict[str, Any]
+    visible: tuple[int, int]
+    """Raw and row-centred rank without the directions that the type that holds the numbers cannot hold."""
     steps: str
     clean: bool
     """Whether nothing was rounded but to the type that holds the numbers."""
@@ -218,11 +232,14 @@ def _draw(seed: int) -> Case:
             it.steps.append("log of float32 p")
     if kind != "log-probs" and rng.random() < 0.15:
         clean = not _round(it, rng) and clean
+    if kind == "matrix" and (it.numbers == np.rint(it.numbers)).all():  # they are taken for exact counts
+        _temperature(it, rng)
     matrix: Any = it.numbers.astype(dtype)
-    raw, centered = it.ranks()
     if kind == "logits":
         _log_softmax(it, torch.float64)
-        raw, centered = it.ranks()
+    raw, centered = it.ranks()
+    seen = it.visible(float(np.finfo(dtype).eps))
+    visible = min(raw, seen[0]), min(centered, seen[1])
     method = str(rng.choice(["auto", "auto", "dense", "gram", "tsqr", "sketch"]))
     options: dict[str, Any] = {"kind": kind, "method": method}
     if method == "sketch":
@@ -230,7 +247,7 @@ def _draw(seed: int) -> Case:
     if method == "gram" and (dtype == "float64" or sum(it.numbers.shape) < 1000):  # it resolves no such tolerance
         options["method"] = "auto"
     it.steps += [kind, str(dtype), str(options["method"])]
-    return Case(matrix, raw, centered, options, " | ".join(it.steps), clean)
+    return Case(matrix, raw, centered, options, visible, " | ".join(it.steps), clean)
 
 
 def _change(it: Pipeline, rng: np.random.Generator) -> None:

@@ -22,11 +22,13 @@ def low_rank(rows: int, columns: int, d: int, *, decay: float = 0.0, seed: int =
     return rng.standard_normal((rows, d)) * np.logspace(0, -decay, d) @ rng.standard_normal((d, columns))
 
 
-def assert_true(found: RankEstimate, exact: int, what: object = "") -> None:
+def assert_true(found: RankEstimate, exact: int, what: object = "", visible: int | None = None) -> None:
+    """Check an estimate; directions that the type of the numbers cannot hold, beyond ``visible``, may be missed."""
+    least = exact if visible is None else visible
     assert not (found.determinate and found.at_least), what
     assert found.low <= exact, (str(found), exact, what)
-    assert found.at_least or exact <= found.high, (str(found), exact, what)
-    assert not found.determinate or found.value == exact, (str(found), exact, what)
+    assert found.at_least or least <= found.high, (str(found), exact, what)
+    assert not found.determinate or least <= found.value <= exact, (str(found), exact, what)
     assert str(found).startswith("≥") == found.at_least
 
 
@@ -40,8 +42,8 @@ def test_a_random_pipeline(first: int) -> None:
         except MatrixError:  # probabilities that float32 rounds to zero
             assert not np.isfinite(case.matrix).all(), (seed, case.steps)
             continue
-        assert_true(report.rank, case.rank, (seed, case.steps))
-        assert_true(report.rank_centered, case.centered, (seed, case.steps, "row-centred"))
+        assert_true(report.rank, case.rank, (seed, case.steps), case.visible[0])
+        assert_true(report.rank_centered, case.centered, (seed, case.steps, "row-centred"), case.visible[1])
         clean += 2 * case.clean
         determinate += case.clean * (report.rank.determinate + report.rank_centered.determinate)
     assert determinate >= 0.7 * clean  # 0.9 over all
