@@ -1,6 +1,5 @@
-"""Hugging Face causal language models, from a folder, the hub, or a loaded object."""
+"""Hugging Face causal language models, from a folder, the Hub, or a loaded object."""
 
-from .on_text import HuggingFaceOnText, Tokens
-from .opening import open_loaded, open_saved
+from .on_text import HuggingFaceOnText, open_loaded, open_saved
 
-__all__ = ["HuggingFaceOnText", "Tokens", "open_loaded", "open_saved"]
+__all__ = ["HuggingFaceOnText", "open_loaded", "open_saved"]

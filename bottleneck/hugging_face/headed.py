@@ -1,12 +1,11 @@
-"""Causal language models of transformers under a head of this package: a class, and the folder it is saved in."""
+"""A head of this package as the output layer of a causal language model, and the folder of such a model."""
 
 from __future__ import annotations
 
 import inspect
-import json
-from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
+from threading import get_ident
 from typing import Annotated, Any
 
 from annotated_types import Interval
@@ -15,12 +14,12 @@ from torch.nn import functional as F
 from typing_extensions import TypedDict
 
 from .. import heads
-from ..core.files import make_folder
-from ..core.json_file import check_schema, json_if_any, parse_json
+from ..core.eager import eagerly
+from ..core.files import make_folder, write_json
+from ..core.json_file import check_schema, read_json
 from ..core.version import __version__
-from ..errors import ConfigurationError, OutputError, SourceError
+from ..errors import ConfigurationError, SourceError
 from ..heads import Head
-from .output import WithheldStates
 
 HEAD = "bottleneck_head.json"
 """File that makes a folder of transformers one of a model with a head; the weights of both are in the same files."""
@@ -29,84 +28,142 @@ MARK = "bottleneck_head"
 FORMAT = 1
 IGNORED = -100
 """Label of a target that does not count, as in transformers."""
-
 ROUTER = ("router_aux_loss_coef", "aux_loss_coef")
 """Names that models give the weight of `router_loss`, on themselves or in their configuration."""
-COMPILED = ("_compiled_call_impl", "_compiled_call", "_last_compile_config")
-"""Where torch and transformers keep a model's compiled forward pass."""
+BATCHED = 3
+"""Dimensions of a batch of sequences of hidden states."""
 
 
-@dataclass(frozen=True)
-class HeadSpec:
-    """What makes a model with a head out of a model of transformers."""
+class HeadSpec(TypedDict):
+    """What makes a model with a head out of a model of transformers, as `HEAD` holds it."""
 
+    format: int
     head: str
     """Name of a registered head."""
     settings: dict[str, Any]
     """Its settings, the sizes among them."""
     layer: str
     """Name of the module that it replaces."""
-    scale: float
+    scale: Annotated[float, Interval(gt=-1e30, lt=1e30)]
     """Factor on the hidden states before the head."""
     tied_to: str | None
     """Name of the parameter that is also the head's W; ``None`` where W is the head's own."""
-
-    def build(self) -> WithheldStates:
-        """Return the output layer with new weights."""
-        return WithheldStates(heads.build(self.head, **self.settings), scale=self.scale)
-
-    def write(self, folder: Path) -> None:
-        """Write it into a model's folder."""
-        values = {"format": FORMAT, **asdict(self), "version": __version__}
-        (folder / HEAD).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    version: str
 
 
-class _HeadFile(TypedDict):
-    """The fields of `HEAD`, without its format and version."""
-
-    head: str
-    settings: dict[str, Any]
-    layer: str
-    scale: Annotated[float, Interval(gt=-1e30, lt=1e30)]
-    tied_to: str | None
+HeadSpec.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
-def read_spec(folder: Path) -> HeadSpec | None:
-    """Return the head of a saved model; ``None`` for a folder of transformers alone.
+def read_spec(folder: Path, config: dict[str, Any]) -> HeadSpec | None:
+    """Return the head of a saved model with this ``config.json``; ``None`` for a folder of transformers alone.
 
     Raises:
-        SourceError: for a file that is damaged or of a newer version, or a head that is not known here.
+        SourceError: for a file that is missing, damaged, of a newer version or another model, or for an unknown head.
     """
     file = folder / HEAD
     if not file.exists():
-        config = json_if_any(folder / "config.json")
-        if isinstance(config, dict) and MARK in config:
+        if MARK in config:
             raise SourceError(
                 f"{folder} lacks {HEAD}, and its config.json names the head {config[MARK]!r}: copy it too"
             )
         return None
+    spec: HeadSpec = read_json(file, dict[str, Any], error=SourceError, remedy="save the model again")
+    if spec.get("format") != FORMAT:
+        by = spec.get("version")
+        raise SourceError(
+            f"{file} has format {spec.get('format')}, and version {__version__} reads format {FORMAT}: it was written "
+            f"by version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
+        )
     try:
-        values = parse_json(file.read_bytes(), dict[str, Any])
-        written, by = values.pop("format"), values.pop("version")
-        if written != FORMAT:
-            raise SourceError(
-                f"{file} has format {written}, and version {__version__} reads format {FORMAT}: it was written by "
-                f"version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
-            )
-        spec = HeadSpec(**values)
-        check_schema(values, _HeadFile)
-        heads.find(spec.head)
-        config = json_if_any(folder / "config.json")
-        if isinstance(config, dict) and config.get(MARK) != spec.head:
-            raise SourceError(
-                f"{folder} holds {HEAD} and the config.json of a model without that head, which was saved over it: "
-                f"remove {HEAD} for the plain model, or save the model with the head again"
-            )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SourceError(f"{file} cannot be read ({error!r}); save the model again") from error
-    except ConfigurationError as error:
-        raise SourceError(f"{file}: {error}") from error
+        check_schema(spec, HeadSpec)
+        heads.find(spec["head"])
+    except (ValueError, ConfigurationError) as error:
+        raise SourceError(f"{file} cannot be read ({error}); save the model again") from error
+    if config.get(MARK) != spec["head"]:
+        raise SourceError(
+            f"{folder} holds {HEAD} and the config.json of a model without that head, which was saved over it: remove "
+            f"{HEAD} for the plain model, or save the model with the head again"
+        )
     return spec
+
+
+class OutputLayer(nn.Module):
+    """A head in the place of an ``nn.Linear``: hidden states in, log-probabilities out.
+
+    Log-probabilities are logits whose softmax they are themselves, so code that follows may take them for logits.
+
+    Args:
+        head: the head.
+        scale: factor on the hidden states before the head: the logit scale of a model.
+    """
+
+    def __init__(self, head: Head, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.head, self.scale, self.input = head, scale, nn.Identity()
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The output embeddings W, (M, d)."""
+        return self.head.weight
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """Return what the head is given: (…, hidden_size) → (…, hidden_size)."""
+        scaled: Tensor = self.input(hidden if self.scale == 1 else hidden * self.scale)
+        return scaled
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return log-probabilities in nats, in float32 or wider: (…, hidden_size) → (…, M)."""
+        return self.log_prob(self.states(hidden))
+
+    def log_prob(self, states: Tensor) -> Tensor:
+        """Return the head's log-probabilities: (…, hidden_size) → (…, M); three axes are (B, L, hidden_size)."""
+        if not self.training or states.dim() != BATCHED:
+            return self.head.log_prob(states)
+        # Heads take the steps of a sequence first: dropout masks are the same for all of them.
+        return self.head.log_prob(states.transpose(0, 1)).transpose(0, 1).contiguous()
+
+
+class WithheldStates(OutputLayer):
+    """An output layer that keeps the hidden states for the model around it, which applies the head to them.
+
+    Only a call between `withhold` and `take`, in the same thread, keeps them; others return log-probabilities. The
+    three run outside of compiled code, which knows no threads.
+    """
+
+    def __init__(self, head: Head, *, scale: float = 1.0) -> None:
+        super().__init__(head, scale=scale)
+        self._withheld: dict[int, Tensor | None] = {}  # by thread, because several may run one model
+
+    def withhold(self) -> None:
+        """Keep the hidden states of the next call."""
+        eagerly(_withhold, self._withheld)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Keep the hidden states and return one zero for each; return log-probabilities if none are waited for."""
+        states = self.states(hidden)
+        if not eagerly(_keep, self._withheld, states):
+            return self.log_prob(states)
+        return hidden.new_zeros(*states.shape[:-1], 1)
+
+    def take(self) -> Tensor | None:
+        """Return the hidden states, once; ``None`` if the layer was not called."""
+        return eagerly(_take, self._withheld)
+
+
+def _withhold(withheld: dict[int, Tensor | None]) -> None:
+    withheld[get_ident()] = None
+
+
+def _keep(withheld: dict[int, Tensor | None], states: Tensor) -> bool:
+    """Keep hidden states if they are waited for; return whether they are."""
+    if get_ident() not in withheld:
+        return False
+    withheld[get_ident()] = states
+    return True
+
+
+def _take(withheld: dict[int, Tensor | None]) -> Tensor | None:
+    return withheld.pop(get_ident(), None)
 
 
 def headed_class(base: type, spec: HeadSpec) -> Any:
@@ -137,13 +194,12 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
         assert hidden is not None
         loss, logits = None, None
         if labels is not None:
-            if "_loss_function" in self.__dict__:
+            if "_loss_function" in vars(self):
                 raise ConfigurationError("the loss is the head's own: compute another one from the log-probabilities")
             if shifted is None:
                 shifted = F.pad(labels, (0, 1), value=ignored)[..., 1:]
             loss = _loss(layer.head, hidden, shifted.to(hidden.device), counted, ignored=ignored)
-            balance = router_loss(self, outputs)
-            if balance is not None:
+            if (balance := router_loss(self, outputs)) is not None:
                 loss = loss + balance.to(hidden.device)
         if return_logits or (return_logits is None and (labels is None or self.return_logits)):
             logits = layer.log_prob(hidden)
@@ -190,7 +246,8 @@ class _Headed:
         model: Any = super()
         model.__init__(config, *args, **kwargs)
         _check_fit(self, model.get_output_embeddings())
-        put_head(self, self.spec.build())
+        spec = self.spec
+        put_head(self, WithheldStates(heads.build(spec["head"], **spec["settings"]), scale=spec["scale"]))
         self.post_init()  # type: ignore[attr-defined]
 
     @property
@@ -200,12 +257,12 @@ class _Headed:
 
     def get_output_embeddings(self) -> WithheldStates:
         """Return the output layer."""
-        layer: WithheldStates = getattr(self, self.spec.layer)
+        layer: WithheldStates = getattr(self, self.spec["layer"])
         return layer
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make the model picklable, although its class has no name in a module."""
-        return _empty, (self.base, self.spec), self.__dict__
+        return _empty, (self.base, self.spec), vars(self)
 
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, **kwargs: Any) -> None:
         """Write the model and its head as safetensors and JSON; see ``PreTrainedModel.save_pretrained``.
@@ -213,18 +270,16 @@ class _Headed:
         Raises:
             ConfigurationError: for a variant of the file names, which is not read, or a model with an adapter, of
                 which transformers saves nothing else.
-            OutputError: for a path that is a file.
+            OutputError: for a path that cannot be a folder.
         """
         model: Any = super()
         if kwargs.get("variant") is not None:
             raise ConfigurationError("variant gives the weights a name that is not read: leave it out")
         if getattr(self, "_hf_peft_config_loaded", False):
             raise ConfigurationError("transformers saves only the adapter of this model: merge it into the model first")
-        if Path(save_directory).is_file():
-            raise OutputError(f"cannot write the model to {save_directory}: it is a file; name a folder")
         if is_main_process:  # before the upload that push_to_hub asks for
-            self.spec.write(make_folder(Path(save_directory)))
-        setattr(self.config, MARK, self.spec.head)  # type: ignore[attr-defined]
+            write_json(make_folder(Path(save_directory)) / HEAD, {**self.spec, "version": __version__})
+        setattr(self.config, MARK, self.spec["head"])  # type: ignore[attr-defined]
         try:
             model.save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         finally:
@@ -236,7 +291,7 @@ class _Headed:
             raise ConfigurationError(
                 "this model has a head: change the output layer of the plain model, before with_head"
             )
-        setattr(self, self.spec.layer, layer)
+        setattr(self, self.spec["layer"], layer)
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, *_: Any, **__: Any
@@ -260,14 +315,13 @@ def _check_fit(model: Any, layer: nn.Module) -> None:
     """Refuse a head that was saved for another model than the plain one, whose output layer is given."""
     spec: HeadSpec = model.spec
     embeddings = model.get_input_embeddings().weight
-    settings = spec.settings
-    expected: dict[str, tuple[Any, list[Any]]] = {
-        "layer": (spec.layer, [name for name, module in model.named_modules() if module is layer]),
-        "tied_to": (spec.tied_to, [None, *(name for name, weight in model.named_parameters() if weight is embeddings)]),
-        "settings.hidden_size": (settings.get("hidden_size"), [getattr(layer, "in_features", None)]),
-        "settings.vocab_size": (settings.get("vocab_size"), [getattr(layer, "out_features", None)]),
-    }
-    for place, (value, allowed) in expected.items():
+    fitting: list[tuple[str, Any, list[Any]]] = [
+        ("layer", spec["layer"], [key for key, module in model.named_modules() if module is layer]),
+        ("tied_to", spec["tied_to"], [None, *(key for key, each in model.named_parameters() if each is embeddings)]),
+        ("settings.hidden_size", spec["settings"].get("hidden_size"), [getattr(layer, "in_features", None)]),
+        ("settings.vocab_size", spec["settings"].get("vocab_size"), [getattr(layer, "out_features", None)]),
+    ]
+    for place, value, allowed in fitting:
         if value not in allowed:
             raise SourceError(
                 f"{HEAD} is of another model than its config.json: {place} is {value!r}, not {allowed[-1]!r}; save the "
@@ -277,37 +331,8 @@ def _check_fit(model: Any, layer: nn.Module) -> None:
 
 def put_head(model: Any, layer: WithheldStates) -> None:
     """Give a model of a headed class its output layer, and say which of its parameters are one."""
-    spec: HeadSpec = model.spec
-    setattr(model, spec.layer, layer)
-    tied = dict(model._tied_weights_keys or {})
-    tied.pop(f"{spec.layer}.weight", None)
-    tied.pop(f"{spec.layer}.bias", None)
-    if spec.tied_to is not None:
-        tied[f"{spec.layer}.head.weight"] = spec.tied_to
-    model._tied_weights_keys = tied
+    name, tied_to = model.spec["layer"], model.spec["tied_to"]
+    setattr(model, name, layer)
+    tied = {key: each for key, each in (model._tied_weights_keys or {}).items() if not key.startswith(f"{name}.")}
+    model._tied_weights_keys = tied if tied_to is None else {**tied, f"{name}.head.weight": tied_to}
     model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=False)
-
-
-def same_weights(model: nn.Module, kind: Any) -> Any:
-    """Return a model of another class that shares all modules and weights of ``model``, which is not changed."""
-    copied: Any = kind.__new__(kind)
-    copied.__dict__ = dict(model.__dict__)
-    for name, value in model.__dict__.items():
-        if isinstance(value, dict):
-            copied.__dict__[name] = value.copy()
-    for name in COMPILED:  # functions of the other model
-        copied.__dict__.pop(name, None)
-    return copied
-
-
-def model_class(folder: Path, config: Any) -> Any:
-    """Return the class of transformers for a configuration, or that of a model with a head for a folder of one.
-
-    Raises:
-        SourceError: for a head that cannot be read.
-    """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    spec = read_spec(folder)
-    base: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    return base if spec is None else headed_class(base, spec)

@@ -1,14 +1,22 @@
-"""Running text for models with their own tokenizer."""
+"""The text that a Hugging Face model reads: running text before it is encoded, and token ids."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from .. import corpora
 from ..core.files import sha256_bytes
 from ..corpora import EOS, Text
-from ..errors import ConfigurationError, CorpusError, first_line
+from ..errors import ConfigurationError, CorpusError, SourceError, first_line
+from .tokenizer import Tokenizer
 
 DEFAULT_CORPUS = "python-docs"
 """Default corpus, which needs no download."""
@@ -23,14 +31,84 @@ class RunningText:
     split: str | None
     text: str
 
+    def encode(self, tokenizer: Tokenizer, *, bos: str, vocab_size: int) -> Tokens:
+        """Return its tokens; see `Tokenizer.encode`."""
+        ids, prefix = tokenizer.encode(self.text, bos=bos, vocab_size=vocab_size)
+        return Tokens(self.name, self.split, sha256_bytes(self.text.encode()), ids, prefix, tokenizer)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A text as token ids."""
+
+    name: str
+    """Name of the corpus, file or dataset."""
+    split: str | None
+    sha256: str
+    """Hash of the text."""
+    ids: Tensor
+    """int64, (N,)."""
+    prefix: Tensor
+    """int64, (n,), special tokens at the start of every window."""
+    tokenizer: Tokenizer | None
+    """Tokenizer that encoded the text, if it is known."""
+    texts: int | None = None
+    """Number of texts of one length that ``ids`` are, each read in a window of its own; ``None`` for a running text."""
+
     @property
-    def sha256(self) -> str:
-        """Hash of the text in UTF-8."""
-        return sha256_bytes(self.text.encode())
+    def length(self) -> int | None:
+        """Number of tokens of each such text that the model reads: all but the last one."""
+        return len(self.ids) // self.texts - 1 if self.texts else None
+
+    @cached_property
+    def read(self) -> Tensor:
+        """The tokens that the model reads, one text after the other, and the last one of all."""
+        if self.texts is None:
+            return self.ids
+        return torch.cat([self.ids.view(self.texts, -1)[:, :-1].flatten(), self.ids[-1:]])
+
+    def places(self, least: int) -> NDArray[np.int64]:
+        """Return the indices of the predicted tokens, those after at least ``least`` tokens of their text."""
+        return np.arange(len(self.ids)).reshape(self.texts or 1, -1)[:, least:].reshape(-1)
+
+
+def given_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
+    """Return given token ids: one text (N,), B texts (B, L), or the output of a tokenizer of transformers.
+
+    A single row that is longer than a ``window`` and the token after it is one text (N,), and any single row where
+    ``window`` is ``None``.
+    """
+    mask = data.get("attention_mask") if hasattr(data, "get") else None
+    ids = _integers(data["input_ids"] if hasattr(data, "keys") else data)
+    if mask is not None and not bool(_integers(mask).all()):
+        raise SourceError("the ids are padded (attention_mask holds zeros): give one text without padding")
+    if bool((ids < 0).any()) or bool((ids >= vocab_size).any()):
+        raise SourceError(
+            f"token ids must lie between 0 and {vocab_size - 1:,}, the last token with an input embedding, not "
+            f"{int(ids.min()):,} to {int(ids.max()):,}"
+        )
+    is_running = ids.ndim == 1 or (len(ids) == 1 and (window is None or ids.shape[1] > window + 1))
+    if not is_running and ids.shape[1] < 2:
+        raise SourceError(
+            f"each row of ids (B, L) is a text of its own and needs at least two tokens, not {tuple(ids.shape)}: give "
+            "one text as (N,)"
+        )
+    sha256, none = sha256_bytes(ids.numpy().tobytes()), torch.empty(0, dtype=torch.int64)
+    return Tokens("token ids", None, sha256, ids.reshape(-1), none, tokenizer, None if is_running else len(ids))
+
+
+def _integers(given: Any) -> Tensor:
+    try:
+        ids = torch.as_tensor(given).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SourceError(f"data must be a text or token ids, (N,) or (B, L) integers: {error}") from error
+    if ids.ndim not in (1, 2) or ids.is_floating_point() or not ids.numel():
+        raise SourceError(f"token ids must be integers of shape (N,) or (B, L), not {ids.dtype} of {tuple(ids.shape)}")
+    return ids.to(torch.int64)
 
 
 def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
-    """Return the text of a corpus's split, of a text file, or of a dataset of the hub.
+    """Return the text of a corpus's split, of a text file, or of a dataset of the Hub.
 
     Words of a corpus are joined by spaces, characters by nothing, and lines by newlines.
 
@@ -65,9 +143,9 @@ def _dataset(name: str, split: str) -> RunningText:
     except ImportError as error:
         raise ConfigurationError("--hf-dataset needs the package datasets: pip install datasets") from error
     path, _, configuration = name.partition(":")
+    split_name = {"valid": "validation"}.get(split, split)
     try:
-        named = {"valid": "validation"}.get(split, split)
-        rows = datasets.load_dataset(path, configuration or None, split=named, trust_remote_code=False)
+        rows = datasets.load_dataset(path, configuration or None, split=split_name, trust_remote_code=False)
     except Exception as error:  # the package raises errors of many others'
         raise CorpusError(f"the data set {name} cannot be loaded, split {split}: {first_line(error)}") from error
     if "text" not in rows.column_names:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrize import is_parametrized
 
 from .. import heads
+from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
+from ..heads import Head
 from ..hugging_face import folder, loading
-from ..hugging_face.headed import HeadSpec, headed_class, put_head, read_spec, same_weights
-from ..hugging_face.output import OutputLayer, WithheldStates, head_for, head_settings
-from ..hugging_face.output_layer import full_precision_head
-from ..hugging_face.replaceable import check_loss, probe_ids, replaceable_layer
+from ..hugging_face.checks import Sample, checked_softmax, sample
+from ..hugging_face.headed import (
+    FORMAT,
+    HEAD,
+    IGNORED,
+    HeadSpec,
+    OutputLayer,
+    WithheldStates,
+    headed_class,
+    put_head,
+    router_loss,
+)
 
 NOT_OPTIONS = ("output_loading_info", "subfolder", "variant", "use_safetensors", "trust_remote_code")
 """Arguments of ``from_pretrained`` of transformers that are not taken."""
+COMPILED = ("_compiled_call_impl", "_compiled_call", "_last_compile_config")
+"""Where torch and transformers keep a model's compiled forward pass."""
+PROBE = 8
+"""Tokens on which the model is run before its output layer is replaced."""
+LOSS_DIFFERENCE = 1e-3
+"""Largest relative difference of the model's own loss from the cross entropy of the next token, in any precision."""
 
 
 def with_head(model: Any, name: str, **settings: Any) -> Any:
@@ -50,8 +69,8 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
         >>> torch.allclose(model(ids, labels=ids).loss, gpt2(ids, labels=ids).loss)
         True
     """
-    layer_name, layer = replaceable_layer(model)
-    softmax = _checked_softmax(model, layer)
+    layer_name, layer = _replaceable_layer(model)
+    softmax = _checked(model, layer)
     if softmax.soft_cap is not None:
         if name != "softmax":
             raise ConfigurationError(
@@ -59,14 +78,22 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
                 "the head 'softmax', or set the cap of the model's configuration to None and train without it"
             )
         settings = {"soft_cap": softmax.soft_cap, **settings}
-    given = head_settings(name, layer, settings)
+    head = _head_for(layer, name, settings, scale=softmax.scale)
     embeddings = model.get_input_embeddings()
-    head = head_for(layer, name, given, scale=softmax.scale)
-    tied = embeddings is not None and embeddings.weight is head.weight
-    names = {id(parameter): key for key, parameter in model.named_parameters()}
-    tied_to = names[id(head.weight)] if tied else None
-    spec = HeadSpec(name, _plain(head.settings), layer_name, softmax.scale, tied_to)
-    headed = same_weights(model, headed_class(type(model), spec))
+    is_tied = embeddings is not None and embeddings.weight is head.weight
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in head.settings.items()}
+    spec: HeadSpec = {
+        "format": FORMAT,
+        "head": name,
+        "settings": plain,  # as JSON has them
+        "layer": layer_name,
+        "scale": softmax.scale,
+        "tied_to": next((key for key, each in model.named_parameters() if each is head.weight), None)
+        if is_tied
+        else None,
+        "version": __version__,
+    }
+    headed = _same_weights(model, headed_class(type(model), spec))
     put_head(headed, WithheldStates(head, scale=softmax.scale).train(model.training))
     return headed
 
@@ -83,17 +110,19 @@ def from_pretrained(path: str | Path, **options: Any) -> Any:
         ConfigurationError: for arguments that cannot be chosen, or a ``device_map`` that offloads the head.
     """
     path = Path(path)
-    folder.read_config(path)
-    if read_spec(path) is None:
+    config, kind = loading.configured(path)
+    if not hasattr(kind, "spec"):
         raise SourceError(
-            f"{path} has no head of this package (bottleneck_head.json): load it with "
-            "AutoModelForCausalLM.from_pretrained, and give the model to with_head"
+            f"{path} has no head of this package ({HEAD}): load it with AutoModelForCausalLM.from_pretrained, and give "
+            "the model to with_head"
         )
     if refused := sorted(name for name in NOT_OPTIONS if options.get(name)):
         raise ConfigurationError(
             f"{refused[0]} cannot be chosen here: give the folder of safetensors, and leave it out"
         )
-    model: Any = loading.read(path, **options)
+    folder.check_generation(path)
+    options = {name: value for name, value in options.items() if name not in NOT_OPTIONS}
+    model: Any = loading.load(kind, path, config, folder.weight_files(path), **options)
     if any(parameter.is_meta for parameter in model.get_output_embeddings().parameters()):
         raise ConfigurationError(f"device_map offloads the head of {path}: map it to a device")
     return model
@@ -123,17 +152,143 @@ def output_layer(layer: nn.Linear, name: str, **settings: Any) -> OutputLayer:
         raise ConfigurationError(
             f"a {type(layer).__name__} is not the nn.Linear that makes a model's logits; give that layer"
         )
-    return OutputLayer(head_for(layer, name, head_settings(name, layer, settings)).train(layer.training))
+    return OutputLayer(_head_for(layer, name, settings).train(layer.training))
 
 
-def _checked_softmax(model: Any, layer: nn.Linear) -> heads.Softmax:
-    """Return the softmax that the model's logits are of, with its scale and soft cap."""
-    ids = probe_ids(model, layer)
-    check_loss(model, layer, ids)
-    sample = loading.sample(model, layer, ids)
-    return full_precision_head(layer, sample, model.config, dtype=torch.float32, what=type(model).__name__)
+def _replaceable_layer(model: Any) -> tuple[str, nn.Linear]:
+    """Return the name of a model's output layer, and the layer; refuse what cannot be replaced before any training."""
+    kind = type(model).__name__
+    if refused := _refusal(model, kind):
+        raise ConfigurationError(refused)
+    layer = loading.output_layer(model)
+    if isinstance(layer, OutputLayer):
+        raise ConfigurationError(f"this {kind} has a head already: give with_head the model without it")
+    name = next(key for key, module in model.named_modules() if module is layer)
+    if "." in name:
+        raise ConfigurationError(
+            f"the output layer of {kind} is {name}, inside another module: only a layer of the model itself can be "
+            "replaced"
+        )
+    if name == "head":
+        raise ConfigurationError(
+            f"the output layer of {kind} is named head, and model.head would be the new head as well: this model keeps "
+            "its own"
+        )
+    if is_parametrized(layer):
+        raise ConfigurationError(
+            f"the weight of {name} is computed from others (torch.nn.utils.parametrize, such as weight_norm): remove "
+            "the parametrization first"
+        )
+    if layer.weight.is_meta:
+        raise ConfigurationError(f"{name} has no weights on a device (meta): load the model without offloading")
+    return name, layer
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as JSON has them."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+def _refusal(model: Any, kind: str) -> str:
+    """Return why a model is not one of transformers' causal language models as it was made, or an empty string."""
+    if hasattr(model, "_orig_mod"):
+        return f"the {type(model._orig_mod).__name__} is compiled: give with_head the model before that"
+    if not hasattr(model, "get_output_embeddings") or not hasattr(model, "save_pretrained"):
+        return (
+            f"a {kind} is not a causal language model of transformers; in a plain module, replace the layer that makes "
+            "the logits: module.lm_head = softmax_bottleneck.integrations.transformers.output_layer(module.lm_head, …)"
+        )
+    if getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None:
+        return (
+            f"{kind} is quantized, and a head trains the embeddings in floating point: load the model without "
+            "quantization, in bfloat16 or float32"
+        )
+    if getattr(model, "_hf_peft_config_loaded", False):
+        return (
+            f"{kind} has an adapter, and only that would be saved: merge it first, or give with_head the model without "
+            "it, and the result to peft.get_peft_model with modules_to_save=[the name of the output layer]"
+        )
+    for attribute, what in (("forward", "forward pass"), ("_loss_function", "loss function")):
+        if attribute in vars(model):
+            return (
+                f"this {kind} was given another {what} (by accelerate, a device_map with offloading, or by hand), "
+                "which a head would not use: give with_head the model before that"
+            )
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    is_known = type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING and not model.config.is_encoder_decoder
+    classes: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(model.config)] if is_known else ()
+    classes = classes if isinstance(classes, tuple) else (classes,)
+    if type(model) in classes or hasattr(model, "spec"):
+        return ""
+    return (
+        f"a {kind} is not the causal language model that transformers has for its configuration "
+        f"({', '.join(each.__name__ for each in classes) or 'none'}), and its folder could not be loaded: give an "
+        "instance of that class"
+    )
+
+
+def _checked(model: Any, layer: nn.Linear) -> heads.Softmax:
+    """Return the softmax that the model's logits are of, with its scale and soft cap.
+
+    A model whose loss is not the mean cross entropy of the next token, which a head's loss is, is refused.
+    """
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    length = min(PROBE, longest) if isinstance(longest, int) and longest > 1 else PROBE
+    ids = torch.arange(length, device=next(model.parameters()).device) % layer.out_features
+    labels = (5 * ids + 3) % layer.out_features
+    outputs = sample(model, ids[None], labels=labels[None])
+    _check_loss(model, outputs, labels)
+    softmax, _ = checked_softmax(layer, outputs, model.config, torch.float32, type(model).__name__)
+    return softmax
+
+
+def _check_loss(model: Any, made: Sample, labels: Tensor) -> None:
+    """Refuse another loss of the logits of a sample, which depend strongly on context and token."""
+    targets = F.pad(labels, (0, 1), value=IGNORED)[1:]
+    expected = F.cross_entropy(made.logits.double(), targets, ignore_index=IGNORED)
+    if (balance := router_loss(model, made.outputs)) is not None:
+        expected = expected + balance.double()
+    loss = made.outputs.loss
+    if not torch.isclose(loss.double(), expected, rtol=LOSS_DIFFERENCE, atol=0.0):
+        raise ConfigurationError(
+            f"the loss of {type(model).__name__} is {loss:.4g}, and the cross entropy of the next token is "
+            f"{expected:.4g}: it does not shift the labels, or it adds a term, so the loss of a head would be another"
+        )
+
+
+def _head_for(layer: nn.Linear, name: str, given: dict[str, Any], *, scale: float = 1.0) -> Head:
+    """Return a new head with the embeddings and biases of a linear layer, in its type and on its device.
+
+    W is shared with the layer, and so with input embeddings that it is tied to, unless its size differs. With settings
+    that are not given, the head starts as a softmax, if it can. ``scale`` is a factor on the model's logits, which the
+    head's hidden states already have.
+    """
+    kind = heads.find(name)
+    if kind.takes_all_layers:
+        raise ConfigurationError(
+            f"the head {name!r} takes the hidden states of all layers, and the output layer of this model is given "
+            "those of the last: choose another head"
+        )
+    sizes = {"hidden_size": layer.in_features, "vocab_size": layer.out_features}
+    for size, expected in sizes.items():
+        if given.get(size, expected) != expected:
+            raise ConfigurationError(
+                f"{size}={given[size]} does not fit the model, whose output layer has {expected:,}: leave {size} out"
+            )
+    start = dict(kind.as_softmax or {}) if given.get("embedding_size") in (None, layer.in_features) else {}
+    if "bias" in inspect.signature(kind).parameters:
+        start["bias"] = layer.bias is not None
+    with torch.device(layer.weight.device):
+        head = heads.build(name, **{**start, **given, **sizes}).to(layer.weight.dtype)
+    if head.weight.shape == layer.weight.shape:
+        head.weight = cast(nn.Parameter, layer.weight)
+    if head.bias is not None and layer.bias is not None:
+        with torch.no_grad():
+            head.bias.copy_(layer.bias * scale)
+        head.bias.requires_grad_(layer.bias.requires_grad)
+    return head
+
+
+def _same_weights(model: nn.Module, kind: Any) -> Any:
+    """Return a model of another class that shares all modules and weights of ``model``, which is not changed."""
+    copied: Any = kind.__new__(kind)
+    # A compiled forward pass is a function of the other model.
+    entries = {name: value for name, value in vars(model).items() if name not in COMPILED}
+    vars(copied).update({name: value.copy() if isinstance(value, dict) else value for name, value in entries.items()})
+    return copied

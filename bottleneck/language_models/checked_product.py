@@ -53,8 +53,8 @@ def _applied(layer: nn.Linear, states: Tensor) -> Tensor:
         return cast(Tensor, layer(states.to(layer.weight)))
 
 
-def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: Tensor, what: str) -> None:
-    """Refuse an output layer that is not a product with its weight, plus its bias.
+def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: Tensor, what: str) -> Tensor:
+    """Return W·h + b in full precision; refuse an output layer that computes something else.
 
     A product of d terms rounded to the body's type is off by at most eps Σ|h_i w_i|, whatever the order of its sum.
     """
@@ -74,6 +74,7 @@ def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: 
             f"the output layer of {what} does not compute W·h + b: its output differs by up to {float(off.max()):.3g}, "
             f"more than rounding with eps = {eps:.2g} explains; {THROUGH_A_FUNCTION}"
         )
+    return exact
 
 
 def distance(ours: Tensor, theirs: Tensor) -> Tensor:

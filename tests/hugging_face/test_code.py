@@ -33,7 +33,7 @@ def _refuses_code(call: ast.Call) -> bool:
 def test_every_call_that_can_run_code_refuses_it() -> None:
     files = [file for folder in ("bottleneck", "cli", "figures") for file in (ROOT / folder).rglob("*.py")]
     calls = {file: _loading(ast.parse(file.read_text(encoding="utf-8"))) for file in files}
-    assert sum(map(len, calls.values())) >= 5, "the walk sees the calls there are"
+    assert sum(map(len, calls.values())) >= 3, "the walk sees the calls there are"
     allowing = [f"{file.name}:{call.lineno}" for file in files for call in calls[file] if not _refuses_code(call)]
     assert not allowing, f"pass trust_remote_code=False at {', '.join(allowing)}"
 

@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import Split
 from softmax_bottleneck import argmaxable, kld, rank
 from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
-from softmax_bottleneck.hugging_face import HuggingFaceOnText, output_layer
+from softmax_bottleneck.hugging_face import HuggingFaceOnText, checks
 from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.results.base import FORMATS, table
@@ -65,7 +65,7 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
     weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(body)
     exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
     np.testing.assert_allclose(log_probs_of(source)[:50], exact, atol=2e-5)
-    assert model_of(source).logit_difference > 1e-4  # the model's own logits are rounded
+    assert model_of(source).checked.difference > 1e-4  # the model's own logits are rounded
 
 
 HEADS = {"num_key_value_heads": 2, "kv_lora_rank": 4, "q_lora_rank": 4, "v_head_dim": 4, "qk_nope_head_dim": 4}
@@ -147,7 +147,7 @@ def test_logits_that_the_layer_does_not_make_are_refused(
 
     Also where the text's own logits are so small that the cap changes them less than a half-precision body rounds.
     """
-    monkeypatch.setattr(output_layer, "SOFT_CAPS", ())
+    monkeypatch.setattr(checks, "SOFT_CAPS", ())
     folder = save("gemma2", final_logit_softcapping=300.0)
     with pytest.raises(SourceError, match=r"are not those of its output layer .* they differ by up to"):
         rank(open_model(folder, dtype=dtype))
@@ -206,7 +206,7 @@ def test_final_norms(dtype: str, save: Save, open_model: Open, architectures: di
     for name, own, layer_norm in (("Nemotron", {}, True), ("Olmo", wide, True), ("Llama", wide, False)):
         architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
         source = open_model(save(name, spread=0.1), dtype=dtype, contexts=20)
-        assert (model_of(source).norm is not None) == layer_norm
+        assert (model_of(source).checked.norm is not None) == layer_norm
         del architectures[name]
 
 

@@ -20,10 +20,9 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 
 from softmax_bottleneck.errors import ConfigurationError, SourceError
-from softmax_bottleneck.hugging_face import hidden_states as states
-from softmax_bottleneck.hugging_face.hidden_states import HiddenStates
+from softmax_bottleneck.hugging_face import windows as states
 from softmax_bottleneck.hugging_face.loading import quiet
-from softmax_bottleneck.hugging_face.windows import Windows
+from softmax_bottleneck.hugging_face.windows import HiddenStates, Windows
 from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.sources import open_source
 
@@ -31,65 +30,39 @@ Save = Callable[..., Path]
 Open = Callable[..., ModelOnText]
 
 
-@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 60), st.integers(1, 60))
-def test_each_token_is_predicted_once_with_enough_context(length: int, stride: int, more: int, contexts: int) -> None:
-    windows = Windows(length + more, length, min(stride, length))
-    contexts = min(contexts, windows.contexts)
-    ends: list[int] = []
-    number = 0
-    while len(ends) < contexts:
-        window = windows.window(number, contexts)
-        assert window.length <= length
-        places = range(window.start + window.skipped, window.start + window.length)
-        assert all(windows.minimum <= place - window.start + 1 <= length for place in places)
-        ends += places
-        number += 1
-    # Row r predicts token minimum + r, so its context ends one before.
-    assert ends == [windows.minimum - 1 + row for row in range(contexts)]
-    assert windows.minimum == length - windows.stride + 1
-
-
-@pytest.mark.parametrize(("tokens", "length", "stride"), [(9, 4, 5), (9, 4, 0), (9, 0, 1)])
-def test_strides_out_of_range(tokens: int, length: int, stride: int) -> None:
-    with pytest.raises(ConfigurationError, match="stride must be between 1 and context_length"):
-        Windows(tokens, length, stride)
-
-
-def test_a_text_shorter_than_a_window() -> None:
-    with pytest.raises(SourceError, match="the text has 16 tokens, and one window of 16 and the token after it"):
-        Windows(16, 16, 8)
-
-
 def encode(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Stand in for a body: the running sum of ids, and how many there were."""
-    return torch.stack([(ids * mask).cumsum(1), mask.cumsum(1)], 2).float()
+    return torch.stack([(ids * mask).cumsum(1), mask.cumsum(1)], 2).double()
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_states_in_any_order_and_from_a_file(batch_size: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not in_memory:
-        monkeypatch.setattr(states, "LARGEST_IN_MEMORY", 0)
-    ids = torch.arange(40) ** 2
-    windows, contexts = Windows(40, 8, 5), 33
-    asked: list[int] = []
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40), st.integers(1, 4), st.booleans())
+def test_each_token_is_predicted_once_from_its_window(
+    length: int, stride: int, more: int, contexts: int, batch_size: int, in_memory: bool
+) -> None:
+    """Row r predicts token ``minimum + r`` from all tokens of its window before it, in any order of rows."""
+    ids, stride = torch.arange(length + more) ** 2, min(stride, length)
+    windows = Windows(len(ids), length, stride)
+    contexts = min(contexts, windows.contexts)
+    read: list[int] = []
 
     def counted(batch: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        asked.append(len(batch))
+        read.append(len(batch))
+        assert batch.shape[1] <= length
         return encode(batch, mask)
 
-    hidden = HiddenStates(counted, ids, windows, contexts=contexts, size=2, dtype=torch.float32, batch_size=batch_size)
-    later = hidden.rows(20, 26).clone()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "LARGEST_IN_MEMORY", 1 << 30 if in_memory else 0)
+        hidden = HiddenStates(counted, ids, windows, shape=(contexts, 2), dtype=torch.float64, batch_size=batch_size)
     expected = []
     for row in range(contexts):
-        start = row // 5 * 5
-        context = ids[start : windows.minimum + row]
+        context = ids[row // stride * stride : windows.minimum + row]
+        assert length - stride < len(context) <= length
         expected.append([float(context.sum()), float(len(context))])
-    np.testing.assert_array_equal(
-        torch.cat([hidden.rows(row, min(row + 4, contexts)) for row in range(0, contexts, 4)]).numpy(), expected
-    )
-    np.testing.assert_array_equal(later.numpy(), expected[20:26])
-    assert sum(asked) == 7  # windows, each once
+    later = hidden.rows(contexts // 2, contexts).clone()
+    np.testing.assert_array_equal(later.numpy(), expected[contexts // 2 :])
+    blocks = [hidden.rows(row, min(row + 4, contexts)) for row in range(0, contexts, 4)]
+    np.testing.assert_array_equal(torch.cat(blocks).numpy(), expected)
+    assert sum(read) == -(-contexts // stride)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2", "opt", "mamba"])

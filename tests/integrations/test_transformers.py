@@ -370,7 +370,7 @@ def _bert() -> Any:
 @pytest.mark.parametrize(
     ("make", "head", "settings", "sentence"),
     [
-        (lambda: nn.Linear(d, M), "mos", {}, r"no causal language model of transformers; in a plain module, replace"),
+        (lambda: nn.Linear(d, M), "mos", {}, "not a causal language model of transformers; in a plain module"),
         (_quantized, "mos", {}, "GPT2LMHeadModel is quantized"),
         (_bert, "mos", {}, "inside another module"),
         (lambda: _model("gpt2"), "mos", {"vocab_size": 61}, "vocab_size=61 does not fit the model, .* has 60"),

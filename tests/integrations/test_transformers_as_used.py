@@ -248,7 +248,7 @@ def test_the_head_is_in_the_folder_before_it_is_uploaded(tmp_path: Path, monkeyp
 def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
     headed = with_head(_llama(), "mos", components=2)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="it is a file; name a folder"):
+    with pytest.raises(OutputError, match="a file stands where a folder is needed"):
         headed.save_pretrained(tmp_path / "file")
     with pytest.raises(ConfigurationError, match="variant gives the weights a name that is not read"):
         headed.save_pretrained(tmp_path / "new", variant="fp16")

@@ -148,7 +148,7 @@ def test_a_model_without_logits(loaded: Any) -> None:
         ({"data": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]}}, "the ids are padded"),
         ({"data": [1, 2, 3]}, "the text has 3 tokens"),
         ({"data": [[1], [2]]}, r"row of ids \(B, L\) is a text of its own and needs at least two tokens, not \(2, 1\)"),
-        ({"data": "a b c", "tokenizer": 5}, "a int is no tokenizer"),
+        ({"data": "a b c", "tokenizer": 5}, "a int is not a tokenizer"),
     ],
 )
 def test_what_a_loaded_model_cannot_read(loaded: Any, arguments: dict[str, Any], sentence: str) -> None:

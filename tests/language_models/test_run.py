@@ -241,7 +241,7 @@ def test_folders_that_are_no_run(runs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no run: it has no config\.json; give a folder that"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text('{"name": "mine"}')
-    with pytest.raises(RunError, match=r"config\.json was not written by this tool"):
+    with pytest.raises(SourceError, match=r"config\.json was written neither by this tool nor by transformers"):
         open_source(tmp_path)
     unfinished = shutil.copytree(runs["softmax"], tmp_path / "unfinished")
     (unfinished / "COMPLETE").unlink()
