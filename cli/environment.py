@@ -18,7 +18,7 @@ from ..core.machine import cores, free_memory
 from ..core.version import __version__
 from ..corpora.ids import is_ids, read_ids
 from ..errors import SourceError
-from ..language_models.checkpoint import check_tensors, is_run, load
+from ..language_models.checkpoint import is_run, load, read_state, state_files
 from ..sources import StoreSource
 from ..sources.store_files import is_store
 
@@ -70,7 +70,8 @@ def check(path: Path) -> str:
         SourceError: for another file or folder.
     """
     if is_run(path):
-        check_tensors(path)
+        for file in state_files(path):
+            read_state(file)
         run = load(path)
         return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
     if is_store(path):

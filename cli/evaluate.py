@@ -14,8 +14,8 @@ from .sources import with_source
 from .tables import show
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.evaluation.of_source import How
     from softmax_bottleneck.sources import Source
+    from softmax_bottleneck.training.evaluate import How
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 SETTINGS = {"learning_rate": "dynamic", "decay": "dynamic", "epsilon": "dynamic", "window": "cache"}
@@ -89,9 +89,9 @@ def command(
     The defaults of --dynamic and --cache are published settings: for mos those of Yang et al. (2018), for all other
     heads those of Krause et al. (2018) for AWD-LSTM, and for the cache those of AWD-LSTM's code.
     """
-    from softmax_bottleneck.evaluation import answered, perplexity
+    from softmax_bottleneck.evaluation import perplexity, score_dialog
 
     given = {name: value for name, value in settings.items() if value is not None}
     how: How = "dynamic" if dynamic else "cache" if cache else "static"
     scores = perplexity(source, how=how, settings=given, progress=progress())
-    show(answered(source, scores, answers=answers, progress=progress()) if bleu else scores, json_to)
+    show(score_dialog(source, scores, contexts=answers, progress=progress()) if bleu else scores, json_to)

@@ -106,10 +106,10 @@ def first_fault(fault: Any) -> str:
     """Return the first fault that pydantic found as one line: the place, what is allowed, and what was received."""
     first = fault.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"]))
-    message = " ".join(first["msg"].removeprefix("Value error, ").split())
+    message = " ".join(first["msg"].removeprefix("Value error, ").partition(" or instance of ")[0].split())
     message = (
         message.replace("Input should be", "it must be")
-        .replace("a valid dictionary", "an object of JSON")
+        .replace("a valid dictionary", "an object")
         .replace("an object", "an object of JSON")
     )
     if first["type"] == "missing":

@@ -1,9 +1,7 @@
 """Text as token ids: the built-in corpus, the downloadable ones, and any folder of three text files."""
 
 from .corpus import SPLITS, Corpus, Text, corpus_of
-from .downloadable import Downloadable
-from .pinned import PINNED, PinnedCorpus
-from .prepared import PREPARED
+from .downloadable import PINNED, PREPARED, Downloadable, PinnedCorpus
 from .registry import CorpusInfo, catalogue, get, load, path, remove, size_of
 from .sources import PinnedFile
 from .vocabulary import EOS, UNK, Vocabulary

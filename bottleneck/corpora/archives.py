@@ -25,7 +25,7 @@ _PACKINGS: Final[dict[bytes, Callable[[io.BytesIO], io.BufferedIOBase]]] = {
     b"\xfd7zXZ\x00": lzma.open,
 }
 _USTAR_AT: Final = 257  # position of the magic word in a tar header (POSIX 1003.1)
-
+_LONGEST_EXTENSION: Final = 1 << 13  # bytes of names and dates; tarfile's time grows with their square
 _EXTENSIONS: Final = (  # headers that extend the next member's, which tarfile reads into memory
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -33,8 +33,6 @@ _EXTENSIONS: Final = (  # headers that extend the next member's, which tarfile r
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
-_LONGEST_EXTENSION: Final = 1 << 13  # bytes of names and dates; tarfile's time grows with their square
-
 _DAMAGE: Final = (  # exceptions that Python's readers raise for broken archives
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -48,6 +46,7 @@ _DAMAGE: Final = (  # exceptions that Python's readers raise for broken archives
     RecursionError,  # headers that extend each other in a circle
 )
 _JUNK: Final = re.compile(r"(.*/)?(__MACOSX/.*|\.DS_Store|(README|LICENSE)(\.txt|\.md)?)", re.IGNORECASE | re.DOTALL)
+_OUTSIDE: Final = re.compile(r"[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)  # of any platform
 
 
 class _Member(NamedTuple):
@@ -58,7 +57,7 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes] | None]
     is_folder: bool
     is_plain: bool
-    """Whether it is a folder or a plain file: no link, device or sparse file."""
+    """Whether it is a folder or a plain file: not a link, a device or a sparse file."""
 
 
 def is_archive(data: bytes) -> bool:
@@ -84,27 +83,24 @@ def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterat
     try:
         for member in _zip_members(data) if data.startswith(_ZIP) else _tar_members(_unpacked(data, where, total)):
             is_junk = member.is_folder or _JUNK.fullmatch(member.name) is not None
-            if fault := _fault(member, is_junk=is_junk, largest=largest):
+            if fault := _fault(member, largest=None if is_junk else largest):
                 raise CorpusError(f"{where}: the member {member.name!r} {fault}")
             if not is_junk:
                 with cast(IO[bytes], member.open()) as file:
                     yield member.name, file.read(largest + 1)
     except _DAMAGE as error:
-        raise CorpusError(f"{where} is damaged or no archive of text files ({error}): download it again") from error
+        raise CorpusError(f"{where} is damaged or not an archive of text files ({error}): download it again") from error
     except RuntimeError as error:  # encrypted, or of a method that zipfile does not know
         raise CorpusError(f"{where} is packed in a way Python cannot read ({error}): unpack it yourself") from error
 
 
-def _fault(member: _Member, *, is_junk: bool, largest: int) -> str | None:
-    """Return why a member is refused, or ``None``; the size of junk does not matter, because it is not read."""
-    # Both slashes and drive letters are checked on every platform.
-    if re.match(r"[/\\]|[A-Za-z]:", member.name):
-        return "has an absolute path; do not trust this archive"
-    if ".." in re.split(r"[/\\]", member.name):
-        return "points outside with '..'; do not trust this archive"
+def _fault(member: _Member, *, largest: int | None) -> str | None:
+    """Return why a member is refused, or ``None``; junk may have any size, because it is not read."""
+    if _OUTSIDE.match(member.name):
+        return "has an absolute path or one with '..'; do not trust this archive"
     if not member.is_plain:
         return "is a link, a device or a sparse file; only plain files are read"
-    if member.size > largest and not is_junk:
+    if largest is not None and member.size > largest:
         return (
             f"has {member.size:,} bytes, and no file of this corpus has more than {largest:,}; it was not read, give "
             "the right archive"
@@ -116,12 +112,9 @@ def _zip_members(data: bytes) -> Iterator[_Member]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)  # 0 when the archive was not made on a Unix system
+            is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
             yield _Member(
-                info.filename,
-                info.file_size,
-                partial(archive.open, info),
-                is_folder=info.filename.endswith("/"),
-                is_plain=kind in (0, stat.S_IFREG, stat.S_IFDIR),
+                info.filename, info.file_size, partial(archive.open, info), info.filename.endswith("/"), is_plain
             )
 
 

@@ -72,8 +72,8 @@ class Text:
         if "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
             raise CorpusError(
-                f"{self.where}, line {line} holds a NUL byte, so it is no text in UTF-8 (perhaps in UTF-16): save the "
-                "file as UTF-8"
+                f"{self.where}, line {line} holds a NUL byte, so it is not a text in UTF-8 (perhaps in UTF-16): save "
+                "the file as UTF-8"
             )
         if not text.strip():
             raise CorpusError(f"{self.where} is empty: give a file with text")

@@ -28,7 +28,7 @@ def download(url: str, *, limit: int, progress: ByteCallback | None = None) -> b
     connection that breaks.
     """
     if not url.lower().startswith(("http://", "https://")):
-        raise CorpusError(f"{url!r} is no web address: it must begin with https:// or http://, {_BY_HAND}")
+        raise CorpusError(f"{url!r} is not a web address: it must begin with https:// or http://, {_BY_HAND}")
     try:
         return _fetch(url, limit, progress)
     except HTTPError as error:
@@ -36,7 +36,7 @@ def download(url: str, *, limit: int, progress: ByteCallback | None = None) -> b
         raise CorpusError(f"{url} answered {error.code} {error.reason}: check the address, {_BY_HAND}") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        raise CorpusError(f"cannot download {url} ({reason}): check the network, {_BY_HAND}") from error
+        raise CorpusError(f"{url} could not be downloaded ({reason}): check the network, {_BY_HAND}") from error
 
 
 def _fetch(url: str, limit: int, progress: ByteCallback | None) -> bytes:
@@ -45,7 +45,7 @@ def _fetch(url: str, limit: int, progress: ByteCallback | None) -> bytes:
     data, started = bytearray(), time.monotonic()
     with urlopen(request, timeout=_TIMEOUT) as response:
         total = response.length or 0
-        while block := response.read1(_BLOCK_BYTES):
+        while block := response.read1(_BLOCK_BYTES):  # what has arrived; read() waits for a whole block
             data += block
             seconds = time.monotonic() - started
             if seconds > _GRACE and len(data) < _SLOWEST * seconds:
@@ -54,7 +54,6 @@ def _fetch(url: str, limit: int, progress: ByteCallback | None) -> bytes:
                 raise CorpusError(f"{url} sends more than {limit:,} bytes: it is not this corpus; check the address")
             if progress is not None:
                 progress(name, len(data), total)
-    # http.client reports a broken connection only for a read() without a size.
-    if len(data) < total:
+    if len(data) < total:  # http.client reports a broken connection only for a read() without a size
         raise CorpusError(f"{url} ended after {len(data):,} of {total:,} bytes: run the same command again")
     return bytes(data)

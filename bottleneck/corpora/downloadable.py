@@ -1,16 +1,22 @@
-"""The base class of corpora that are downloaded into the cache."""
+"""The corpora that are kept in the cache: texts that are downloaded as they are, and files of token ids made once."""
 
 from __future__ import annotations
 
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from ..core.files import cache_folder
+from ..core.files import cache_folder, make_folder, sha256_bytes, sha256_file, write_bytes
 from ..errors import CorpusError
-from .corpus import Corpus
+from . import one_billion, switchboard, text8
+from .corpus import Corpus, Text, corpus_of
 from .download import ByteCallback
+from .ids import is_whole, read_ids
+from .sources import PinnedFile, find_pinned
 from .vocabulary import Vocabulary
 
 
@@ -24,7 +30,7 @@ class Downloadable(ABC):
     name: str
     description: str
     licence: str
-    tokens: Mapping[str, int] | None
+    tokens: Mapping[str, int] | None = None
     vocabulary_size: int
 
     def folder(self, cache: Path | None = None) -> Path:
@@ -58,3 +64,95 @@ class Downloadable(ABC):
         self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
     ) -> None:
         """Bring it into the cache where it is not there intact; see `registry.get`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedCorpus(Downloadable):
+    """A corpus of three texts that are downloaded as they are."""
+
+    files: tuple[PinnedFile, ...]
+
+    def is_present(self, cache: Path | None = None) -> bool:
+        """Return whether all three texts exist with their sizes."""
+        places = ((self._place(file, cache), file.size) for file in self.files)
+        return all(place.is_file() and place.stat().st_size == size for place, size in places)
+
+    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+        """Return the corpus; see `Downloadable.load`."""
+        texts, remedy = {}, f"run `bottleneck data get {self.name}` to get it again"
+        for file in self.files:
+            place = self._place(file, cache)
+            if not place.exists():
+                raise CorpusError(self.absent)
+            texts[file.split] = Text.read(place, remedy=remedy)
+            if sha256_bytes(texts[file.split].data) != file.sha256:
+                raise CorpusError(f"{place} is damaged: its SHA-256 is not the pinned one; {remedy}")
+        return corpus_of(self.name, texts, vocabulary=vocabulary)
+
+    def get(
+        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
+    ) -> None:
+        """Bring missing or damaged texts into the cache, by default from their pinned addresses."""
+        missing = self._missing(cache)
+        places: list[Path | str] = [*sources, *urls]
+        for source in (places or [file.url for file in missing]) if missing else ():
+            for file, data in find_pinned(self.files, source, corpus=self.name, progress=progress).items():
+                make_folder(self.folder(cache))
+                write_bytes(self._place(file, cache), data)
+        if missing := self._missing(cache):
+            raise CorpusError(
+                f"{self.name} still lacks {', '.join(f'{file.name} ({file.size:,} bytes)' for file in missing)}: "
+                f"the other files are kept; give the rest with another --from PATH"
+            )
+
+    def _place(self, file: PinnedFile, cache: Path | None) -> Path:
+        return self.folder(cache) / f"{file.split}.txt"
+
+    def _missing(self, cache: Path | None) -> list[PinnedFile]:
+        """Return the files that are missing or changed."""
+        places = {file: self._place(file, cache) for file in self.files}
+        return [file for file, place in places.items() if not place.is_file() or sha256_file(place) != file.sha256]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedCorpus(Downloadable):
+    """A corpus that is read from files of token ids."""
+
+    prepare: Callable[..., None]
+    """Function that writes the files, given the folder and the keywords ``source`` (a path, an address as text, or
+    ``None``) and ``progress``."""
+
+    def is_present(self, cache: Path | None = None) -> bool:
+        """Return whether all files exist with their sizes; hashes are checked when a split is read."""
+        return is_whole(self.folder(cache))
+
+    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+        """Return the corpus; see `Downloadable.load`."""
+        if not self.folder(cache).is_dir():
+            raise CorpusError(self.absent)
+        return read_ids(self.folder(cache), vocabulary=vocabulary)
+
+    def get(
+        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
+    ) -> None:
+        """Write the files unless they are complete; `CorpusError` for more than one source or address."""
+        if is_whole(self.folder(cache), ids=True):
+            return
+        if len(sources) + len(urls) > 1:
+            raise CorpusError(f"{self.name} takes one source: give one --from PATH or one --url")
+        self.prepare(self.folder(cache), source=next(iter([*sources, *urls]), None), progress=progress)
+
+
+_KNOWN = tomllib.loads(files(__package__).joinpath("known.toml").read_text(encoding="utf-8"))
+
+
+def _pinned(name: str, *, folder: str, files: Mapping[str, Mapping[str, Any]], **facts: Any) -> PinnedCorpus:
+    pins = (PinnedFile(name=file, url=f"{folder}/{file}", **pin) for file, pin in files.items())
+    return PinnedCorpus(name=name, files=tuple(pins), **facts)
+
+
+PINNED = {name: _pinned(name, **facts) for name, facts in _KNOWN.items() if "files" in facts}
+PREPARED = {
+    module.NAME: PreparedCorpus(name=module.NAME, prepare=module.prepare, **_KNOWN[module.NAME])
+    for module in (text8, one_billion, switchboard)
+}

@@ -27,6 +27,9 @@ from .corpus import SPLITS, Corpus
 from .vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.int64]
+FORMAT = "softmax-bottleneck ids 1"
+_DESCRIPTION, _VOCABULARY, _CHECKSUM = "corpus.json", "vocabulary.json", "checksum"
+_TYPE = np.dtype("<i8")
 
 
 class _Description(TypedDict):
@@ -39,11 +42,6 @@ class _Description(TypedDict):
     checksum: str
 
 
-FORMAT = "softmax-bottleneck ids 1"
-_DESCRIPTION, _VOCABULARY, _CHECKSUM = "corpus.json", "vocabulary.json", "checksum"
-_TYPE = np.dtype("<i8")
-
-
 def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterable[Ids]], *, sha256: str) -> None:
     """Write a corpus; the description, which marks it as complete, is written last.
 
@@ -52,6 +50,9 @@ def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterabl
         vocabulary: vocabulary of the ids.
         splits: the ids of each of `SPLITS`, piece by piece.
         sha256: SHA-256 of the text from which the ids were made.
+
+    Raises:
+        CorpusError: for a split without a token.
     """
     make_folder(folder)
     (folder / _DESCRIPTION).unlink(missing_ok=True)
@@ -66,6 +67,8 @@ def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterabl
                 digest.update(data)
                 file.write(data)
                 tokens[split] += len(piece)
+            if not tokens[split]:
+                raise CorpusError(f"the {split} split of {folder.name} is empty: give files with text")
         files[f"{split}.ids"] = digest.hexdigest()
     description = {"format": FORMAT, "sha256": sha256, "tokens": tokens, "files": files}
     write_json(folder / _DESCRIPTION, {**description, _CHECKSUM: sha256_json(description)})
@@ -135,7 +138,7 @@ def _checked(folder: Path, *files: str) -> dict[str, Any]:
     try:
         description: dict[str, Any] = parse_json((folder / _DESCRIPTION).read_bytes(), _Description)
         if description["format"] != FORMAT or description.pop(_CHECKSUM) != sha256_json(description):
-            raise ValueError(f"{_DESCRIPTION} is not as it was written")
+            raise ValueError(f"{_DESCRIPTION} has changed since it was written")
         for split in SPLITS:
             if not description["tokens"][split]:
                 raise ValueError(f"{split}.ids holds no token")
@@ -143,7 +146,7 @@ def _checked(folder: Path, *files: str) -> dict[str, Any]:
                 raise ValueError(f"{split}.ids has another size than it was written with")
         for file in (_VOCABULARY, *files):
             if sha256_file(folder / file) != description["files"][file]:
-                raise ValueError(f"{file} is not as it was written")
+                raise ValueError(f"{file} has changed since it was written")
     except (OSError, ValueError, KeyError) as error:
         raise CorpusError(
             f"{folder.name} is not whole on this machine ({error}): run `bottleneck data get {folder.name}` again"

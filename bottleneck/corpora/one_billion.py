@@ -30,15 +30,13 @@ BYTES_AT_ONCE = 1 << 20
 """Approximate number of bytes of a shard in memory at a time."""
 
 
-def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
+def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
     """Encode the shards of the unpacked benchmark in ``source`` as ids in ``folder``, some lines at a time.
 
     ``progress`` is called after each shard with its name, the number of finished shards, and the number of all.
-
-    Raises:
-        CorpusError: for a missing source, an address, or a shard that is missing or unreadable.
+    `CorpusError` for a missing source, an address, or a shard that is missing or unreadable.
     """
-    if source is None or url is not None:
+    if not isinstance(source, Path):
         raise CorpusError(
             f"{NAME} is not downloaded: unpack 1-billion-word-language-modeling-benchmark-r13output.tar.gz and give "
             f"its folder with `bottleneck data get {NAME} --from FOLDER`"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import plugins
-from ..errors import CorpusError, meant
+from ..core.files import CACHE_VARIABLE
+from ..errors import CorpusError, OutputError, meant
 from . import python_docs
 from .corpus import Corpus, load_folder
 from .download import ByteCallback
-from .downloadable import Downloadable
-from .pinned import PINNED
-from .prepared import PREPARED
+from .downloadable import PINNED, PREPARED, Downloadable
 from .vocabulary import Vocabulary
 
 
@@ -57,31 +57,22 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
     if folder.is_dir():
         return load_folder(folder, vocabulary=vocabulary)
     names = [python_docs.NAME, *known]
-    what = "a file, not a" if folder.exists() else "no"
+    what = "a file, not a corpus" if folder.exists() else "not a corpus"
     raise CorpusError(
-        f"{str(name)!r} is {what} corpus: choose one of {', '.join(names)}, or a "
-        f"folder that holds train.txt, valid.txt and test.txt{meant(str(name), names)}"
+        f"{str(name)!r} is {what}: choose one of {', '.join(names)}, or a folder that holds train.txt, valid.txt and "
+        f"test.txt{meant(str(name), names)}"
     )
 
 
 def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
     """Return all corpora that `load` knows by name, the built-in corpus first."""
-    return [
-        _python_docs_info(),
-        *(
-            CorpusInfo(
-                name=corpus.name,
-                description=corpus.description,
-                licence=corpus.licence,
-                tokens=corpus.tokens,
-                vocabulary_size=corpus.vocabulary_size,
-                available=corpus.is_present(cache),
-                path=corpus.folder(cache),
-                bytes=size_of(corpus.folder(cache)) if corpus.folder(cache).is_dir() else None,
-            )
-            for corpus in _downloadable().values()
-        ),
-    ]
+    infos = [_python_docs_info()]
+    for corpus in _downloadable().values():
+        facts = {key: getattr(corpus, key) for key in ("name", "description", "licence", "tokens", "vocabulary_size")}
+        folder = corpus.folder(cache)
+        size = size_of(folder) if folder.is_dir() else None
+        infos.append(CorpusInfo(**facts, available=corpus.is_present(cache), path=folder, bytes=size))
+    return infos
 
 
 def get(
@@ -109,7 +100,10 @@ def get(
         OutputError: for a cache that cannot be written.
     """
     corpus = _find(name)
-    corpus.get(sources=sources, urls=urls, cache=cache, progress=progress)
+    try:
+        corpus.get(sources=sources, urls=urls, cache=cache, progress=progress)
+    except OutputError as error:
+        raise OutputError(f"{error} (corpora are kept in the cache; {CACHE_VARIABLE} moves it)") from error
     return corpus.folder(cache)
 
 
@@ -146,24 +140,24 @@ def _find(name: str) -> Downloadable:
         raise CorpusError(f"{name} is built into Python and has no folder: use it without getting it")
     if name not in known:
         raise CorpusError(
-            f"{name!r} is no corpus that can be downloaded: choose one of {', '.join(known)}{meant(name, known)}; a "
+            f"{name!r} cannot be downloaded: choose one of {', '.join(known)}{meant(name, known)}; a "
             "folder of your own is used by its path"
         )
     return known[name]
 
 
 def _python_docs_info() -> CorpusInfo:
-    try:
+    tokens = size = None
+    with suppress(CorpusError):  # this Python comes without the text
         corpus = python_docs.load_python_docs()
-    except CorpusError:
-        corpus = None
+        tokens, size = {split: len(ids) for split, ids in corpus.splits.items()}, len(corpus.vocabulary)
     return CorpusInfo(
         name=python_docs.NAME,
         description="the reference text that Python's help() shows; nothing to download",
         licence="PSF licence; part of CPython",
-        tokens=None if corpus is None else {split: len(ids) for split, ids in corpus.splits.items()},
-        vocabulary_size=None if corpus is None else len(corpus.vocabulary),
-        available=corpus is not None,
+        tokens=tokens,
+        vocabulary_size=size,
+        available=tokens is not None,
         path=None,
         bytes=None,
     )

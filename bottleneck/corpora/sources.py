@@ -1,9 +1,9 @@
-"""Search for pinned files, by their SHA-256, in a folder, an archive or a text file, or at an address."""
+"""The files of a corpus in a folder, an archive or a file, or at an address; pinned ones are known by their SHA-256."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,84 +31,100 @@ class PinnedFile(NamedTuple):
     """Address from which it is downloaded."""
 
 
-@dataclass(frozen=True)
-class Pins:
-    """The files of a corpus."""
+class FoundFile(NamedTuple):
+    """One file that a source holds."""
 
-    corpus: str
-    files: tuple[PinnedFile, ...]
-
-    @property
-    def size(self) -> int:
-        """Size of all files together, in bytes."""
-        return sum(file.size for file in self.files)
-
-    @property
-    def limit(self) -> int:
-        """Largest size of a source, compressed or not, in bytes."""
-        return self.size + _OVERHEAD
+    where: str
+    """The file in words, for error messages."""
+    name: str
+    """Its path, in an archive that of the member."""
+    data: bytes
 
 
-def find(pins: Pins, source: Path | str, *, progress: ByteCallback | None = None) -> dict[PinnedFile, bytes]:
-    """Return the pinned files in a folder, an archive or a text file, or, for a text, at an address.
+def read_source(
+    source: Path | str,
+    *,
+    largest: int,
+    total: int,
+    folder: Callable[[Path], Sequence[Path]],
+    progress: ByteCallback | None = None,
+) -> Iterator[FoundFile]:
+    """Yield the files of a source: a folder, an archive or a single file, or, for a text, what is at an address.
+
+    Args:
+        source: where to look.
+        largest: largest size of a member of an archive, in bytes.
+        total: largest size of all of it, in bytes.
+        folder: returns which files of a folder to read.
+        progress: called while downloading.
+
+    Raises:
+        CorpusError: for a source that is missing, unreadable or larger than ``total``, and as for `download` and
+            `read_members`.
+    """
+    try:
+        if isinstance(source, str):
+            data = download(source, limit=total, progress=progress)
+        elif source.is_dir():
+            yield from (FoundFile(str(path), str(path), path.read_bytes()) for path in folder(source))
+            return
+        elif not source.is_file():
+            raise CorpusError(f"there is no file or folder {source}: give one that holds the corpus")
+        elif (size := source.stat().st_size) > total:
+            raise CorpusError(
+                f"{source} has {size:,} bytes, and all of this corpus has at most {total:,}: it is something else"
+            )
+        else:
+            data = source.read_bytes()
+    except OSError as error:
+        where = error.filename or source
+        raise CorpusError(f"cannot read {where}: {error.strerror}; make it readable, or give a copy") from error
+    if not is_archive(data):
+        yield FoundFile(str(source), str(source), data)
+        return
+    for name, content in read_members(data, where=str(source), largest=largest, total=total):
+        yield FoundFile(f"{source}: the member {name!r}", name, content)
+
+
+def find_pinned(
+    files: Sequence[PinnedFile], source: Path | str, *, corpus: str, progress: ByteCallback | None = None
+) -> dict[PinnedFile, bytes]:
+    """Return the pinned files of a corpus that a source holds.
 
     A file is recognized by its SHA-256, whatever its name. In a folder only the files directly in it count, and of
     these those named or sized like a pinned one.
 
     Raises:
-        CorpusError: ``source`` is absent, unreadable or holds something else; the text says what that seems to be: an
-            HTML page, a Git LFS pointer, a changed file, an unexpected member. Also as for `download`.
+        CorpusError: ``source`` holds something else; the text says what that seems to be: an HTML page, a Git LFS
+            pointer, a changed file, an unexpected member. Also as for `read_source`.
     """
-    if isinstance(source, str):
-        return _find(pins, download(source, limit=pins.limit, progress=progress), where=source)
-    try:
-        if source.is_dir():
-            wanted = [path for path in sorted(source.iterdir()) if _looks_wanted(pins, path)]
-            return {file: data for path in wanted for file, data in find(pins, path).items()}
-        if not source.is_file():
-            raise CorpusError(f"there is no file or folder {source}: give one that holds {pins.corpus}")
-        size = source.stat().st_size
-        if size > pins.limit:
-            raise CorpusError(
-                f"{source} has {size:,} bytes, more than all of {pins.corpus} ({pins.size:,}): it is something else"
-            )
-        return _find(pins, source.read_bytes(), where=str(source))
-    except OSError as error:
-        raise CorpusError(f"cannot read {source}: {error.strerror}; make it readable, or give a copy") from error
+
+    def in_folder(folder: Path) -> list[Path]:
+        names = {name for file in files for name in (file.name, f"{file.split}.txt")}
+        sizes = {file.size for file in files}
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        return [path for path in paths if path.name in names or path.stat().st_size in sizes]
+
+    largest, total = max(file.size for file in files), sum(file.size for file in files) + _OVERHEAD
+    found = read_source(source, largest=largest, total=total, folder=in_folder, progress=progress)
+    return {_recognized(files, each, corpus): each.data for each in found}
 
 
-def _find(pins: Pins, data: bytes, *, where: str) -> dict[PinnedFile, bytes]:
-    if not is_archive(data):
-        return {_recognized(pins, data, where=where, name=where): data}
-    largest = max(file.size for file in pins.files)
-    members = read_members(data, where=where, largest=largest, total=pins.limit)
-    return {
-        _recognized(pins, content, where=f"{where}: the member {name!r}", name=name): content
-        for name, content in members
-    }
-
-
-def _looks_wanted(pins: Pins, path: Path) -> bool:
-    return path.is_file() and any(
-        path.name in (file.name, f"{file.split}.txt") or path.stat().st_size == file.size for file in pins.files
-    )
-
-
-def _recognized(pins: Pins, data: bytes, *, where: str, name: str) -> PinnedFile:
-    digest = sha256_bytes(data)
-    for file in pins.files:
+def _recognized(files: Sequence[PinnedFile], found: FoundFile, corpus: str) -> PinnedFile:
+    where, data, digest = found.where, found.data, sha256_bytes(found.data)
+    for file in files:
         if file.sha256 == digest:
             return file
     if _HTML.match(data[:4096]):
         raise CorpusError(f"{where} is an HTML page, not data: take the raw file's own address, or download it by hand")
     if data.startswith(_LFS_POINTER):
         raise CorpusError(f"{where} is a Git LFS pointer, not data: run `git lfs pull` where it came from")
-    words = re.split(r"[^a-z0-9]+", name.lower().rsplit("/", 1)[-1])
-    for file in pins.files:
+    words = re.split(r"[^a-z0-9]+", found.name.lower().rsplit("/", 1)[-1])
+    for file in files:
         if file.split in words:  # as in wikitext-2.test.txt
             raise CorpusError(
-                f"{where} is not the {file.name} of {pins.corpus}: SHA-256 {digest[:12]}… with {len(data):,} bytes, "
+                f"{where} is not the {file.name} of {corpus}: SHA-256 {digest[:12]}… with {len(data):,} bytes, "
                 f"expected {file.sha256[:12]}… with {file.size:,}; get an unchanged copy"
             )
-    names = ", ".join(file.name for file in pins.files)
-    raise CorpusError(f"{where} is not expected: {pins.corpus} is made of {names} and nothing else; leave it out")
+    names = ", ".join(file.name for file in files)
+    raise CorpusError(f"{where} is not expected: {corpus} is made of {names} and nothing else; leave it out")

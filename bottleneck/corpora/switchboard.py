@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from ..core.files import sha256_bytes
 from ..errors import CorpusError
-from .archives import is_archive, read_members
 from .corpus import SPLITS, Text
-from .download import ByteCallback, download
+from .download import ByteCallback
 from .ids import Ids, write_ids
+from .sources import FoundFile, read_source
 from .vocabulary import EOS, UNK, Vocabulary
 
 NAME = "switchboard"
@@ -36,86 +35,59 @@ Line = list[str]
 """The speaker's token and the words of an utterance."""
 
 
-class _File(NamedTuple):
-    """One conversation as it came: ``where`` is named in errors."""
-
-    where: str
-    split: str
-    data: bytes
-
-
-def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
+def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
     """Turn the conversations of an archive or a folder into ids in ``folder``.
 
     Args:
         folder: where the ids go.
-        source: an archive, or a folder, that holds ``train``, ``val`` and ``test`` with one text file a conversation
-            and one utterance a line, ``speaker|text|act``.
-        url: the address of such an archive.
+        source: an archive, its address, or a folder, that holds ``train``, ``val`` and ``test`` with one text file a
+            conversation and one utterance a line, ``speaker|text|act``.
         progress: called while the archive is downloaded.
 
     Raises:
-        CorpusError: neither is given; the archive is damaged, or lacks a split or has another one; a conversation is
-            empty, has a single speaker, or has a line of another form.
+        CorpusError: there is no source; it is damaged, or lacks a split or has another one; a conversation is empty,
+            has a single speaker, or has a line of another form.
     """
-    if source is None and url is None:
+    if source is None:
         raise CorpusError(
             f"{NAME} is not downloaded: its text derives from LDC97S62; give an archive of the dialog act corpus with "
             f"`bottleneck data get {NAME} --from swda.zip`"
         )
-    origin = str(source or url)
-    if source:
-        files = sorted(_files(source, origin))
-    else:
-        files = sorted(_archive(download(origin, limit=_TOTAL, progress=progress), origin))
-    if missing := [name for name, split in FOLDERS.items() if split not in {file.split for file in files}]:
+    found = read_source(source, largest=_LARGEST, total=_TOTAL, folder=_texts, progress=progress)
+    files = sorted((each.where, _split(each), each.data) for each in found)
+    if missing := [name for name, split in FOLDERS.items() if split not in {split for _, split, _ in files}]:
         raise CorpusError(
-            f"{origin} has no conversations in a folder {missing[0]!r}: {NAME} is made of the folders "
+            f"{source} has no conversations in a folder {missing[0]!r}: {NAME} is made of the folders "
             f"{', '.join(FOLDERS)} with a text file a conversation"
         )
-    talks = {split: [_conversation(file) for file in files if file.split == split] for split in SPLITS}
+    talks = {name: [_conversation(where, data) for where, split, data in files if split == name] for name in SPLITS}
     vocabulary = _most_frequent(talks["train"])
-    digests = "".join(f"{sha256_bytes(file.data)}  {file.split}\n" for file in files)
+    digests = "".join(f"{sha256_bytes(data)}  {split}\n" for _, split, data in files)
     encoded = {split: _encoded(talks[split], vocabulary) for split in SPLITS}
     write_ids(folder, vocabulary, encoded, sha256=sha256_bytes(digests.encode()))
 
 
-def _files(source: Path, where: str) -> Iterator[_File]:
-    """Yield the conversations in a folder or an archive."""
-    try:
-        if not source.is_dir():
-            yield from _archive(source.read_bytes(), where)
-            return
-        for path in sorted(source.rglob("*.txt")):
-            if split := FOLDERS.get(path.parent.name):
-                yield _File(str(path), split, path.read_bytes())
-    except OSError as error:
-        raise CorpusError(f"cannot read {error.filename or where}: {error.strerror}; make it readable") from error
+def _texts(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.txt") if path.parent.name in FOLDERS)
 
 
-def _archive(data: bytes, where: str) -> Iterator[_File]:
-    if not is_archive(data):
+def _split(file: FoundFile) -> str:
+    folder = file.name.split("/")[-2] if "/" in file.name else ""
+    if folder not in FOLDERS:
         raise CorpusError(
-            f"{where} is no zip or tar archive: give an archive or a folder of the dialog act corpus with the folders "
-            f"{', '.join(FOLDERS)}"
+            f"{file.where} is in none of the folders {', '.join(FOLDERS)}, which are all splits of {NAME}: give an "
+            "archive or a folder of the dialog act corpus, and leave out other files"
         )
-    for name, content in read_members(data, where=where, largest=_LARGEST, total=_TOTAL):
-        parent = name.split("/")[-2] if "/" in name else ""
-        if parent not in FOLDERS:
-            raise CorpusError(
-                f"{where}: the member {name!r} is in none of the folders {', '.join(FOLDERS)}, which are all splits "
-                f"of {NAME}; leave it out"
-            )
-        yield _File(f"{where}: {name}", FOLDERS[parent], content)
+    return FOLDERS[folder]
 
 
-def _conversation(file: _File) -> list[Line]:
+def _conversation(where: str, data: bytes) -> list[Line]:
     """Return the lines of a conversation, at most `LONGEST` tokens each without their `EOS`."""
-    rows = Text(file.where, file.data).decoded().splitlines()
-    lines = [_line(row, f"{file.where}, line {number}") for number, row in enumerate(rows, 1)]
+    rows = Text(where, data).decoded().splitlines()
+    lines = [_line(row, f"{where}, line {number}") for number, row in enumerate(rows, 1)]
     if len({line[0] for line in lines}) < 2:
         raise CorpusError(
-            f"{file.where} has a single speaker, {rows[0][0]}: a conversation takes both, A and B; leave the file out"
+            f"{where} has a single speaker, {rows[0][0]}: a conversation takes both, A and B; leave the file out"
         )
     return lines
 

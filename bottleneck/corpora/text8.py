@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import CorpusError
 from .download import ByteCallback
 from .ids import write_ids
-from .sources import PinnedFile, Pins, find
+from .sources import PinnedFile, find_pinned
 from .vocabulary import Vocabulary
 
 NAME = "text8"
@@ -26,20 +26,16 @@ TOKENS = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 VOCABULARY = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz"))
 
 
-def prepare(folder: Path, *, source: Path | None, url: str | None, progress: ByteCallback | None) -> None:
-    """Encode the text as ids in ``folder``, one token for each character.
+def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
+    """Encode the text of ``source``, by default the pinned address, as ids in ``folder``, a token for each character.
 
-    The text comes from ``source``, a file or archive, or is downloaded from ``url``.
-
-    Raises:
-        CorpusError: for a source that is missing or not the pinned text.
+    `CorpusError` for a source that is missing or not the pinned text.
     """
-    pins = Pins(NAME, (FILE,))
-    origin = source or url or FILE.url
-    archives = find(pins, origin, progress=progress)
-    if FILE not in archives:
-        raise CorpusError(f"there is no {NAME} in {origin}: give the file {NAME} or its zip archive")
-    write(folder, archives[FILE], tokens=TOKENS, sha256=FILE.sha256)
+    source = source or FILE.url
+    texts = find_pinned([FILE], source, corpus=NAME, progress=progress)
+    if FILE not in texts:
+        raise CorpusError(f"{source} does not hold {NAME}: give the file {NAME} or its zip archive")
+    write(folder, texts[FILE], tokens=TOKENS, sha256=FILE.sha256)
 
 
 def write(folder: Path, data: bytes, *, tokens: Mapping[str, int], sha256: str) -> None:

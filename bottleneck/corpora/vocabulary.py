@@ -80,5 +80,5 @@ class Vocabulary:
         """Return the tokens of ``ids``, a 1-D array of ids in ``[0, M)``; others are a `CorpusError`."""
         outside = ids[(ids < 0) | (ids >= len(self))]
         if outside.size:
-            raise CorpusError(f"the id {outside[0]} is no token: the vocabulary's ids are 0 to {len(self) - 1}")
+            raise CorpusError(f"the id {outside[0]} is not a token: the vocabulary's ids are 0 to {len(self) - 1}")
         return [self.tokens[place] for place in ids.tolist()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
 from ..language_models.model import LanguageModel
 from ..results.published import tables
-from ..training.evaluate import Evaluation, check_scorable
+from ..training.evaluate import Perplexity, check_scorable
 
 BLOCK = 256
 """Contexts compared with the cache at once."""
@@ -53,7 +53,7 @@ class Cache:
 
 def cache_evaluate(
     model: LanguageModel, ids: NDArray[np.integer[Any]], settings: Cache | None = None, *, progress: Progress = SILENT
-) -> Evaluation:
+) -> Perplexity:
     r"""Score every token of a text but the first by the model and a cache of its last contexts.
 
     .. math:: P(x | c_t) = (1 - λ) P_θ(x | c_t) + λ \frac{\sum_{i} 1[x_{i+1} = x] \exp(θ\, h_t·h_i)}{\sum_i \exp(θ\,
@@ -78,20 +78,13 @@ def cache_evaluate(
     total = 0.0
     for log_probs, (cached,) in _scores(model, ids, settings.window, (settings.theta,), progress):
         total -= _mixed(log_probs, cached, settings.weight).double().sum().item()
-    return Evaluation.of(total, len(ids) - 1)
+    return Perplexity(total / (len(ids) - 1), len(ids) - 1, how="cache", settings=asdict(settings))
 
 
 def tune_cache(
     model: LanguageModel, ids: NDArray[np.integer[Any]], *, window: int = Cache.window, progress: Progress = SILENT
 ) -> Cache:
-    """Return the settings with the least loss on a text, the validation split, among `THETAS` and `WEIGHTS`.
-
-    Args:
-        model: as for `cache_evaluate`.
-        ids: int64, (N,), N ≥ 2.
-        window: number of contexts in the cache.
-        progress: where to report.
-    """
+    """Return the settings with the least loss on a text, the validation split, among `THETAS` and `WEIGHTS`."""
     losses = np.zeros((len(THETAS), len(WEIGHTS)))
     for log_probs, by_theta in _scores(model, ids, window, THETAS, progress):
         for row, cached in enumerate(by_theta):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError, TrainingError
 from ..language_models.model import LanguageModel
 from ..results.published import Table, tables
-from ..training.evaluate import Evaluation, check_scorable
+from ..training.evaluate import Perplexity, check_scorable
 from .statistics import GradientStatistics, differentiable
 
 MOST_NATS = 700
@@ -74,7 +74,7 @@ def dynamic_evaluate(
     settings: Dynamic | None = None,
     *,
     progress: Progress = SILENT,
-) -> Evaluation:
+) -> Perplexity:
     r"""Score every token of a text but the first, with an update of the weights after each few of them.
 
     .. math:: θ ← θ + λ\, \min(D, 1/λ)\, (θ_0 - θ) - η\, \frac{g}{R + ε}
@@ -121,7 +121,7 @@ def dynamic_evaluate(
                 bar.advance(len(targets))
         finally:
             update.undo()
-    return Evaluation.of(total, len(text) - 1)
+    return Perplexity(total / (len(text) - 1), len(text) - 1, how="dynamic", settings=asdict(settings))
 
 
 class _Update:

@@ -19,7 +19,7 @@ from ..core.full_precision import full_precision
 from ..core.progress import SILENT, Progress
 from ..errors import OutputError
 from ..language_models.model import LanguageModel
-from ..training.batches import bptt_segments, columns
+from ..training.epochs import bptt_segments, columns, lengths
 
 FILE = "gradient_statistics.safetensors"
 BATCH_SIZE = 100
@@ -91,11 +91,12 @@ def gradient_statistics(
     if file is not None and (kept := _read(file, description)) is not None:
         return kept
     data, device = columns(ids, batch_size), model.head.weight.device
-    batches = -(-(len(data) - 1) // bptt)
+    segments = lengths(len(data), bptt)
+    batches = len(segments)
     with differentiable(model) as parameters, progress.bar("gradient statistics", batches, "batches") as bar:
         means = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         state = model.backbone.initial_state(batch_size)
-        for batch in bptt_segments(data, bptt):
+        for batch in bptt_segments(data, segments):
             hidden, after = model.hidden(batch.inputs.to(device), state)
             state = tuple(tensor.detach() for tensor in after)
             model.zero_grad()

@@ -1,10 +1,10 @@
 """The files of a run: their names, and functions that read them and check every byte.
 
-The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl``, ``trainer_state/`` and,
-written last, ``COMPLETE`` with the SHA-256 of the others. ``checkpoints/`` may hold the weights of each validation,
-each as a finished run without ``trainer_state/`` (`keep_checkpoint`). Weights and states have their own checksums
-(`tensor_file`), so that changes before the end of the run are detected too. Wall-clock times are in ``timing.jsonl``,
-which no hash covers; all other files are the same, byte for byte, for one seed.
+The folder holds ``config.json``, ``vocabulary.json``, ``model.safetensors``, ``metrics.jsonl`` and, written last,
+``COMPLETE`` with their SHA-256. ``trainer_state/`` holds the state of the training in one file with a checksum of its
+own (`tensor_file`), and ``checkpoints/`` may hold the weights of each validation, each as a finished run without a
+state (`keep_checkpoint`). Wall-clock times are in ``timing.jsonl``, which no hash covers; all other files are the same,
+byte for byte, for one seed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from ..core.files import explain_output_errors, make_folder, sha256_file, write_
 from ..core.json_file import Count, check_schema, first_fault, json_if_any, read_json
 from ..corpora import Corpus, Vocabulary
 from ..errors import BottleneckError, RunError
-from .model import LanguageModel, ModelConfig
+from .model import LanguageModel, ModelConfig, build
 
 FORMAT = "softmax-bottleneck run 1"
 CONFIG, VOCABULARY, MODEL, COMPLETE = "config.json", "vocabulary.json", "model.safetensors", "COMPLETE"
 METRICS, TIMING, STATE = "metrics.jsonl", "timing.jsonl", "trainer_state"
 CHECKPOINTS = "checkpoints"
+_SEALED = CONFIG, VOCABULARY, MODEL, METRICS
 _AGAIN = "train the run again or copy it anew"
 _TIED = "head.weight"
 _MODEL, _STATE = "model", "state"
@@ -154,14 +155,6 @@ def state_files(folder: Path) -> list[Path]:
     return sorted((folder / STATE).glob("step-*.safetensors"))
 
 
-def check_tensors(folder: Path) -> None:
-    """Check weights and states of a run, finished or not, by the checksums inside; `RunError` for a damaged file."""
-    if (folder / MODEL).exists():
-        read_tensors(folder / MODEL)
-    for file in state_files(folder):
-        read_state(file)
-
-
 @torch.no_grad()
 def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
     """Fill a model's weights; `RunError` when names, shapes or types do not fit."""
@@ -169,9 +162,9 @@ def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, wh
     if different := sorted(set(tensors) ^ set(expected)):
         raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
     for name, tensor in tensors.items():
-        received, wanted = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
-        if received not in (wanted, wanted.replace("float32", "bfloat16")):  # see `copy_weights`
-            raise RunError(f"{where} does not fit its config.json: {name!r} is {received}, not {wanted}")
+        found, fitting = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
+        if found not in (fitting, fitting.replace("float32", "bfloat16")):  # see `copy_weights`
+            raise RunError(f"{where} does not fit its config.json: {name!r} is {found}, not {fitting}")
         masked = tensor.isneginf() & (tensor.ndim == 1)  # a bias may mask tokens
         if not (tensor.isfinite() | masked).all():
             raise RunError(
@@ -186,7 +179,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise RunError(f"there is no run folder {path}; 'bottleneck train --preset NAME --out {path}' makes one")
     file = path / CONFIG
     if not file.exists():
-        raise RunError(f"{path} has no {CONFIG}, so it is no run; 'bottleneck train' makes one")
+        raise RunError(f"{path} has no {CONFIG}, so it is not a run; 'bottleneck train' makes one")
     config = read_json(file, error=RunError, remedy=_AGAIN)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise RunError(
@@ -217,10 +210,10 @@ def load(path: str | Path, *, unfinished: bool = False) -> Run:
     try:
         vocabulary = Vocabulary(tuple(read_json(path / VOCABULARY, list[str], error=RunError, remedy=_AGAIN)))
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn and then replaced
-            model = LanguageModel(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
+            model = build(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
     except ValidationError as error:
         raise RunError(f"the run {path} cannot be read: {first_fault(error)}") from error
-    except (RuntimeError, OverflowError, TypeError, ValueError, BottleneckError) as error:  # sizes out of range
+    except BottleneckError as error:  # sizes out of range, or the vocabulary
         raise RunError(f"the run {path} cannot be read: {error}") from error
     load_tensors_into(model, read_tensors(path / MODEL), where=path / MODEL)
     return Run(path, config, vocabulary, model.eval())
@@ -294,16 +287,12 @@ def _write_run(out: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def write_complete(path: Path) -> None:
-    """Seal a run: write the hashes of all its files; `RunError` for changed weights or states."""
-    check_tensors(path)
-    files = (path / STATE).iterdir() if (path / STATE).is_dir() else ()
-    state = sorted(f"{STATE}/{file.name}" for file in files if file.name[0] != ".")
-    hashes = {name: sha256_file(path / name) for name in [CONFIG, VOCABULARY, MODEL, METRICS, *state]}
-    write_json(path / COMPLETE, {"sha256": hashes})
+    """Seal a run: write the hashes of its files."""
+    write_json(path / COMPLETE, {"sha256": {name: sha256_file(path / name) for name in _SEALED}})
 
 
 def check_hashes(path: Path) -> None:
-    """Check every file of a finished run against its hash.
+    """Check the files of a finished run against their hashes.
 
     Raises:
         RunError: for an unfinished run, or a file that is missing or has changed.
@@ -314,7 +303,7 @@ def check_hashes(path: Path) -> None:
             "run the same 'bottleneck train' command again to finish it"
         )
     hashes = read_json(path / COMPLETE, dict[str, dict[str, str]], error=RunError, remedy=_AGAIN).get("sha256", {})
-    if missing := [name for name in (CONFIG, VOCABULARY, MODEL, METRICS) if name not in hashes]:
+    if missing := [name for name in _SEALED if name not in hashes]:
         raise RunError(f"{path / COMPLETE} is damaged: it has no hash of {missing[0]}; train the run again")
     for name, expected in hashes.items():
         file = path / name

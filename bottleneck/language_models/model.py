@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 import torch
@@ -10,8 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from torch import Tensor, nn
 
 from .. import heads
+from ..core.json_file import short
+from ..core.machine import free_memory
+from ..errors import ConfigurationError, first_line
 from . import backbones
 from .backbones import State
+
+LAYERS = 64
+"""Number of layers of the head that is built to check settings; more than any backbone has."""
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class Component(BaseModel):
@@ -26,33 +33,6 @@ class Component(BaseModel):
         return dict(self.model_extra or {})
 
 
-_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-LAYERS = 64
-"""Number of layers of the head that is built to check settings; more than any backbone has."""
-
-
-def _check_types(component: Component, types: Mapping[str, Any], what: str) -> None:
-    """Refuse unknown settings, and values of another type."""
-    what = f"{what} {component.name!r}"
-    for key, value in component.settings.items():
-        if key not in types:
-            raise ValueError(f"unknown key {key!r} for {what}; known keys are {', '.join(types)}")
-        try:
-            TypeAdapter(types[key], config=_STRICT).validate_python(value)
-        except ValidationError as error:
-            raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {value!r})") from None
-
-
-def _check_head(component: Component) -> None:
-    """Refuse values that the head's constructor refuses, by building a head for a vocabulary of one token."""
-    all_layers = heads.find(component.name).takes_all_layers
-    sizes = {"hidden_size": LAYERS, "layer_sizes": (1,) * LAYERS} if all_layers else {"hidden_size": 1}
-    with torch.random.fork_rng(devices=[]):
-        heads.build(component.name, vocab_size=1, **sizes, **component.settings)
-
-
 class ModelConfig(BaseModel):
     """Settings of a `LanguageModel`; the vocabulary's size comes from the corpus."""
 
@@ -65,15 +45,53 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _components_know_their_keys(self) -> ModelConfig:
-        backbone = backbones.find(self.backbone.name).Config
+        backbone, head = backbones.find(self.backbone.name).Config, heads.find(self.head.name)
         _check_types(self.backbone, get_type_hints(backbone), "backbone")
         backbone(**self.backbone.settings)  # refuses values out of range
-        settings = heads.parameters(self.head.name)
-        _check_types(
-            self.head, {key: Any if s.annotation is s.empty else s.annotation for key, s in settings.items()}, "head"
-        )
-        _check_head(self.head)
+        parameters = heads.parameters(self.head.name).items()
+        types = {key: Any if each.annotation is each.empty else each.annotation for key, each in parameters}
+        _check_types(self.head, types, "head")
+        sizes = {"hidden_size": LAYERS, "layer_sizes": (1,) * LAYERS} if head.takes_all_layers else {"hidden_size": 1}
+        # The constructor refuses values out of range, also for a vocabulary of one token.
+        _check_sizes(lambda: heads.build(self.head.name, vocab_size=1, **sizes, **self.head.settings))
         return self
+
+
+def _check_types(component: Component, types: Mapping[str, Any], what: str) -> None:
+    """Refuse unknown settings, and values of another type."""
+    what = f"{what} {component.name!r}"
+    for key, value in component.settings.items():
+        if key not in types:
+            raise ValueError(f"unknown key {key!r} for {what}; known keys are {', '.join(types)}")
+        try:
+            TypeAdapter(types[key], config=_STRICT).validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {short(value)})") from None
+
+
+def _check_sizes(make: Callable[[], nn.Module]) -> None:
+    """Refuse sizes that no tensor can have, and weights beyond this machine's memory, without allocating any."""
+    try:
+        with torch.device("meta"):
+            weights = [*make().parameters()]
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if "meta" in str(error):  # a class of another package that reads the values of its weights
+            return
+        raise ConfigurationError(
+            f"a size of the model is larger than any tensor ({first_line(error)}): choose smaller sizes"
+        ) from error
+    needed, free = sum(weight.nbytes for weight in weights), free_memory()
+    if needed > free:
+        raise ConfigurationError(
+            f"the model's weights take {needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free: "
+            "choose smaller sizes"
+        )
+
+
+def build(config: ModelConfig, *, vocab_size: int) -> LanguageModel:
+    """Return a new model; `ConfigurationError` when its weights do not fit into memory."""
+    _check_sizes(lambda: LanguageModel(config, vocab_size=vocab_size))
+    return LanguageModel(config, vocab_size=vocab_size)
 
 
 class LanguageModel(nn.Module):

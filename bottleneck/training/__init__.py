@@ -3,7 +3,7 @@
 from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse
 from .configuration_file import complete, configuration_of, read
 from .cost import TrainingCost, training_cost
-from .evaluate import Evaluation, evaluate
+from .evaluate import Perplexity, evaluate
 from .finetune import finetuning
 from .fit import FitResult, fit, is_begun
 from .presets import PRESETS, Preset
@@ -11,9 +11,9 @@ from .presets import PRESETS, Preset
 __all__ = [
     "PRESETS",
     "AveragingConfig",
-    "Evaluation",
     "FitResult",
     "OptimizerConfig",
+    "Perplexity",
     "Preset",
     "RunConfig",
     "TrainingConfig",

@@ -13,33 +13,30 @@ from .config import AveragingConfig
 
 
 class WeightAverage:
-    r"""The mean of a model's weights after each step since some step.
+    r"""The mean of a model's weights after each step since some step; tied weights are kept once.
 
     .. math:: \bar w_n = \bar w_{n-1} + (w_n - \bar w_{n-1}) / n
 
     This is the average of ASGD (Polyak and Juditsky 1992) as AWD-LSTM uses it: no decay, a constant learning rate.
-
-    Args:
-        model: model whose weights are averaged; the average of tied weights is kept once.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._weights = dict(model.named_parameters())
-        self._averages: dict[str, Tensor] = {}
+        self.tensors: dict[str, Tensor] = {}
+        """The averages by the weights' names; empty before averaging starts."""
         self.steps: int | None = None
         """n, the number of steps averaged over; ``None`` before averaging starts."""
 
     def start(self) -> None:
         """Start averaging with the next step."""
-        self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        self.steps = 0
+        self.restore(self._weights, 0)
 
     def update(self) -> None:
         """Add the weights after a step to the average, if it has started."""
         if self.steps is not None:
             self.steps += 1
             weights = [weight.detach() for weight in self._weights.values()]
-            torch._foreach_lerp_(list(self._averages.values()), weights, 1 / self.steps)
+            torch._foreach_lerp_(list(self.tensors.values()), weights, 1 / self.steps)
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
@@ -49,20 +46,17 @@ class WeightAverage:
             return
         current = {name: weight.detach().clone() for name, weight in self._weights.items()}
         try:
-            self._fill(self._averages)
+            self._fill(self.tensors)
             yield
         finally:
             self._fill(current)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the averages by the weights' names; none before averaging starts."""
-        return dict(self._averages)
-
     def restore(self, tensors: Mapping[str, Tensor], steps: int | None) -> None:
-        """Restore the average from `tensors` and ``steps``."""
+        """Copy the average of so many steps from `tensors`."""
         self.steps = steps
-        weights = self._weights.items() if tensors else ()
-        self._averages = {name: tensors[name].to(weight.device) for name, weight in weights}
+        if steps is not None:
+            copies = {name: tensors[name].detach().clone() for name in self._weights}
+            self.tensors = {name: copy.to(self._weights[name].device) for name, copy in copies.items()}
 
     @torch.no_grad()
     def _fill(self, tensors: Mapping[str, Tensor]) -> None:
@@ -87,8 +81,8 @@ def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs
     """Return whether averaging should start now, after ``epochs`` epochs and the validation ``losses``."""
     if config.start == "epoch":
         return epochs >= config.epoch
-    awaited = config.latest is None or epochs < config.latest
-    return config.start == "non-monotone" and (not awaited or is_non_monotone(losses, config.interval))
+    is_late = config.latest is not None and epochs >= config.latest
+    return config.start == "non-monotone" and (is_late or is_non_monotone(losses, config.interval))
 
 
 def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
@@ -101,4 +95,5 @@ def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
         [20, 35]
     """
     ends = [*accumulate(lengths)]
+    validations = min(validations, len(ends))
     return {ends[-(-len(ends) * part // validations) - 1] for part in range(1, validations + 1)}

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NoReturn, get_args
+from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..core.json_file import parse_json, short
+from ..core.json_file import first_fault, parse_json
 from ..errors import ConfigurationError, meant
 from ..language_models.model import ModelConfig
 from ..results.base import flat
 
+Number = Annotated[int, Field(ge=0, le=10**9)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true, false and texts where a number belongs: pydantic takes them for 1, 0 and what they spell."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool | str) and {int, float} & {annotation, *get_args(annotation)}:
-            raise PydanticCustomError("number", "it must be a number")
-        return value
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class OptimizerConfig(_Section):
@@ -34,7 +27,7 @@ class OptimizerConfig(_Section):
     learning_rate: float = Field(default=2e-3, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
     """Learning-rate schedule: ``cosine`` falls to zero one step after the last; both rise linearly over the warm-up."""
-    warmup_steps: int = Field(default=100, ge=0)
+    warmup_steps: Number = 100
     """Steps over which the learning rate rises; at most all steps of the run."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay, which does not act on pointwise functions (see `PLIF.parameter_settings`)."""
@@ -50,19 +43,19 @@ class AveragingConfig(_Section):
     start: Literal["never", "non-monotone", "epoch"] = "never"
     """Start of averaging. ``non-monotone``: when the validation loss is above the best of all but the last ``interval``
     validations (NT-ASGD, Merity et al. 2018); ``epoch``: after ``epoch`` epochs (ET-ASGD, Parthiban et al. 2021)."""
-    interval: int = Field(default=5, ge=0)
-    latest: int | None = Field(default=None, ge=1)
+    interval: Number = 5
+    latest: Positive | None = None
     """Epochs after which averaging starts even if no validation was worse; ``None`` for no limit, as published."""
-    epoch: int = Field(default=0, ge=0)
+    epoch: Number = 0
 
 
 class TrainingConfig(_Section):
     """Length of training, batches of text, precision, and validation."""
 
-    epochs: int = Field(default=8, ge=1)
-    batch_size: int = Field(default=20, ge=1)
+    epochs: int = Field(default=8, ge=1, le=100_000)
+    batch_size: Positive = 20
     """Number of parallel texts that the corpus is cut into."""
-    bptt: int = Field(default=35, ge=1)
+    bptt: Positive = 35
     """Tokens of each text in a step; gradients stop at the start of the step, and the state is carried over."""
     bptt_deviation: float = Field(default=0.0, ge=0, le=1e6)
     """Standard deviation of random segment lengths around ``bptt``; the learning rate is scaled in proportion."""
@@ -70,7 +63,7 @@ class TrainingConfig(_Section):
     """Share of a step's predictions whose loss is computed, drawn at random in every step. Its mean estimates that of
     all without bias; the backbone reads all tokens. Less than 1 saves time where the output layer is most of the work,
     as with a mixture over a large vocabulary."""
-    micro_batch_size: int | None = Field(default=None, ge=1)
+    micro_batch_size: Positive | None = None
     """Texts of a batch that are processed at once, with gradients summed; fewer take less memory. ``None`` for all.
 
     Each part of a batch draws its own dropout masks, including those that its texts share (hidden-to-hidden weights and
@@ -83,14 +76,14 @@ class TrainingConfig(_Section):
     """Whether torch compiles the training step."""
     unigram_bias: bool = True
     """Whether the output bias starts at the token frequencies of the training text (see `Head.init_bias`)."""
-    save_every: int = Field(default=200, ge=1)
+    save_every: Positive = 200
     """Steps between saved states; the state is also saved at the end of every epoch."""
-    validations: int = Field(default=1, ge=1)
+    validations: Positive = 1
     """Validations per epoch, the last at its end. NT-ASGD's logging interval L is an epoch divided by this number."""
     keep_checkpoints: bool = False
     """Whether to keep the weights of every validation, each as its own run, to measure the rank over training
     (`checkpoint.keep_checkpoint`)."""
-    stop_interval: int | None = Field(default=None, ge=0)
+    stop_interval: Number | None = None
     """Stop early when the validation loss is above the best of all but the last so many; ``None`` for never. If
     weights are averaged, only the losses of averaged weights count."""
     averaging: AveragingConfig = AveragingConfig()
@@ -165,16 +158,15 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         if key.startswith(("head.", "backbone.")):
             key = f"model.{key}"
         *parents, last = key.split(".")
+        changes: dict[str, Any] = {last: _value(text)}
         section: Any = values
         for parent in parents:
             section = section.get(parent) if isinstance(section, dict) else None
             if not isinstance(section, dict):
-                raise ConfigurationError(
-                    f"--set {setting}: there is no section {parent!r}; try {', '.join(flat(values))}"
-                )
-        if key in ("model.head.name", "model.backbone.name") and section.get("name") != text:
-            section.clear()  # another head or backbone: the old one's settings are not its own
-        section.update(_merged(section, {last: _value(text)}))
+                raise ConfigurationError(f"--set {setting}: unknown section {parent!r}; try {', '.join(flat(values))}")
+        for parent in reversed(parents):
+            changes = {parent: changes}
+        values = _merged(values, changes)
     return parse(values, where="--set")
 
 
@@ -198,16 +190,12 @@ def _value(text: str) -> Any:
 
 def _explain(error: ValidationError, where: str) -> NoReturn:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        section: Any = RunConfig
-        for part in first["loc"][:-1]:
-            section = section.model_fields[str(part)].annotation
-        known = ", ".join(section.model_fields)
-        message = f"unknown key {key!r}; known keys there are {known}{meant(key, section.model_fields)}"
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-        message = (
-            f"{key}: {message} (got {short(first['input'])})" if key and first["type"] != "value_error" else message
-        )
-    raise ConfigurationError(f"{where}: {message}") from None
+    if first["type"] != "extra_forbidden":
+        raise ConfigurationError(f"{where}: {first_fault(error)}") from None
+    section: Any = RunConfig
+    for part in first["loc"][:-1]:
+        section = section.model_fields[str(part)].annotation
+    key, known = ".".join(map(str, first["loc"])), section.model_fields
+    raise ConfigurationError(
+        f"{where}: unknown key {key!r}; known keys there are {', '.join(known)}{meant(key, known)}"
+    ) from None

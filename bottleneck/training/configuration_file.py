@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -29,29 +29,11 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _yaml(text: str) -> Any:
+def _yaml(data: bytes) -> Any:
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(data.decode("utf-8-sig"), _Loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
-
-
-class Format(NamedTuple):
-    """A format of configuration files."""
-
-    name: str
-    document: str
-    """What a file must hold, with its article."""
-    load: Callable[[str], Any]
-
-
-JSON, TOML, YAML = (
-    Format("JSON", "a JSON object", json.loads),
-    Format("TOML", "a TOML table", tomllib.loads),
-    Format("YAML", "a YAML mapping", _yaml),
-)
-FORMATS = {".toml": TOML, ".yaml": YAML, ".yml": YAML}
-"""Formats by the file's suffix; files of other suffixes are JSON."""
 
 
 def read(path: Path) -> RunConfig:
@@ -60,16 +42,19 @@ def read(path: Path) -> RunConfig:
     Raises:
         ConfigurationError: the file cannot be read, or holds an unknown key or a wrong value.
     """
-    form = FORMATS.get(path.suffix.lower(), JSON)
+    form, load = {
+        ".toml": ("TOML", lambda data: tomllib.loads(data.decode("utf-8-sig"))),
+        ".yaml": ("YAML", _yaml),
+        ".yml": ("YAML", _yaml),
+    }.get(path.suffix.lower(), ("JSON", parse_json))
     try:
-        text = path.read_bytes()
-        values = parse_json(text) if form is JSON else form.load(text.decode("utf-8-sig"))
+        values = load(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigurationError(f"{path} is not valid {form.name}: {error}") from error
+        raise ConfigurationError(f"{path} is not valid {form}: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigurationError(f"{path} must hold {form.document}, not a {type(values).__name__}")
+        raise ConfigurationError(f"{path} must hold settings by name, not a {type(values).__name__}")
     return configuration_of(values) if values.get("format") == FORMAT else parse(values, where=str(path))
 
 

@@ -14,7 +14,7 @@ from .. import corpora
 from ..core.machine import duration, peak_memory_bytes, resolve_device
 from ..core.parallel import ALONE
 from ..core.progress import SILENT, Progress, reporting
-from ..language_models.model import LanguageModel
+from ..language_models.model import build
 from ..results.base import Result
 from .config import RunConfig
 from .epochs import epochs
@@ -68,10 +68,10 @@ class TrainingCost(Result):
 
 
 def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress | bool = False) -> TrainingCost:
-    """Make a few steps of a run with weights of its own, and estimate what all of it takes; nothing is kept.
+    """Make a few steps of a run with random weights, and estimate what all of it takes; nothing is saved.
 
     Args:
-        config: configuration of the run; the steps start from random weights, even with an ``initial`` run.
+        config: configuration of the run; an ``initial`` run is not read.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
         progress: where to report.
 
@@ -85,7 +85,7 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
         torch.cuda.reset_peak_memory_stats(device)
     with tempfile.TemporaryDirectory() as empty, torch.random.fork_rng(devices=[device] if cuda else []):
         torch.manual_seed(config.seed)
-        model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary)).to(device)
+        model = build(config.model, vocab_size=len(corpus.vocabulary)).to(device)
         data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines)
         loop = Loop(config, Path(empty), corpus, data, model, processes=ALONE, progress=SILENT)
         with reporting(progress).bar("timing", STEPS + 1, "steps") as bar:

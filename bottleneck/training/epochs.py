@@ -3,29 +3,93 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import final
+from collections.abc import Iterator, Sequence
+from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..corpora import Corpus
 from ..errors import ConfigurationError, TrainingError
 from ..language_models.reading import Batch, Pairs
-from .batches import bptt_segments, columns, lengths
 from .config import TrainingConfig
 
+HALF_LENGTH_PROBABILITY = 0.05
+"""Probability that a random length is drawn around half of bptt (Merity et al. 2018, §4.1)."""
+SHORTEST = 5
+"""Tokens of the shortest random segment, as in the code of AWD-LSTM."""
+LARGEST_DEVIATIONS = 4
+"""Largest excess of a random length over bptt, in standard deviations; it bounds the memory of a step."""
 RUN = 16
 """Consecutive pairs that stay together when pairs are shuffled: they share most lines of their contexts, and a model
 encodes each line of a batch once. A batch of 64 pairs has about 100 such lines, and 640 if each pair is drawn alone."""
 
 
+def columns(ids: NDArray[np.integer[Any]], batch_size: int) -> Tensor:
+    """Cut a stream into ``batch_size`` equal columns, one after the other: (N,) → (N // B, B).
+
+    The tokens after the last full row are left out. Ids in a file (`numpy.memmap`) stay in the file, in their own type;
+    others are copied.
+    """
+    length = len(ids) // batch_size
+    if length < 2:
+        raise TrainingError(
+            f"the training text has {len(ids)} tokens, too few for batch_size={batch_size}: "
+            f"at most {len(ids) // 2} columns of two tokens are possible"
+        )
+    by_column = ids[: length * batch_size].reshape(batch_size, length).T
+    return torch.from_numpy(by_column if isinstance(ids, np.memmap) else by_column.copy())
+
+
+def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int] = (0,)) -> list[int]:
+    """Return the lengths of the segments of one epoch; their targets are all ``rows`` of the columns but the first.
+
+    With a standard deviation σ each length is drawn from N(bptt, σ²), or with a probability of
+    `HALF_LENGTH_PROBABILITY` from N(bptt / 2, σ²), rounded down, and is at least `SHORTEST` (or bptt) and at most
+    bptt + `LARGEST_DEVIATIONS` σ. Without one every segment has the length ``bptt``. The last segment takes the
+    remaining rows.
+    """
+    total, least = rows - 1, min(SHORTEST, bptt)
+    if not deviation:
+        drawn = np.full(-(-total // bptt), bptt)
+    else:
+        generator, most = np.random.default_rng(seed), -(-total // least)
+        means = np.where(generator.random(most) < HALF_LENGTH_PROBABILITY, bptt / 2, bptt)
+        longest = int(bptt + LARGEST_DEVIATIONS * deviation)
+        drawn = generator.normal(means, deviation).astype(np.int64).clip(least, longest)
+    ends = np.minimum(np.cumsum(drawn), total)
+    return [int(length) for length in np.diff(ends, prepend=0) if length]
+
+
+def bptt_segments(data: Tensor, lengths: Sequence[int], *, start: int = 0) -> Iterator[Batch]:
+    """Yield each segment's rows as inputs, int64, and as targets the rows one further.
+
+    ``start``, the end of a segment, skips all segments before it.
+    """
+    position = 0
+    for length in lengths:
+        if position >= start:
+            piece = data[position : position + length + 1].long().contiguous()
+            yield Batch(piece[:-1], piece[1:])
+        position += length
+
+
 class Epochs(ABC):
-    """The training split in batches. Subclasses are final."""
+    """The training split in batches. Subclasses are final.
+
+    Args:
+        settings: batch sizes and lengths.
+        seed: of everything that is drawn.
+        part: columns of every batch that this process takes.
+    """
 
     carries: bool
     """Whether a batch starts in the state after the one before it, and an epoch in the initial state."""
+
+    def __init__(self, settings: TrainingConfig, *, seed: int, part: slice) -> None:
+        self.settings, self.seed, self.part = settings, seed, part
 
     @abstractmethod
     def lengths(self, epoch: int) -> list[int]:
@@ -33,6 +97,8 @@ class Epochs(ABC):
 
     def steps(self, epochs: int) -> int:
         """Return the number of updates of a run of so many epochs, unless it stops early."""
+        if not self.settings.bptt_deviation:
+            return epochs * len(self.lengths(0))
         return sum(len(self.lengths(epoch)) for epoch in range(epochs))
 
     @abstractmethod
@@ -43,34 +109,25 @@ class Epochs(ABC):
     def counts(self, vocab_size: int) -> Tensor:
         """Return how often each token is there, (M,), int64."""
 
-    @abstractmethod
-    def share(self, part: slice) -> Epochs:
-        """Return some columns of every batch: those of one process."""
-
 
 @final
 class StreamEpochs(Epochs):
-    """The columns of a text in segments; see `batches`.
-
-    Args:
-        data: (rows, B), the columns.
-        settings: lengths of the segments.
-        seed: of random lengths.
-    """
+    """The columns of a text, ``data`` (rows, B), in segments."""
 
     carries = True
 
-    def __init__(self, data: Tensor, settings: TrainingConfig, *, seed: int) -> None:
-        self.data, self.settings, self.seed = data, settings, seed
+    def __init__(self, data: Tensor, settings: TrainingConfig, *, seed: int, part: slice = slice(None)) -> None:
+        super().__init__(settings, seed=seed, part=part)
+        self.data = data
 
     def lengths(self, epoch: int) -> list[int]:
-        """Return the tokens of each segment; see `Epochs.lengths`."""
+        """Return the tokens of each segment."""
         deviation = self.settings.bptt_deviation
         return lengths(len(self.data), self.settings.bptt, deviation=deviation, seed=(self.seed, epoch))
 
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Return the segments; see `Epochs.batches`."""
-        return bptt_segments(self.data, self.lengths(epoch), start=start)
+        return bptt_segments(self.data[:, self.part], self.lengths(epoch), start=start)
 
     def counts(self, vocab_size: int) -> Tensor:
         """Count one column at a time: they may be larger than memory."""
@@ -78,10 +135,6 @@ class StreamEpochs(Epochs):
         for column in self.data.T:
             counts += torch.bincount(column.contiguous(), minlength=vocab_size)
         return counts
-
-    def share(self, part: slice) -> StreamEpochs:
-        """Return some columns; see `Epochs.share`."""
-        return StreamEpochs(self.data[:, part], self.settings, seed=self.seed)
 
 
 @final
@@ -91,12 +144,6 @@ class PairEpochs(Epochs):
     The loss of a batch is the mean over its tokens. Processes that train together take the mean of their means, so that
     a token of a process with shorter lines weighs a little more.
 
-    Args:
-        pairs: of the training split.
-        settings: the number of pairs in a batch.
-        seed: of the orders.
-        part: columns of every batch that this process takes.
-
     Raises:
         ConfigurationError: for random segment lengths or a part of the predictions, which pairs do not have.
         TrainingError: there are fewer pairs than a batch takes.
@@ -105,21 +152,21 @@ class PairEpochs(Epochs):
     carries = False
 
     def __init__(self, pairs: Pairs, settings: TrainingConfig, *, seed: int, part: slice = slice(None)) -> None:
-        if settings.bptt_deviation:
-            raise ConfigurationError(
-                f"training.bptt_deviation={settings.bptt_deviation:g} is for models that read a stream; this one reads "
-                "pairs of a line and the lines before it, which are as long as they are: leave it at 0"
-            )
-        if settings.loss_fraction < 1:
-            raise ConfigurationError(
-                f"training.loss_fraction={settings.loss_fraction:g} is for models that read a stream; this one reads "
-                "pairs of a line and the lines before it: leave it at 1"
-            )
+        super().__init__(settings, seed=seed, part=part)
+        for name, value, only in (
+            ("bptt_deviation", settings.bptt_deviation, 0),
+            ("loss_fraction", settings.loss_fraction, 1),
+        ):
+            if value != only:
+                raise ConfigurationError(
+                    f"training.{name}={value:g} is for models that read a stream; this one reads pairs of a line and "
+                    f"the lines before it: leave it at {only}"
+                )
         if len(pairs) < settings.batch_size:
             raise TrainingError(
                 f"the training text has {len(pairs)} pairs, too few for batch_size={settings.batch_size}"
             )
-        self.pairs, self.settings, self.seed, self.part = pairs, settings, seed, part
+        self.pairs = pairs
 
     def lengths(self, epoch: int) -> list[int]:
         """Return a 1 for each batch: positions count batches."""
@@ -138,19 +185,13 @@ class PairEpochs(Epochs):
         """Count the predicted tokens."""
         return torch.from_numpy(np.bincount(self.pairs.targets, minlength=vocab_size))
 
-    def share(self, part: slice) -> PairEpochs:
-        """Return some columns; see `Epochs.share`."""
-        return PairEpochs(self.pairs, self.settings, seed=self.seed, part=part)
 
-
-def epochs(corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | None) -> Epochs:
+def epochs(
+    corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | None, part: slice = slice(None)
+) -> Epochs:
     """Return the training split of a corpus in batches.
 
-    Args:
-        corpus: what is trained on.
-        settings: batch sizes and lengths.
-        seed: of everything that is drawn.
-        lines: the model's `Backbone.context_lines`.
+    ``lines`` is the model's `Backbone.context_lines`; see `Epochs` for the rest.
 
     Raises:
         TrainingError: the split is too short for a batch.
@@ -158,5 +199,6 @@ def epochs(corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | 
         ConfigurationError: for random segment lengths or a part of the predictions of pairs.
     """
     if lines is None:
-        return StreamEpochs(columns(corpus.split("train"), settings.batch_size), settings, seed=seed)
-    return PairEpochs(Pairs(corpus, "train", lines=lines, at_once=settings.batch_size), settings, seed=seed)
+        return StreamEpochs(columns(corpus.split("train"), settings.batch_size), settings, seed=seed, part=part)
+    pairs = Pairs(corpus, "train", lines=lines, at_once=settings.batch_size)
+    return PairEpochs(pairs, settings, seed=seed, part=part)

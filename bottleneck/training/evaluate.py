@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,26 +16,65 @@ from ..corpora import Corpus
 from ..errors import TrainingError
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Reading, Stream, read
+from ..results.base import Result
 
 SEGMENT = 1024
 """Tokens encoded at once; the state is carried over, so this affects only speed."""
+How = Literal["static", "dynamic", "cache"]
+_WORDS = {"static": "", "dynamic": " by dynamic evaluation", "cache": " with a cache"}
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """How well a model predicts a text."""
+@final
+@dataclass(frozen=True, repr=False)
+class Perplexity(Result):
+    """How well a model predicts a text. `TrainingError` when the loss is too large for a perplexity."""
 
     loss: float
     """Mean negative log-likelihood of the scored tokens, in nats."""
-    perplexity: float
-    """Exponential of the loss."""
     tokens: int
-    """Number of scored tokens: all but the first, which has no context."""
+    """Number of scored tokens."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Description of the source; empty for a model and a text in memory."""
+    how: How = "static"
+    """``"static"``, ``"dynamic"`` (dynamic evaluation) or ``"cache"``."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of dynamic evaluation or of the cache."""
 
-    @classmethod
-    def of(cls, total: float, tokens: int) -> Evaluation:
-        """Return the evaluation of ``tokens`` tokens, given the sum ``total`` of their losses in nats."""
-        return cls(total / tokens, perplexity_of(total / tokens), tokens)
+    def __post_init__(self) -> None:
+        """Refuse a loss without a perplexity."""
+        perplexity_of(self.loss)
+
+    @property
+    def perplexity(self) -> float:
+        """Exponential of the loss."""
+        return perplexity_of(self.loss)
+
+    @property
+    def bits(self) -> float:
+        """The loss in bits per token."""
+        return self.loss / math.log(2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "source": dict(self.source),
+            "how": self.how,
+            "settings": dict(self.settings),
+            "tokens": self.tokens,
+            "loss": self.loss,
+            "bits": self.bits,
+            "perplexity": self.perplexity,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the scores as pairs of label and text."""
+        rows = [
+            (f"{self.source.get('split', '')} perplexity{_WORDS[self.how]}".strip(), f"{self.perplexity:.3f}"),
+            ("loss", f"{self.loss:.5f} nats, {self.bits:.5f} bits per token"),
+            ("tokens", f"{self.tokens:,}"),
+        ]
+        settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+        return [*rows, ("settings", settings)] if settings else rows
 
 
 def check_scorable(ids: NDArray[np.integer[Any]]) -> None:
@@ -69,15 +109,14 @@ def text_of(model: LanguageModel, corpus: Corpus, split: str) -> Reading:
 
 def evaluate(
     model: LanguageModel, text: Reading | NDArray[np.int64], *, progress: Progress | bool = False
-) -> Evaluation:
+) -> Perplexity:
     """Return how well a model predicts a text; see `mean_nll`.
 
     Raises:
         TrainingError: the text is too short, or the loss too large for a perplexity.
     """
     reading = _reading(text)
-    loss = mean_nll(model, reading, progress=reporting(progress))
-    return Evaluation(loss, perplexity_of(loss), len(reading.places))
+    return Perplexity(mean_nll(model, reading, progress=reporting(progress)), len(reading.places))
 
 
 def _reading(text: Reading | NDArray[np.int64]) -> Reading:
@@ -92,6 +131,7 @@ def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progres
     Args:
         model: model to score, in evaluation mode; its former mode is restored.
         text: a text as the model reads it, or ids, int64, (N,), N ≥ 2, as one stream.
+        progress: where to report.
 
     Returns:
         The mean negative log-likelihood in nats; it is not finite if training diverged.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..language_models.checkpoint import check_hashes, read_config
-from .config import RunConfig, override
+from .config import RunConfig
 from .configuration_file import configuration_of
 
 
@@ -18,15 +18,9 @@ def finetuning(run: str | Path) -> RunConfig:
     """
     config = configuration_of(read_config(Path(run)))
     check_hashes(Path(run))
-    interval = config.training.averaging.interval
-    return override(
-        config,
-        [
-            f"initial={Path(run).resolve()}",
-            'training.averaging.start="epoch"',
-            "training.averaging.epoch=0",
-            f"training.stop_interval={interval}",
-            'training.optimizer.schedule="constant"',
-            "training.optimizer.warmup_steps=0",
-        ],
-    )
+    stage = {
+        "averaging": {"start": "epoch", "epoch": 0},
+        "stop_interval": config.training.averaging.interval,
+        "optimizer": {"schedule": "constant", "warmup_steps": 0},
+    }
+    return config.replace(initial=str(Path(run).resolve()), training=stage)

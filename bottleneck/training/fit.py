@@ -20,7 +20,7 @@ from ..core.files import explain_output_errors, make_folder, only_process, sha25
 from ..core.interruption import explained
 from ..core.json_file import Count, read_json_lines
 from ..core.machine import machine, resolve_device
-from ..core.parallel import Processes, launched
+from ..core.parallel import launched
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import RunError
@@ -44,11 +44,11 @@ from ..language_models.checkpoint import (
     state_files,
     write_complete,
 )
-from ..language_models.model import LanguageModel
+from ..language_models.model import LanguageModel, build
 from .config import RunConfig, difference
 from .configuration_file import complete, configuration_of
 from .epochs import Epochs, epochs
-from .evaluate import Evaluation, evaluate, text_of
+from .evaluate import Perplexity, evaluate, text_of
 from .loop import Loop, write_metrics
 from .objective import depends_on_parts
 from .optimizer import learning_rate
@@ -56,19 +56,19 @@ from .state import Row, saved_step
 
 
 class _Test(TypedDict):
+    """The last row of ``metrics.jsonl``."""
+
     test_loss: float
     test_perplexity: float
     test_tokens: Count
 
 
-"""The last row of ``metrics.jsonl``."""
-
-
 class _Time(TypedDict):
+    """A row of ``timing.jsonl``."""
+
     seconds: float
 
 
-"""A row of ``timing.jsonl``."""
 EXTENDED = "extended_from"
 """Key of ``config.json``: the earlier numbers of epochs, where the learning rates so far depend on them."""
 
@@ -81,7 +81,7 @@ class FitResult:
     """The run's folder."""
     parameters: int
     """Number of weights, tied ones counted once."""
-    test: Evaluation
+    test: Perplexity
     seconds: float
     """Training time in seconds over all restarts, without steps that were repeated."""
     steps: int
@@ -116,24 +116,20 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
             is training into it.
         TrainingError: when the loss is no longer finite, memory runs out, or the corpus is too short.
         ParallelError: when another process has ended; the saved state is complete.
-        ConfigurationError: when the processes cannot share the batch's columns equally.
+        ConfigurationError: when the processes cannot share the batch's columns equally, or the model does not fit into
+            memory.
         OutputError: when the folder cannot be written; earlier files are complete.
     """
     keep_freed_memory()
+    folder, device, report = Path(folder), resolve_device(device), reporting(progress)
     with launched() as processes, ExitStack() as stack:
-        return _fit(config, Path(folder), resolve_device(device), processes, stack, reporting(progress))
-
-
-def _fit(
-    config: RunConfig, folder: Path, device: str, processes: Processes, stack: ExitStack, progress: Progress
-) -> FitResult:
-    corpus = corpora.load(config.corpus)
-    # All errors of the request are raised before the folder is touched.
-    processes.share(config.training.batch_size)
-    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.startswith("cuda") else []):
+        devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        # All errors of the request are raised before the folder is touched.
+        corpus, part = corpora.load(config.corpus), processes.share(config.training.batch_size)
         torch.manual_seed(config.seed)
-        model = LanguageModel(config.model, vocab_size=len(corpus.vocabulary))
-        data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines)
+        model = build(config.model, vocab_size=len(corpus.vocabulary))
+        data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines, part=part)
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
@@ -141,15 +137,15 @@ def _fit(
         if processes.in_first(lambda: _prepare(folder, description, corpus, stack, extended)):
             return result(folder)
         if extended and processes.first:
-            progress.line(
+            report.line(
                 f"Warning: the learning rates so far were those of a run of {extended[EXTENDED][-1]} epoch(s), so the "
                 "result differs from that of a run that has all epochs from its start; a constant schedule has no such "
                 "difference"
             )
         model.to(device)
-        Loop(config, folder, corpus, data, model, processes=processes, progress=progress).run()
+        Loop(config, folder, corpus, data, model, processes=processes, progress=report).run()
         with explained(lambda: f"the training in {folder} is done, and the same command evaluates the model"):
-            processes.in_first(lambda: _finish(folder, description, corpus, model, progress))
+            processes.in_first(lambda: _finish(folder, description, corpus, model, report))
     return result(folder)
 
 
@@ -165,7 +161,7 @@ def result(folder: str | Path) -> FitResult:
     return FitResult(
         folder,
         parameters=config["parameters"],
-        test=Evaluation(last["test_loss"], last["test_perplexity"], last["test_tokens"]),
+        test=Perplexity(last["test_loss"], last["test_tokens"]),
         seconds=sum(row["seconds"] for row in times),
         steps=validations[-1]["step"],
         averaged_steps=validations[-1].get("averaged_steps", 0),
@@ -212,33 +208,20 @@ def _describe(
     config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, device: str
 ) -> dict[str, Any]:
     """Return the content of ``config.json``: all resolved settings, and everything else that the numbers depend on."""
-    head = {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
-    backbone = asdict(model.backbone.config)
     values = config.model_dump(mode="json")
-    values["model"]["head"] = {"name": config.model.head.name, **head}
-    values["model"]["backbone"] = {"name": config.model.backbone.name, **backbone}
+    settings = {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
+    values["model"]["head"] = {"name": config.model.head.name, **settings}
+    values["model"]["backbone"] = {"name": config.model.backbone.name, **asdict(model.backbone.config)}
     values["corpus"] = {"name": corpus.name, "sha256": corpus.sha256, "vocab_size": len(corpus.vocabulary)}
     if config.initial is not None:
-        values["initial_sha256"] = _initial_sha256(Path(config.initial), folder)
-    return {
-        "format": FORMAT,
-        **values,
-        "parameters": model.parameter_count(),
-        "versions": {
-            "softmax-bottleneck": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": machine(device),
-    }
-
-
-def _initial_sha256(initial: Path, folder: Path) -> str | None:
-    """Return the hash of the weights a run starts from, read from ``config.json`` if they no longer exist."""
-    if not (initial / MODEL).exists() and is_begun(folder):
-        known: str | None = read_config(folder).get("initial_sha256")
-        return known
-    return sha256_file(initial / MODEL)
+        weights = Path(config.initial) / MODEL
+        is_gone = not weights.exists() and is_begun(folder)
+        values["initial_sha256"] = read_config(folder).get("initial_sha256") if is_gone else sha256_file(weights)
+    versions = {"softmax-bottleneck": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    parameters = model.parameter_count()
+    described = {"parameters": parameters, "versions": versions, "machine": machine(device)}
+    plain: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **values, **described}))
+    return plain
 
 
 def _extended(config: RunConfig, folder: Path, data: Epochs) -> dict[str, Any]:
@@ -264,8 +247,8 @@ def _prepare(
 ) -> bool:
     """Prepare a new folder, or check that its run can be continued; return whether the run is finished already.
 
-    The folder is locked against other processes until the stack is left. ``extended`` goes into the ``config.json`` of
-    a run that is in the folder already.
+    The folder is locked against other processes until ``stack`` is closed. ``extended`` goes into the ``config.json``
+    of a run that is in the folder already.
     """
     if _is_finished(folder, description):
         return True
@@ -294,30 +277,30 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
 
     A run of the same configuration with fewer epochs is not finished.
     """
-    if (folder / CONFIG).exists():
-        saved, now = read_config(folder), json.loads(json.dumps(description))
-        if saved.get("initial_sha256") == now.get("initial_sha256") is not None:
-            now["initial"] = saved["initial"]  # the initial run was moved
-        before, after = (_decisive(each, begun=is_begun(folder)) for each in (saved, now))
-        more = after["training"]["epochs"] > before["training"]["epochs"]
-        if more:
-            before["training"]["epochs"] = after["training"]["epochs"]
-        if differences := difference(before, after):
-            raise RunError(
-                f"{folder} holds a run with a different configuration: {'; '.join(differences)}; "
-                "give the old settings to continue it, or name another folder"
-            )
-        if (folder / COMPLETE).exists():
-            check_hashes(folder)
-            if more and not state_files(folder):
-                raise RunError(
-                    f"{folder} has no state of its training, so more epochs cannot follow: --set initial={folder} and "
-                    "another --out start from its weights"
-                )
-            return not more
-    elif folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, CONFIG)}:
-        raise RunError(f"{folder} is not empty and holds no run; name another folder")
-    return False
+    if not (folder / CONFIG).exists():
+        if folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, CONFIG)}:
+            raise RunError(f"{folder} is not empty and does not hold a run; name another folder")
+        return False
+    before, after = (_decisive(each, begun=is_begun(folder)) for each in (read_config(folder), description))
+    if before["initial_sha256"] == after["initial_sha256"] is not None:
+        after["initial"] = before["initial"]  # the initial run was moved
+    more = after["training"]["epochs"] > before["training"]["epochs"]
+    if more:
+        before["training"]["epochs"] = after["training"]["epochs"]
+    if differences := difference(before, after):
+        raise RunError(
+            f"{folder} holds a run with a different configuration: {'; '.join(differences)}; "
+            "give the old settings to continue it, or name another folder"
+        )
+    if not (folder / COMPLETE).exists():
+        return False
+    check_hashes(folder)
+    if more and not state_files(folder):
+        raise RunError(
+            f"{folder} has no state of its training, so more epochs cannot follow: --set initial={folder} and "
+            "another --out start from its weights"
+        )
+    return not more
 
 
 def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
@@ -331,8 +314,7 @@ def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
     fixed = begun and depends_on_parts(model["backbone"], model["head"], fraction=training["loss_fraction"])
     training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
-    ignored = {"versions": None, "machine": None, EXTENDED: None}
-    return {**saved, "initial": settings["initial"], "model": model, "training": training, **ignored}
+    return {**settings, "corpus": saved["corpus"], "initial_sha256": saved.get("initial_sha256")}
 
 
 def _finish(

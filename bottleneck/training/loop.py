@@ -41,14 +41,8 @@ OUT_OF_MEMORY = "can't allocate memory", "out of memory", "alloc_failed"
 class Loop:
     """The training loop and its state.
 
-    Args:
-        config: configuration of the run.
-        folder: folder of the run, prepared.
-        corpus: corpus to train on.
-        data: training split in batches, those of all ``processes``.
-        model: model with its initial weights, on its device.
-        processes: processes that train together; the first reports progress.
-        progress: progress display.
+    The ``folder`` is prepared, and the ``model`` has its initial weights and is on its device. Of the ``processes``
+    that train together the first reports progress.
     """
 
     def __init__(
@@ -65,19 +59,18 @@ class Loop:
         self.config, self.settings, self.folder, self.corpus = config, config.training, folder, corpus
         self.model, self.processes, self.progress = model, processes, progress if processes.first else SILENT
         self.device = model.head.weight.device
-        self.columns = processes.share(self.settings.batch_size)
-        self.width = len(range(self.settings.batch_size)[self.columns])
-        self.data = data.share(self.columns)
-        self.steps = self.data.steps(self.settings.epochs)
+        self.width = self.settings.batch_size // processes.count
+        self.data = data
+        self.steps = data.steps(self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
         self.average = WeightAverage(model)
         fresh = self._fresh(self.settings.batch_size)
         place = {"process": processes.index, "processes": processes.count}
         saved = load_state(folder, model, self.optimizer, average=self.average, fresh=fresh, **place)
         self.state, carried = saved or (TrainerState(), fresh)
-        self.carried = tuple(tensor[:, self.columns] for tensor in carried)
+        self.carried = tuple(tensor[:, data.part] for tensor in carried)
         if saved is None:
-            self._begin(data)
+            self._begin()
         self._announce(resumed=saved is not None)
         mixed = self.settings.precision == "bfloat16"
         objective = Objective(model, mixed=mixed, fraction=self.settings.loss_fraction)
@@ -91,11 +84,9 @@ class Loop:
         """Train to the last epoch, or until early stopping.
 
         After Ctrl-C or SIGTERM, the state is saved at the end of the step before the interruption is raised.
-
-        Raises:
-            TrainingError: for a loss or gradient that is not finite, or too little memory; saved files are complete.
+        `TrainingError` for a loss or gradient that is not finite, or too little memory; saved files are complete.
         """
-        with explained(self._kept), self.stop.deferred(), self._in_memory():
+        with explained(self._saved_work), self.stop.deferred(), self._in_memory():
             if self.config.initial is not None and not self.state.metrics:
                 self._check_start()
             with self.progress.bar("training", self.steps, "steps", done=self.state.step) as bar:
@@ -131,10 +122,10 @@ class Loop:
         """Return the state that an epoch starts in: nothing if every batch brings its own contexts."""
         return self.model.backbone.initial_state(columns) if self.data.carries else ()
 
-    def _begin(self, data: Epochs) -> None:
+    def _begin(self) -> None:
         """Initialize the output bias, the random seed of this process, and averaging."""
         if self.settings.unigram_bias and self.config.initial is None:
-            counts = data.counts(self.model.head.vocab_size).to(self.device) + 1.0
+            counts = self.data.counts(self.model.head.vocab_size).to(self.device) + 1.0
             self.model.head.init_bias(torch.log(counts / counts.sum()))
         if self.processes.index:  # all processes have the same initial weights, and different dropout masks
             torch.manual_seed((self.config.seed + self.processes.index) % 2**64)
@@ -143,7 +134,7 @@ class Loop:
 
     def _check_start(self) -> None:
         """Validate the weights that training starts from, and save them as the best so far."""
-        self.state.metrics.append(self.processes.in_first(lambda: self._validate({"epoch": 0, "step": 0})))
+        self.state.metrics.append(self.processes.in_first(lambda: self._validate(0)))
         self.state.best_loss = self.state.metrics[0]["valid_loss"]
 
     def _is_to_stop(self) -> bool:
@@ -202,8 +193,9 @@ class Loop:
 
     def _is_interrupted(self) -> bool:
         """Return whether a signal has come, to any of the processes: all of them save the same step."""
-        requested = torch.tensor(float(self.stop.requested), device=self.device) if self.processes.count > 1 else None
-        return self.stop.requested if requested is None else bool(self.processes.sum(requested))
+        if self.processes.count == 1:
+            return self.stop.requested
+        return bool(self.processes.sum(torch.tensor(float(self.stop.requested), device=self.device)))
 
     def _stop(self) -> None:
         """Save the state of this step and raise the interruption; a handler of the caller's may let training go on."""
@@ -212,7 +204,7 @@ class Loop:
         if self.processes.count > 1:  # the signal may have come to another process only
             raise KeyboardInterrupt
 
-    def _kept(self) -> str:
+    def _saved_work(self) -> str:
         """Return what an interruption leaves in the folder."""
         step, saved = self.state.step, saved_step(self.folder)
         if saved is None:
@@ -236,22 +228,23 @@ class Loop:
             yield
             return
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            # Torch's `OutOfMemoryError` covers only its own memory on a GPU.
+            known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+            if not known and not any(words in str(error).lower() for words in OUT_OF_MEMORY):
                 raise
         columns = min(self.settings.micro_batch_size or self.width, self.width)
-        remedy = (
-            f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
-            "columns at once and adds their gradients"
-            if columns > 1
-            else f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
-        )
-        drawn = vars(self.model.backbone.config), self.model.head.settings
-        parts_matter = depends_on_parts(*drawn, fraction=self.settings.loss_fraction)
-        if columns > 1 and parts_matter and state_files(self.folder):
-            remedy += (
-                ", and name another folder, because gradients depend on the parts (dropout masks, drawn predictions, "
-                "the penalty of DOC)"
+        remedy = f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
+        if columns > 1:
+            remedy = (
+                f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
+                "columns at once and adds their gradients"
             )
+            drawn = vars(self.model.backbone.config), self.model.head.settings
+            if depends_on_parts(*drawn, fraction=self.settings.loss_fraction) and state_files(self.folder):
+                remedy += (
+                    ", and name another folder, because gradients depend on the parts (dropout masks, drawn "
+                    "predictions, the penalty of DOC)"
+                )
         raise TrainingError(f"out of memory at step {self.state.step}; the saved state is in {self.folder}: {remedy}")
 
     def _finite(self, nll: Tensor, norm: Tensor) -> float:
@@ -284,7 +277,7 @@ class Loop:
         """
         state = self.state
         try:
-            row = self.processes.in_first(lambda: self._validate(self._trained()))
+            row = self.processes.in_first(lambda: self._validate(self.state.epoch + 1))
         except INTERRUPTIONS:
             # The first signal comes while nothing changes; a second may come anywhere, and several processes cannot
             # save without each other.
@@ -306,35 +299,27 @@ class Loop:
         if self.processes.first:
             write_metrics(self.folder, state.metrics)
 
-    def _trained(self) -> dict[str, Any]:
-        """Return a row's numbers on the training steps since the last validation."""
-        train_loss = self.state.loss_sum / self.state.loss_tokens
-        return {
-            "epoch": self.state.epoch + 1,
-            "step": self.state.step,
-            "learning_rate": self.state.learning_rate,
-            "train_loss": train_loss,
-            "train_perplexity": perplexity_of(train_loss),
-        }
+    def _validate(self, epoch: int) -> Any:
+        """Return a row with the validation loss; save the weights if they are the best or all are kept.
 
-    def _validate(self, trained: dict[str, Any]) -> Any:
-        """Return a row with the validation loss; save the weights if they are the best or all are kept."""
+        The row of the weights that training starts from, epoch 0, has no numbers of the steps before it.
+        """
         state = self.state
-        averaged = {} if self.settings.averaging.start == "never" else {"averaged_steps": self.average.steps or 0}
+        row: dict[str, Any] = {"epoch": epoch, "step": state.step}
+        if epoch:
+            train_loss = state.loss_sum / state.loss_tokens
+            row |= {"learning_rate": state.learning_rate, "train_loss": train_loss}
+            row["train_perplexity"] = perplexity_of(train_loss)
         with self.average.swapped_in():
             with self.stop.at_once():
                 text = text_of(self.model, self.corpus, "valid")
                 valid_loss = mean_nll(self.model, text, progress=self.progress)
             self._refuse_exploded("validation loss", valid_loss)
-            best = state.best_loss is None or valid_loss < state.best_loss
-            row = {
-                **trained,
-                "valid_loss": valid_loss,
-                "valid_perplexity": perplexity_of(valid_loss),
-                "best": best,
-                **averaged,
-            }
-            if best:
+            row |= {"valid_loss": valid_loss, "valid_perplexity": perplexity_of(valid_loss)}
+            row["best"] = state.best_loss is None or valid_loss < state.best_loss
+            if self.settings.averaging.start != "never":
+                row["averaged_steps"] = self.average.steps or 0
+            if row["best"]:
                 save_model(self.folder / MODEL, self.model)
             if self.settings.keep_checkpoints:
                 rows = json_lines([*state.metrics, row])
@@ -361,9 +346,3 @@ class Loop:
 def write_metrics(folder: Path, rows: Sequence[Any]) -> None:
     """Write ``metrics.jsonl``, one line for each validation."""
     write_bytes(folder / METRICS, json_lines(rows))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out. Torch's `OutOfMemoryError` covers only its own memory on a GPU."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in text for words in OUT_OF_MEMORY)

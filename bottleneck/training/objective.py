@@ -16,12 +16,10 @@ from ..language_models.reading import PADDING, Batch
 class Objective(nn.Module):
     """The training loss of a segment of text: mean negative log-likelihood and the model's own penalties.
 
-    Args:
-        model: model to train.
-        mixed: whether matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU
-            and on processors without bfloat16 LSTMs; weights, losses and the state stay in float32.
-        fraction: share of the predictions of a stream whose loss is computed, drawn at random in every call, at least
-            one; the logits of the others are not computed.
+    With ``mixed``, matrix products are computed in bfloat16 (autocast), except those of recurrent layers on a GPU and
+    on processors without bfloat16 LSTMs; weights, losses and the state stay in float32. ``fraction`` is the share of
+    the predictions of a stream whose loss is computed, drawn at random in every call, at least one; the logits of the
+    others are not computed.
     """
 
     def __init__(self, model: LanguageModel, *, mixed: bool = False, fraction: float = 1.0) -> None:

@@ -24,16 +24,14 @@ def build(
     for parameter in parameters:
         chosen = settings.get(id(parameter), ParameterSettings((parameter,)))
         decays = chosen.weight_decay and (config.decayed == "all" or parameter.ndim >= 2)
-        kind = chosen.learning_rate_factor, decays
-        kinds.setdefault(kind, []).append(parameter)
+        kinds.setdefault((chosen.learning_rate_factor, decays), []).append(parameter)
     groups = [
-        {"params": members, "weight_decay": config.weight_decay * decayed, "learning_rate_factor": factor}
-        for (factor, decayed), members in kinds.items()
+        {"params": members, "weight_decay": config.weight_decay * decays, "learning_rate_factor": factor}
+        for (factor, decays), members in kinds.items()
         if members
     ]
-    if config.name == "adamw":
-        return torch.optim.AdamW(groups, lr=config.learning_rate)
-    return torch.optim.SGD(groups, lr=config.learning_rate)
+    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.SGD
+    return kind(groups, lr=config.learning_rate)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -1,4 +1,4 @@
-"""The complete state of an unfinished run, in one file that is replaced atomically."""
+"""The complete state of an unfinished run, in one file with one checksum, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row(TypedDict):
 
 @dataclass
 class TrainerState:
-    """The scalars of the training state; its tensors are saved separately."""
+    """The numbers of the state, beside its tensors: weights, optimizer, average, recurrent and random states."""
 
     epoch: Count = 0
     """Finished epochs."""
@@ -79,25 +79,32 @@ def save_state(
     state: TrainerState,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    carried: tuple[Tensor, ...],
+    carried: Sequence[Tensor],
     *,
     average: WeightAverage | None = None,
     random: Sequence[Mapping[str, Tensor]] = (),
 ) -> None:
-    """Write the state of a run to a new file, then delete the old one.
+    """Save the state of a run in place of the one before.
 
-    ``carried`` is the recurrent state of all columns, ``random`` the `random_states` of each training process, by
-    default of this process.
+    ``carried`` is the recurrent state of all columns, ``random`` the `random_states` of each process, by default those
+    of this one.
     """
-    tensors = {f"model.{name}": tensor for name, tensor in model_tensors(model).items()}
-    for index, values in optimizer.state_dict()["state"].items():
-        for key, value in values.items():
-            tensors[f"optimizer.{index}.{key}"] = value
-    tensors |= {f"carried.{index}": tensor for index, tensor in enumerate(carried)}
-    if average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in average.tensors().items()}
-    for process, states in enumerate(random or [random_states(next(model.parameters()).device)]):
-        tensors |= {f"random.{process}.{kind}": tensor for kind, tensor in states.items()}
+    parts = {
+        "model": model_tensors(model),
+        "optimizer": {
+            f"{index}.{key}": value
+            for index, values in optimizer.state_dict()["state"].items()
+            for key, value in values.items()
+        },
+        "carried": {str(index): tensor for index, tensor in enumerate(carried)},
+        "average": average.tensors if average is not None else {},
+        "random": {
+            f"{process}.{kind}": tensor
+            for process, states in enumerate(random or [random_states(next(model.parameters()).device)])
+            for kind, tensor in states.items()
+        },
+    }
+    tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     make_folder(folder / STATE)
     file = folder / STATE / f"step-{state.step:09d}.safetensors"
     write_state(file, tensors, vars(state))
@@ -116,14 +123,7 @@ def load_state(
 ) -> tuple[TrainerState, tuple[Tensor, ...]] | None:
     """Restore model, optimizer, average and random states; return the rest, or ``None`` if no state was saved.
 
-    Args:
-        folder: folder of the run.
-        model: filled with the saved weights.
-        optimizer: filled with its saved state.
-        average: filled with the saved average.
-        process: number of this process.
-        processes: number of all.
-        fresh: recurrent state of all columns at the start of an epoch, whose shapes a saved one must have.
+    ``fresh`` is the recurrent state of all columns at the start of an epoch, whose shapes a saved one must have.
 
     Raises:
         RunError: for a damaged state, or one saved by another number of ``processes``, each of which has random states.

@@ -122,7 +122,7 @@ def test_rows_asked_for_in_any_way_have_the_same_bits(folder: Path, monkeypatch:
         (("eval", "mos", "--cache"), 1, "answers the lines before a line, and a cache scores one stream of tokens"),
         (("eval", "mos", "--bleu", "--cache"), 2, "--bleu goes with neither --dynamic nor --cache"),
         (("eval", "mos", "--answers", "3"), 2, "--answers goes with --bleu"),
-        (("eval", "kn2:switchboard", "--bleu"), 1, "bleu is for runs, and kn2:switchboard is none"),
+        (("eval", "kn2:switchboard", "--bleu"), 1, "bleu is for runs, and kn2:switchboard is not one"),
         (("rank", "mos", "--extended", "20,5"), 1, "needs a model that continues any tokens: give one"),
         (("rank", "mos", "--contexts", "100000"), 1, "contexts must be between 1 and"),
         (("rank", "mos", "--split", "dev"), 2, "'dev'"),

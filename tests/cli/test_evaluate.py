@@ -80,7 +80,7 @@ def test_defaults_are_those_of_the_published_numbers(
     values = _json(bottleneck("eval", run.path, "--dynamic", "--decay", "0.5", "--json", "-"))
     assert values["settings"] == asdict(replace(settings, decay=0.5))
     window = _json(bottleneck("eval", run.path, "--cache", "--json", "-"))["settings"]["window"]
-    assert window == cached_scores(run, text)[1].window == {"ptb": 500, "wikitext-2": 3785}[corpus]
+    assert window == cached_scores(run, text).settings["window"] == {"ptb": 500, "wikitext-2": 3785}[corpus]
 
 
 def test_a_store_and_part_of_a_run(world: Path, bottleneck: Bottleneck) -> None:

@@ -73,10 +73,10 @@ MADE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: _extended(b"1" * (1 << 20)) + _header("README", bytes(12)) + END,
         "has a header of 1,048,576 bytes",
     ),
-    "extended headers without end": (lambda: _extended(b"9 a=bcde\n") * 5000 + END, "is damaged or no archive"),
+    "extended headers without end": (lambda: _extended(b"9 a=bcde\n") * 5000 + END, "is damaged or not an archive"),
     "a size that no file has": (
         lambda: _header("README", b"\x80" + b"\x7f" * 11) + END,
-        "is damaged or no archive",
+        "is damaged or not an archive",
     ),
     "a sparse file": (lambda: _sparse() + END, "a sparse file; only plain files are read"),
 }

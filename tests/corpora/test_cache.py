@@ -67,7 +67,7 @@ def test_the_built_in_corpus_has_no_folder(ask: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("ask", [get, path])
 def test_an_unknown_corpus(ask: Callable[[str], Path]) -> None:
-    with pytest.raises(CorpusError, match=r"'enwik8' is no corpus that can be downloaded: choose one of ptb, .*text8"):
+    with pytest.raises(CorpusError, match=r"'enwik8' cannot be downloaded: choose one of ptb, .*text8"):
         ask("enwik8")
 
 

@@ -111,7 +111,7 @@ def test_an_unknown_corpus(name: str | Path, monkeypatch: pytest.MonkeyPatch, tm
         r"python-docs, ptb, wikitext-2, text8, one-billion, switchboard, "
         r"or a folder that holds train\.txt, valid\.txt and test\.txt(; did you mean '[\w-]+'\?)?"
     )
-    with pytest.raises(CorpusError, match=f"^'{name}' is no corpus: choose one of {known}$"):
+    with pytest.raises(CorpusError, match=f"^'{name}' is not a corpus: choose one of {known}$"):
         load(name)
 
 

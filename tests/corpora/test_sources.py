@@ -106,9 +106,9 @@ def test_parts_from_several_sources(tiny: PinnedCorpus, texts: Texts, write: Wri
         ("/etc/cron.d/x", "has an absolute path"),
         ("C:/x", "has an absolute path"),
         ("\\x", "has an absolute path"),
-        ("../train.txt", "points outside with '..'"),
-        ("__MACOSX/../../README", "points outside with '..'"),
-        ("a\\..\\b", "points outside with '..'"),
+        ("../train.txt", "has an absolute path or one with '..'"),
+        ("__MACOSX/../../README", "has an absolute path or one with '..'"),
+        ("a\\..\\b", "has an absolute path or one with '..'"),
         ("train.txt", "is not the tiny.train.txt of tiny: SHA-256 "),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_zip_packed_in_an_unknown_way(tiny: PinnedCorpus, texts: Texts, write:
 def test_a_damaged_archive(
     tiny: PinnedCorpus, texts: Texts, write: Write, tmp_path: Path, damage: Callable[[Texts], bytes]
 ) -> None:
-    with pytest.raises(CorpusError, match=r"cut\.archive is damaged or no archive"):
+    with pytest.raises(CorpusError, match=r"cut\.archive is damaged or not an archive"):
         get_tiny(tmp_path, write("cut.archive", damage(texts)))
 
 
@@ -268,7 +268,7 @@ def test_a_file_of_no_telling_name(tiny: PinnedCorpus, write: Write, tmp_path: P
 
 
 def test_a_file_bigger_than_the_whole_corpus(tiny: PinnedCorpus, write: Write, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="has 2,000,000 bytes, more than all of tiny"):
+    with pytest.raises(CorpusError, match="has 2,000,000 bytes, and all of this corpus has at most"):
         get_tiny(tmp_path, write("film.mp4", bytes(2_000_000)))
 
 

@@ -76,7 +76,7 @@ def test_a_line_has_forty_tokens_and_the_vocabulary_ten_thousand(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("swda_data/train/1.txt", "", "train/1.txt is empty: give a file with text"),
+        ("swda_data/train/1.txt", "", "is empty: give a file with text"),
         (
             "swda_data/train/1.txt",
             "A|Hi.|fp\nA|Hello.|fp\n",
@@ -107,10 +107,10 @@ def test_one_sentence_for_a_bad_archive(tmp_path: Path) -> None:
     (tmp_path / "text.zip").write_text("A|Okay.|fo\n")
     lacking = _archive(tmp_path / "two.zip", {name: text for name, text in FILES.items() if "/val/" not in name})
     for path, said in (
-        (tmp_path / "broken.zip", "is damaged or no archive of text files"),
-        (tmp_path / "text.zip", "is no zip or tar archive: give an archive or a folder of the dialog act corpus"),
+        (tmp_path / "broken.zip", "is damaged or not an archive of text files"),
+        (tmp_path / "text.zip", "is in none of the folders train, val, test, which are all splits"),
         (lacking, "has no conversations in a folder 'val': switchboard is made of the folders train, val, test"),
-        (tmp_path / "absent.zip", "cannot read"),
+        (tmp_path / "absent.zip", "there is no file or folder"),
     ):
         with pytest.raises(CorpusError, match=re.escape(said)):
             corpora.get("switchboard", sources=[path], cache=tmp_path / "cache")

@@ -37,7 +37,7 @@ def test_an_unknown_token_is_refused_even_where_unk_exists(tokens: list[str], st
 
 @pytest.mark.parametrize("outside", [-1, 2])
 def test_an_id_outside_the_vocabulary_is_refused(outside: int) -> None:
-    with pytest.raises(CorpusError, match=f"the id {outside} is no token: the vocabulary's ids are 0 to 1"):
+    with pytest.raises(CorpusError, match=f"the id {outside} is not a token: the vocabulary's ids are 0 to 1"):
         Vocabulary(("a", "b")).decode(np.array([0, outside]))
 
 

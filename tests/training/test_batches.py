@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.errors import TrainingError
-from softmax_bottleneck.training.batches import bptt_segments, columns
+from softmax_bottleneck.training.epochs import bptt_segments, columns, lengths
 
 sizes = st.integers(1, 20)
 
@@ -30,7 +30,7 @@ def test_columns_are_the_text_cut_into_equal_pieces(length: int, batch_size: int
 @given(rows=st.integers(2, 100), batch_size=sizes, bptt=st.integers(1, 120))
 def test_segments_predict_every_token_but_the_first_row_once(rows: int, batch_size: int, bptt: int) -> None:
     data = torch.arange(rows * batch_size).reshape(rows, batch_size)
-    pieces = list(bptt_segments(data, bptt))
+    pieces = list(bptt_segments(data, lengths(len(data), bptt)))
     assert torch.equal(torch.cat([piece.inputs for piece in pieces]), data[:-1])
     assert torch.equal(torch.cat([piece.targets for piece in pieces]), data[1:])
     assert all(1 <= len(piece.inputs) == len(piece.targets) <= bptt for piece in pieces)
@@ -40,8 +40,8 @@ def test_segments_predict_every_token_but_the_first_row_once(rows: int, batch_si
 @given(rows=st.integers(2, 60), bptt=st.integers(1, 20), done=st.integers(0, 60))
 def test_a_later_start_gives_the_same_segments(rows: int, bptt: int, done: int) -> None:
     data = torch.arange(rows * 2).reshape(rows, 2)
-    pieces = list(bptt_segments(data, bptt))
-    rest = list(bptt_segments(data, bptt, start=done * bptt))
+    pieces = list(bptt_segments(data, lengths(len(data), bptt)))
+    rest = list(bptt_segments(data, lengths(len(data), bptt), start=done * bptt))
     expected = [(piece.inputs.tolist(), piece.targets.tolist()) for piece in pieces[done:]]
     assert [(piece.inputs.tolist(), piece.targets.tolist()) for piece in rest] == expected
 

@@ -216,7 +216,7 @@ def test_a_changed_corpus_is_another_configuration(tmp_path: Path, corpus: Path,
 
 def test_a_folder_of_someone_elses(tmp_path: Path, configure: Configure) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(RunError, match="is not empty and holds no run; name another folder"):
+    with pytest.raises(RunError, match="is not empty and does not hold a run; name another folder"):
         fit(configure(), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 

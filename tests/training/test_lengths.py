@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softmax_bottleneck.training.batches import bptt_segments, columns, lengths
+from softmax_bottleneck.training.epochs import bptt_segments, columns, lengths
 
 
 @given(
@@ -58,6 +58,6 @@ def test_a_text_in_a_file_stays_there(tmp_path: Path) -> None:
     data = columns(ids, 2)
     assert data.dtype == torch.int32
     assert data.data_ptr() == ids.ctypes.data
-    pieces = list(bptt_segments(data, 4))
+    pieces = list(bptt_segments(data, lengths(len(data), 4)))
     assert [piece.inputs.dtype for piece in pieces] == [torch.int64] * 3
     assert torch.cat([piece.targets for piece in pieces]).T.tolist() == [list(range(1, 11)), list(range(12, 22))]

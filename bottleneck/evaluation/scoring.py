@@ -1,11 +1,10 @@
-"""The perplexity of a model on a text: plain, by dynamic evaluation, or with a cache."""
+"""The perplexity of a source: plain, by dynamic evaluation, or with a cache."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, Unpack, final, get_args
+from dataclasses import asdict, fields, replace
+from typing import Any, Unpack, get_args
 
 import numpy as np
 import torch
@@ -19,69 +18,16 @@ from ..corpora import Corpus
 from ..errors import ConfigurationError, SourceError
 from ..language_models import ModelOnText, RunOnText
 from ..language_models.checkpoint import Run, corpus_of
-from ..results.base import Result
 from ..sources import Source, open_source
-from ..training.evaluate import Evaluation
+from ..training.evaluate import How, Perplexity
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
 from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
 from .statistics import FILE, gradient_statistics
 
-How = Literal["static", "dynamic", "cache"]
-NAMES: dict[str, str] = {"static": "", "dynamic": " by dynamic evaluation", "cache": " with a cache"}
 SETTINGS = {"static": (), "dynamic": tuple(field.name for field in fields(Dynamic)), "cache": ("window",)}
 """Names of the settings of each way to evaluate."""
 ROWS = 1024
 """Contexts of a model that are scored at once."""
-
-
-@final
-@dataclass(frozen=True, repr=False)
-class Perplexity(Result):
-    """How well a model predicts a text."""
-
-    source: Mapping[str, Any]
-    """Description of the source."""
-    how: How
-    """``"static"``, ``"dynamic"`` (dynamic evaluation) or ``"cache"``."""
-    settings: Mapping[str, Any]
-    """Settings of dynamic evaluation or of the cache."""
-    tokens: int
-    """Number of scored tokens."""
-    loss: float
-    """Mean negative log-likelihood of the scored tokens, in nats."""
-    perplexity: float
-    """Exponential of the loss."""
-
-    @property
-    def bits(self) -> float:
-        """The loss in bits per token."""
-        return self.loss / math.log(2)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "source": dict(self.source),
-            "how": self.how,
-            "settings": dict(self.settings),
-            "tokens": self.tokens,
-            "loss": self.loss,
-            "bits": self.bits,
-            "perplexity": self.perplexity,
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the scores as pairs of label and text."""
-        split = self.source.get("split")
-        label = f"{split} perplexity{NAMES[self.how]}" if split else f"perplexity{NAMES[self.how]}"
-        return [
-            (label, f"{self.perplexity:.3f}"),
-            ("loss", f"{self.loss:.5f} nats, {self.bits:.5f} bits per token"),
-            ("tokens", f"{self.tokens:,}"),
-            *(
-                [("settings", ", ".join(f"{name} {value}" for name, value in self.settings.items()))]
-                * bool(self.settings)
-            ),
-        ]
 
 
 @takes(Opening)
@@ -113,39 +59,25 @@ def perplexity(
     if how not in get_args(How):
         raise ConfigurationError(f"how must be one of {', '.join(get_args(How))}, not {how!r}")
     if unknown := sorted(changes.keys() - {*SETTINGS[how]}):
-        takes = ", ".join(SETTINGS[how]) or "no settings"
-        raise ConfigurationError(f"{unknown[0]} does not apply to {how} evaluation, which takes {takes}")
+        known = ", ".join(SETTINGS[how]) or "no settings"
+        raise ConfigurationError(f"{unknown[0]} does not apply to {how} evaluation, which takes {known}")
     opened, report = open_source(source, **options), reporting(progress)
-    used: dict[str, Any] = {}
     if how == "static":
         scores = evaluate_source(opened, progress=report)
-    else:
-        scores, used = _adaptive(_run_of(opened, how), how, changes, report)
-    return Perplexity(opened.description, how, used, scores.tokens, scores.loss, scores.perplexity)
-
-
-def _run_of(source: Source, how: str) -> RunOnText:
-    """Return the run behind a source; `ConfigurationError` when it is no whole split of one."""
-    if not isinstance(source, RunOnText):
-        raise ConfigurationError(f"{how} evaluation takes a run, and {source.description['path']} is none")
-    if not source.is_whole:
+    elif not isinstance(opened, RunOnText):
+        raise ConfigurationError(f"{how} evaluation takes a run, and {opened.description['path']} is not one")
+    elif not opened.is_whole:
         raise ConfigurationError(f"{how} evaluation takes a whole split: leave out --contexts")
-    return source
+    elif how == "cache":
+        scores = cached_scores(opened.run, opened.corpus, split=opened.split, progress=report, **changes)
+    else:
+        published = published_dynamic(opened.run.model.config.head.name, opened.corpus.name)
+        chosen = replace(published, **changes)
+        scores = dynamic_scores(opened.run, opened.corpus, split=opened.split, settings=chosen, progress=report)
+    return replace(scores, source=opened.description)
 
 
-def _adaptive(
-    model: RunOnText, how: str, changes: Mapping[str, Any], progress: Progress
-) -> tuple[Evaluation, dict[str, Any]]:
-    """Return the scores of a run that learns while it is evaluated, and the settings that were used."""
-    run, corpus, split = model.run, model.corpus, model.split
-    if how == "cache":
-        scores, tuned = cached_scores(run, corpus, split=split, progress=progress, **changes)
-        return scores, {**asdict(tuned), "chosen_on": "valid"}
-    chosen = replace(published_dynamic(run.model.config.head.name, corpus.name), **changes)
-    return dynamic_scores(run, corpus, split=split, settings=chosen, progress=progress), asdict(chosen)
-
-
-def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluation:
+def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Perplexity:
     """Score every target of a source by its row; `SourceError` without targets, or for one of probability 0."""
     targets = source.targets
     if targets is None or (targets < 0).any():
@@ -157,10 +89,10 @@ def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Evaluatio
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:
         for losses in _losses(source, targets):
             source.check_losses(losses, start)
-            total += losses.sum(dtype=np.float64)
+            total += float(losses.sum(dtype=np.float64))
             start += len(losses)
             bar.advance(len(losses))
-    return Evaluation.of(float(total), source.shape[0])
+    return Perplexity(total / source.shape[0], source.shape[0])
 
 
 @torch.no_grad()
@@ -172,15 +104,15 @@ def _losses(source: Source, targets: NDArray[np.int64]) -> Iterator[NDArray[np.f
         return
     ranges = source.ranges(ROWS)
     for rows, hidden in zip(ranges, source.hidden(ranges), strict=True):
-        wanted = torch.from_numpy(targets[rows.start : rows.stop]).to(hidden.device)
+        next_tokens = torch.from_numpy(targets[rows.start : rows.stop]).to(hidden.device)
         with full_precision():
-            losses = source.head.nll(hidden, wanted, reduction="none")
+            losses = source.head.nll(hidden, next_tokens, reduction="none")
         yield losses.cpu().numpy()
 
 
 def dynamic_scores(
     run: Run, corpus: Corpus, *, split: str = "test", settings: Dynamic | None = None, progress: Progress = SILENT
-) -> Evaluation:
+) -> Perplexity:
     """Score a split by dynamic evaluation; the training text's gradient statistics stay in the run's folder.
 
     Args:
@@ -210,8 +142,8 @@ def dynamic_scores(
 
 def cached_scores(
     run: Run, corpus: Corpus, *, split: str = "test", window: int | None = None, progress: Progress = SILENT
-) -> tuple[Evaluation, Cache]:
-    """Score a split with a continuous cache; return the scores and the settings, chosen on the validation split.
+) -> Perplexity:
+    """Score a split with a continuous cache whose settings are chosen on the validation split.
 
     Args:
         run: run whose model is on the device of the evaluation.
@@ -227,7 +159,8 @@ def cached_scores(
     _check_stream(run, "a cache")
     window = window or WINDOWS.get(corpus.name, Cache.window)
     settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
-    return cache_evaluate(run.model, corpus.split(split), settings, progress=progress), settings
+    scores = cache_evaluate(run.model, corpus.split(split), settings, progress=progress)
+    return replace(scores, settings={**asdict(settings), "chosen_on": "valid"})
 
 
 def _check_stream(run: Run, what: str) -> None:

@@ -11,13 +11,13 @@ from ..errors import SourceError
 from ..language_models import RunOnText
 from ..results.base import Result
 from ..sources import Source
+from ..training.evaluate import Perplexity
 from .bleu import Bleu, bleu
-from .of_source import Perplexity
 
 
 @final
 @dataclass(frozen=True)
-class Answered(Result):
+class DialogScores(Result):
     """Perplexity of a run, and BLEU of its responses."""
 
     perplexity: Perplexity
@@ -34,26 +34,29 @@ class Answered(Result):
         return [*self.perplexity.rows(), *self.bleu.rows()]
 
 
-def answered(
-    source: Source, scores: Perplexity, *, answers: int | None = None, progress: Progress = SILENT
-) -> Answered:
+def score_dialog(
+    source: Source, scores: Perplexity, *, contexts: int | None = None, progress: Progress = SILENT
+) -> DialogScores:
     """Add BLEU to the perplexity of a run; see `bleu`.
 
     Args:
         source: opened run.
         scores: its perplexity.
-        answers: number of contexts to answer, from the first; by default all.
+        contexts: number of contexts to answer, from the first; by default all.
         progress: progress display.
 
     Raises:
-        SourceError: for a source that is no run, or a run that reads a stream.
+        SourceError: for a source that is not a run, or a run that reads a stream.
         ConfigurationError: if NLTK is not installed.
     """
-    model = source
-    if not isinstance(model, RunOnText):
-        raise SourceError(f"--bleu is for runs, and {source.description['path']} is none")
-    scored = bleu(model.run.model, model.corpus, split=model.split, contexts=answers, progress=progress)
-    head = model.head
-    sizes = {"parameters": model.run.model.parameter_count(), "embedding_size": head.embedding_size}
-    described = {"head": model.run.model.config.head.name, "seed": model.run.config["seed"], **sizes}
-    return Answered(scores, described, scored)
+    if not isinstance(source, RunOnText):
+        raise SourceError(f"--bleu is for runs, and {source.description['path']} is not one")
+    run, head = source.run, source.head
+    model = {
+        "head": run.model.config.head.name,
+        "seed": run.config["seed"],
+        "parameters": run.model.parameter_count(),
+        "embedding_size": head.embedding_size,
+    }
+    scored = bleu(run.model, source.corpus, split=source.split, contexts=contexts, progress=progress)
+    return DialogScores(scores, model, scored)
