@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import signature
+from inspect import cleandoc, signature
 from typing import Any, ClassVar, NamedTuple, cast, get_args
 
 import torch
@@ -38,6 +39,10 @@ class RankBound:
         return cls(centered + 1, centered, why)
 
 
+_ARGUMENT = re.compile(r"^(    (\w+): .*\n(?: {8}.*\n)*)", re.MULTILINE)
+_ARGUMENTS = re.compile(r"^Args:\n(?:    .*\n)*\n?|^(?=(?:Raises|References|Example):)|\Z", re.MULTILINE)
+
+
 class ParameterSettings(NamedTuple):
     """Optimizer settings of some of a head's parameters. All other parameters have the defaults below."""
 
@@ -55,7 +60,9 @@ class Head(nn.Module, ABC):
     because ``log(p + ε)`` is itself a nonlinearity that hides a low rank.
 
     The constructor names every setting as an argument, with its type and default, and keeps its value in the attribute
-    of the same name. Configuration files take names, types and defaults from there.
+    of the same name. Configuration files take names, types and defaults from there. A subclass describes only the
+    arguments that it adds; its documentation takes the others from its base classes and from the modules that it names
+    as ``class MoS(Mixture, parts=(ContextVectors,))``.
 
     Args:
         hidden_size: size of the hidden states that come in.
@@ -72,6 +79,15 @@ class Head(nn.Module, ABC):
     as_softmax: ClassVar[Mapping[str, Any] | None] = None
     """Settings with which a new head is exactly the softmax of its embeddings and biases; ``None`` if there are none.
     They need hidden states of size d."""
+
+    def __init_subclass__(cls, *, parts: tuple[type, ...] = (), **keywords: Any) -> None:
+        """Complete the section ``Args:`` of the class's documentation."""
+        super().__init_subclass__(**keywords)
+        if cls.__doc__:
+            texts = [cleandoc(each.__doc__) for each in (*parts, *reversed(cls.__mro__)) if each.__doc__]
+            described = {name: line for text in texts for line, name in _ARGUMENT.findall(text.partition("Args:\n")[2])}
+            lines = "".join(described[name] for name in signature(cls).parameters if name in described)
+            cls.__doc__ = _ARGUMENTS.sub(lambda _: f"Args:\n{lines}\n", texts[-1] + "\n", count=1)
 
     def __init__(
         self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True

@@ -14,16 +14,15 @@ from .scores import widest
 class ContextVectors(nn.Module):
     """K context vectors of size d from one hidden state: ``h_k = tanh(W_k g + b_k)`` (Yang et al. 2018, §2.4).
 
-    In training, entries are dropped with probability ``dropout``, the same ones at every step of a sequence (table 8,
-    "context vector V-dropout").
-
     Args:
         hidden_size: size of g.
         embedding_size: d.
-        components: K.
-        dropout: probability of dropping an entry in training.
+        components: K, the number of context vectors; 15 as in the language models of Yang et al. 2018.
+        context_dropout: probability of dropping an entry of a context vector in training, the same entries at every
+            step of a sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
         residual: ``h_k = g + W_k g + b_k`` instead, where W_k and b_k start at 0, so that every h_k starts as g.
-        rank: r, the size of a layer between g and all W_k, which makes them ``U_k V`` with one V (r, hidden_size).
+        context_rank: r, the size of a layer between g and all W_k, which makes them ``U_k V`` with one V
+            (r, hidden_size); ``None`` for full rank.
 
     Raises:
         ConfigurationError: for fewer than one component or a rank below one, a dropout outside [0, 1), or residual
@@ -36,26 +35,22 @@ class ContextVectors(nn.Module):
         embedding_size: int,
         *,
         components: int = 1,
-        dropout: float = 0.0,
+        context_dropout: float = 0.0,
         residual: bool = False,
-        rank: int | None = None,
+        context_rank: int | None = None,
     ) -> None:
         super().__init__()
-        check_positive(components=components, context_rank=rank)
-        check_dropout(context_dropout=dropout)
+        check_positive(components=components, context_rank=context_rank)
+        check_dropout(context_dropout=context_dropout)
         if residual and hidden_size != embedding_size:
             raise ConfigurationError(
                 f"residual context vectors have the size of the hidden states, {hidden_size}, not {embedding_size}: "
                 "leave embedding_size out, or set residual=false"
             )
-        self.components, self.embedding_size, self.dropout, self.residual = (
-            components,
-            embedding_size,
-            dropout,
-            residual,
-        )
-        self.reduction = None if rank is None else nn.Linear(hidden_size, rank, bias=False)
-        self.projection = nn.Linear(rank or hidden_size, components * embedding_size)
+        self.components, self.embedding_size, self.context_dropout = components, embedding_size, context_dropout
+        self.residual = residual
+        self.reduction = None if context_rank is None else nn.Linear(hidden_size, context_rank, bias=False)
+        self.projection = nn.Linear(context_rank or hidden_size, components * embedding_size)
         if residual:
             nn.init.zeros_(self.projection.weight)
             nn.init.zeros_(self.projection.bias)
@@ -64,7 +59,7 @@ class ContextVectors(nn.Module):
         """Map (L, …, hidden_size), L steps of a sequence, to (L, …, K, d)."""
         vectors = self.projection(hidden if self.reduction is None else self.reduction(hidden))
         vectors = torch.tile(hidden, (self.components,)) + vectors if self.residual else torch.tanh(vectors)
-        vectors = locked_dropout(vectors, self.dropout, training=self.training)
+        vectors = locked_dropout(vectors, self.context_dropout, training=self.training)
         return vectors.unflatten(-1, (self.components, self.embedding_size))
 
 

@@ -19,7 +19,7 @@ COMPONENTS = (15, 5)
 
 
 @final
-class DOC(Mixture):
+class DOC(Mixture, parts=(ContextVectors,)):
     r"""A mixture of softmaxes over context vectors of several layers' hidden states.
 
     .. math:: P(x | c) = \sum_j π_{c,j} \mathrm{softmax}_x(h_{c,j}·w_x + b_x),
@@ -33,15 +33,10 @@ class DOC(Mixture):
 
     Args:
         hidden_size: size of the hidden states that come in, the sum over all layers.
-        vocab_size: M, the number of tokens.
-        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
         layer_sizes: size of each layer whose hidden states come in, the first layer first; ``None`` for one layer.
         components: number of components from each layer, the last layer first; layers not named give none. ``None``
             takes 15 from the last layer and 5 from the one below it, if there is one.
-        context_dropout: probability of dropping an entry of a context vector, the same entries at every step of a
-            sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
         prior_penalty: weight λ of `penalty`; 10⁻³ as in the authors' commands, and 0 leaves the penalty out.
-        bias: whether every token has a bias.
 
     Raises:
         ConfigurationError: for a size below one, or layers and components that do not fit together.

@@ -19,41 +19,6 @@ PIECE = 1 << 15
 """Logits processed at a time on the CPU."""
 
 
-@final
-class LMSNet(Pointwise):
-    r"""Linear-monotonic-softmax with a `MonotonicNetwork`: :math:`P(x | c) ∝ \exp f(h_c·w_x + b_x)`.
-
-    Args:
-        hidden_size: size of the hidden states that come in.
-        vocab_size: M, the number of tokens.
-        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
-        hidden_units: number of sigmoids, K in Ganea et al. 2019, who do not state their number.
-        interval: the sigmoids' centres start evenly spread over [−interval, interval], where f starts as the identity.
-        bias: whether every token has a bias.
-
-    References:
-        Ganea et al. 2019, eq. 12 and 14: the function of its synthetic experiments.
-
-    Example:
-        >>> LMSNet(hidden_size=4, vocab_size=10, hidden_units=3).rank_bound.raw is None
-        True
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        embedding_size: int | None = None,
-        hidden_units: int = 10,
-        interval: float = 20.0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
-        self.hidden_units, self.interval = hidden_units, interval
-        self.function = MonotonicNetwork(hidden_units=hidden_units, interval=interval)
-
-
 class MonotonicNetwork(nn.Module):
     r"""An increasing network of one hidden layer (Daniels and Velikova 2010; Ganea et al. 2019, eq. 14).
 
@@ -65,8 +30,8 @@ class MonotonicNetwork(nn.Module):
     f is bounded, so that no bias, not even −∞, gives a token the probability 0.
 
     Args:
-        hidden_units: number of sigmoids.
-        interval: half the width of the interval covered.
+        hidden_units: number of sigmoids, K in Ganea et al. 2019, who do not state their number.
+        interval: the sigmoids' centres start evenly spread over [−interval, interval], where f starts as the identity.
 
     Raises:
         ConfigurationError: for fewer than one unit, or an interval that is not positive.
@@ -91,6 +56,33 @@ class MonotonicNetwork(nn.Module):
         """Apply f to each element."""
         result: Tensor = _SigmoidSum.apply(inputs, F.softplus(self.u), F.softplus(self.v), self.b)
         return result
+
+
+@final
+class LMSNet(Pointwise, parts=(MonotonicNetwork,)):
+    r"""Linear-monotonic-softmax with a `MonotonicNetwork`: :math:`P(x | c) ∝ \exp f(h_c·w_x + b_x)`.
+
+    References:
+        Ganea et al. 2019, eq. 12 and 14: the function of its synthetic experiments.
+
+    Example:
+        >>> LMSNet(hidden_size=4, vocab_size=10, hidden_units=3).rank_bound.raw is None
+        True
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        *,
+        embedding_size: int | None = None,
+        hidden_units: int = 10,
+        interval: float = 20.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        self.hidden_units, self.interval = hidden_units, interval
+        self.function = MonotonicNetwork(hidden_units=hidden_units, interval=interval)
 
 
 class _SigmoidSum(torch.autograd.Function):

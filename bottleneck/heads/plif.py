@@ -13,11 +13,12 @@ from torch.nn import functional as F
 from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from .base import ParameterSettings
-from .deterministic import PIECE, histograms, prefix_sums
 from .first_order import first_order
 
 MOST_KNOTS = 1 << 24
 """Largest number of pieces whose indices a float32 represents exactly."""
+PIECE = 1 << 18
+"""Numbers processed at a time; with their weights in float64 they take a few MiB."""
 UNIT_SLOPE = math.log(math.e - 1)
 """v with softplus(v) = 1, the slope of the identity."""
 
@@ -54,10 +55,10 @@ class PLIF(nn.Module):
     f(−T) = −T: a softmax does not depend on it, and unit slopes then give the identity.
 
     Args:
-        knots: P, the number of intervals.
-        interval: T, half the width of the interval covered.
+        knots: P, the number of linear pieces on [−interval, interval].
+        interval: T, half the width of the interval covered; f continues linearly outside.
         noise: standard deviation of the initial v around unit slope (1 in the authors' setting).
-        learn_slopes: whether v is learned.
+        learn_slopes: whether v is learned; Parthiban et al. 2021 found fixed random slopes as good.
         slope_learning_rate: learning rate of v, as a multiple of the model's.
 
     Raises:
@@ -206,3 +207,45 @@ class _ByKernels(torch.autograd.Function):
             total, inside = histograms(index, upstream.reshape(-1), offset.view(-1), len(table))
             slope_gradient = _Pieces(table, ctx.interval).slope_gradient(total, inside).to(ctx.slope_type)
         return upstream * slope, slope_gradient, None
+
+
+def histograms(index: Tensor, weights: Tensor, factors: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """Return the sums of the weights, and of the weights times the factors, in each bin: float64, (bins,) each.
+
+    Both are added in one pass as the parts of complex numbers, because the random access to the bins takes most of the
+    time. ``index`` (n,) holds int64 bins from 0; ``weights`` and ``factors`` have the shape (n,).
+    """
+    sums = torch.zeros(bins, dtype=torch.complex128, device=index.device)
+    both = torch.empty(min(PIECE, len(index)), 2, dtype=torch.float64, device=index.device)
+    for piece, weight, factor in zip(index.split(PIECE), weights.split(PIECE), factors.split(PIECE), strict=True):
+        filled = both[: len(piece)]
+        filled[:, 0], filled[:, 1] = weight, weight * factor
+        added = torch.view_as_complex(filled)
+        if _must_be_deterministic(index):
+            sums.index_put_((piece,), added, accumulate=True)  # after a stable sort, in one order
+        else:
+            sums.scatter_add_(0, piece, added)
+    parts = torch.view_as_real(sums)
+    return parts[:, 0], parts[:, 1]
+
+
+def prefix_sums(values: Tensor) -> Tensor:
+    """Return v_0, v_0 + v_1, …: (n,) → (n,)."""
+    return prefix_sums_by_doubling(values) if _must_be_deterministic(values) else torch.cumsum(values, 0)
+
+
+def prefix_sums_by_doubling(values: Tensor) -> Tensor:
+    """Return `prefix_sums` in log₂ n elementwise steps (Hillis and Steele 1986)."""
+    step = 1
+    while step < len(values):
+        values = torch.cat([values[:step], values[step:] + values[:-step]])
+        step *= 2
+    return values
+
+
+def _must_be_deterministic(tensor: Tensor) -> bool:
+    """Return whether sums must be bitwise reproducible on CUDA, whose kernels then raise an error.
+
+    Torch's kernels add in a fixed order on the CPU.
+    """
+    return tensor.is_cuda and torch.are_deterministic_algorithms_enabled()

@@ -1,6 +1,6 @@
 """Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, argmax."""
 
-from .argmax import ArgmaxableTokens, argmaxable, output_embeddings
+from .argmax import argmaxable, output_embeddings
 from .comparison import Comparison, compare
 from .computing import Computing, RankOptions
 from .cost import CostEstimate, estimate_cost
@@ -16,7 +16,6 @@ from .spectra import singular_values
 from .verdict import verdict
 
 __all__ = [
-    "ArgmaxableTokens",
     "Comparison",
     "Computing",
     "CostEstimate",

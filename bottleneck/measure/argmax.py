@@ -3,68 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from ..core.checks import check_above_zero, check_positive, typed
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..core.version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
 from ..hugging_face import HuggingFaceOnText
 from ..language_models import ModelOnText
-from ..results.base import Result
 from ..sources import MatrixSource, Source, open_source
 from ..theory import ArgmaxReport, unargmaxable
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ArgmaxableTokens(Result):
-    """Which tokens of a source's output layer are the argmax for some context vector, and which for none."""
-
-    source: Mapping[str, Any]
-    """What was measured."""
-    report: ArgmaxReport
-    """The report, with a context vector or a certificate for each token."""
-    seconds: float
-    """Wall-clock time."""
-    padding: range = range(0)
-    """Ids of the rows of W that stand for no token of the tokenizer; empty if there are none or it is unknown."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; context vectors and weights are left out."""
-        return {
-            "source": dict(self.source),
-            **self.report.to_dict(),
-            **({"padding": self._padding()} if self.padding else {}),
-            "seconds": self.seconds,
-            "version": __version__,
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text."""
-        if not self.padding:
-            return self.report.rows()
-        padding = self._padding()
-        text = (
-            f"ids {padding['first']:,} to {padding['last']:,} are rows of the output layer beyond the tokenizer's "
-            f"tokens; {len(padding['unargmaxable']):,} of these {len(self.padding):,} are never the argmax"
-        )
-        return [*self.report.rows(), ("padding", text)]
-
-    def _padding(self) -> dict[str, Any]:
-        """Return the ids of the padding, and those of them that are never the argmax, or undecided."""
-        decided = {"unargmaxable": self.report.unargmaxable, "unknown": self.report.unknown}
-        padding = {name: ids[ids >= self.padding.start].tolist() for name, ids in decided.items()}
-        return {"first": self.padding.start, "last": self.padding.stop - 1, **padding}
-
-
 @takes(Opening)
+@typed
 def argmaxable(
     source: Any,
     *,
@@ -72,7 +30,7 @@ def argmaxable(
     workers: int = 1,
     progress: Progress | bool = False,
     **options: Unpack[Opening],
-) -> ArgmaxableTokens:
+) -> ArgmaxReport:
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
 
     Args:
@@ -88,12 +46,15 @@ def argmaxable(
         MatrixError: for numbers that are not finite.
     """
     started = time.monotonic()
+    check_positive(workers=workers)
+    check_above_zero(limit=limit)
     opened = open_source(source, **options)
     W, b = output_embeddings(opened)
     report = unargmaxable(W, b, seconds=limit, workers=workers, progress=reporting(progress))
     tokens = opened.vocabularies["tokenizer"] if isinstance(opened, HuggingFaceOnText) else None
     padding = range(0) if tokens is None else range(tokens, report.vocab)
-    return ArgmaxableTokens(opened.description, report, round(time.monotonic() - started, 3), padding)
+    seconds = round(time.monotonic() - started, 3)
+    return replace(report, source=opened.description, padding=padding, seconds=seconds)
 
 
 def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
@@ -110,5 +71,5 @@ def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
     if isinstance(source, MatrixSource) and source.description["kind"] == "matrix":
         return torch.cat([torch.from_numpy(block.log_probs.copy()) for block in source.blocks()]), None
     raise SourceError(
-        f"{what} is no output layer: give a run, a Hugging Face model, or a matrix file of W with --kind matrix"
+        f"{what} is not an output layer: give a run, a Hugging Face model, or a matrix file of W with --kind matrix"
     )

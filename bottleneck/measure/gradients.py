@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ..core.checks import check_positive, typed
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import ConfigurationError, MatrixError, SourceError
+from ..errors import MatrixError, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..sources import open_source
@@ -69,7 +70,6 @@ class GradientReport(Result):
     """‖ΠG‖²_F / ‖G‖²_F."""
     bands: tuple[Band, ...]
     """Contexts grouped by the frequency of their target, rarest first."""
-
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What was measured: path, kind, head, corpus, split."""
     seconds: float = field(default=0.0, compare=False)
@@ -101,6 +101,7 @@ class GradientReport(Result):
 
 
 @takes(Opening)
+@typed
 def gradient(
     source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> GradientReport:
@@ -132,6 +133,7 @@ def gradient(
         Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
     """
     started = time.monotonic()
+    check_positive(sample=sample)
     opened = open_source(source, **options)
     targets = opened.targets
     if not isinstance(opened, ModelOnText) or targets is None:
@@ -139,23 +141,19 @@ def gradient(
             f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give "
             "the run or the Hugging Face model itself"
         )
-    if sample < 1:
-        raise ConfigurationError(f"--sample must be at least 1, not {sample}")
-    rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), np.ones(len(targets), dtype=bool))
-    weight = _weight(opened)
-    if weight is not None:
-        directions = _through_weight(opened, weight, targets, rows, reporting(progress))
-    else:
-        rows.used[:] = False
-        rows.used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
-        directions = _through_jacobian(opened, targets, rows, reporting(progress))
-    kept, norm = rows.share(rows.used)
+    weight, used = _weight(opened), np.ones(len(targets), dtype=bool)
+    if weight is None:
+        used[:] = False
+        used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
+    rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), used)
+    directions = _project(opened, weight, targets, rows, reporting(progress))
+    kept, norm = rows.share(used)
     return GradientReport(
         contexts=opened.shape[0],
         vocab=opened.shape[1],
         method="jacobian" if weight is None else "weight",
         directions=directions,
-        sampled=None if rows.used.all() else int(rows.used.sum()),
+        sampled=None if used.all() else int(used.sum()),
         norm=norm,
         kept=kept,
         lost=1 - kept,
@@ -190,39 +188,36 @@ def _weight(source: ModelOnText) -> Tensor | None:
     return None if factors is None or factors.weight.shape[1] > hidden.shape[1] else factors.weight
 
 
-def _through_weight(
-    source: ModelOnText, weight: Tensor, targets: NDArray[np.int64], rows: _Rows, progress: Progress
+def _project(
+    source: ModelOnText, weight: Tensor | None, targets: NDArray[np.int64], rows: _Rows, progress: Progress
 ) -> int:
-    possible = _possible(source)
-    basis = orthonormal_basis(weight[possible])
-    with progress.bar("projecting gradients", source.shape[0], "contexts") as bar:
-        ranges = source.ranges()
-        for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
-            with full_precision():
-                place = slice(each.start, each.stop)
-                residue = _gradient(source.head.log_prob(hidden), targets[place])
-                rows.whole[place] = residue.double().square().sum(1).cpu().numpy()
-                rows.projected[place] = (residue[:, possible] @ basis).double().square().sum(1).cpu().numpy()
-            bar.advance(len(hidden))
-    return basis.shape[1]
-
-
-def _through_jacobian(source: ModelOnText, targets: NDArray[np.int64], rows: _Rows, progress: Progress) -> int:
-    most, log_prob, possible = 0, source.head.log_prob, _possible(source)
+    """Project the gradients of blocks onto W, or each by itself onto its Jacobian; return the largest dimension."""
+    log_prob, possible, largest = source.head.log_prob, _possible(source), 0
+    basis = None if weight is None else orthonormal_basis(weight[possible])
     ranges = [each for each in source.ranges() if rows.used[each.start : each.stop].any()]
     with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
-        for each, block in zip(ranges, source.hidden(ranges), strict=True):
-            for row in np.flatnonzero(rows.used[each.start : each.stop]):
-                place = each.start + row
-                hidden = block[row : row + 1]
-                basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])
+        for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
+            blocks = [(slice(each.start, each.stop), hidden)]
+            if weight is None:
+                places = each.start + np.flatnonzero(rows.used[each.start : each.stop])
+                blocks = [(slice(row, row + 1), hidden[[row - each.start]]) for row in places.tolist()]
+            for place, states in blocks:
+                if weight is None:
+                    basis = orthonormal_basis(jacobian(log_prob, states)[possible])
+                assert basis is not None
                 with full_precision():
-                    residue = _gradient(log_prob(hidden), targets[place : place + 1])
-                    rows.whole[place] = float(residue.double().square().sum())
-                    rows.projected[place] = float((residue[:, possible].to(basis) @ basis).double().square().sum())
-                most = max(most, basis.shape[1])
-                bar.advance(1)
-    return most
+                    residue = _gradient(log_prob(states), targets[place])
+                    rows.whole[place] = _squares(residue)
+                    rows.projected[place] = _squares(residue[:, possible].to(basis) @ basis)
+                largest = max(largest, basis.shape[1])
+                bar.advance(len(states))
+    return largest
+
+
+def _squares(rows: Tensor) -> NDArray[np.float64]:
+    """Return the squared norm of each row."""
+    squares: NDArray[np.float64] = rows.double().square().sum(1).cpu().numpy()
+    return squares
 
 
 def _possible(source: ModelOnText) -> Tensor | slice:
@@ -258,8 +253,8 @@ def orthonormal_basis(weight: Tensor) -> Tensor:
         else:
             values, vectors = torch.linalg.eigh(gram)
             roundoff = max(torch.finfo(weight.dtype).eps, torch.finfo(torch.float64).eps ** 0.5)
-            kept = values > (roundoff * math.sqrt(len(gram))) ** 2 * float(values[-1])
-            inverse = vectors[:, kept] / values[kept].sqrt()
+            used = values > (roundoff * math.sqrt(len(gram))) ** 2 * float(values[-1])
+            inverse = vectors[:, used] / values[used].sqrt()
         return torch.cat([((rows - mean) @ inverse).to(weight.dtype) for rows in blocks])
 
 

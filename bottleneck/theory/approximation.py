@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from ..core.checks import check_positive, typed
 from ..errors import ConfigurationError
-from ..spectrum.measures import checked_values
-from .inputs import check_dimension, real_matrix
+from .inputs import Floats, descending, largest_singular, real_matrix
 
 
 @dataclass(frozen=True, eq=False)
 class BestLogits:
     """The logits of rank d whose row-centred log-probabilities are nearest."""
 
-    H: NDArray[np.float64]
+    H: Floats
     """(T, d)."""
-    W: NDArray[np.float64]
+    W: Floats
     """(M, d)."""
     error: float
     """Frobenius norm of the row-centred difference, the least of all H and W of this size."""
@@ -27,7 +26,8 @@ class BestLogits:
     """‖log P − log softmax(H Wᵀ)‖_F, in nats; for every H and W it is at least `error`."""
 
 
-def frobenius_lower_bound(sigma: ArrayLike, d: int, *, centered: bool = False) -> float:
+@typed
+def frobenius_lower_bound(sigma: Any, d: int, *, centered: bool = False) -> float:
     r"""Return a lower bound on ‖log P − log Q‖_F for every linear softmax Q of embedding size d without bias.
 
     log Q = H Wᵀ − log Z 1ᵀ has rank at most d + 1, so by Eckart, Young and Mirsky
@@ -54,11 +54,11 @@ def frobenius_lower_bound(sigma: ArrayLike, d: int, *, centered: bool = False) -
         >>> frobenius_lower_bound([9.0, 5.0, 4.0, 3.0], 1)
         5.0
     """
-    check_dimension(d)
-    values = np.sort(checked_values(sigma))[::-1]
-    return float(np.linalg.norm(values[d + (0 if centered else 1) :]))
+    check_positive(d=d)
+    return float(np.linalg.norm(descending(sigma)[d + (not centered) :]))
 
 
+@typed
 def best_logits(A: Any, d: int) -> BestLogits:
     r"""Return the logits of embedding size d that are nearest to log P in the row-centred Frobenius norm.
 
@@ -77,19 +77,16 @@ def best_logits(A: Any, d: int) -> BestLogits:
         >>> best_logits(np.log([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]), 1).error < 1e-12
         True
     """
-    check_dimension(d)
+    check_positive(d=d)
     A = real_matrix(A, "A")
-    centered = A - A.mean(1, keepdims=True)
-    U, values, V = np.linalg.svd(centered, full_matrices=False)
-    kept = min(d, len(values))
-    H, W = np.zeros((len(A), d)), np.zeros((A.shape[1], d))
-    H[:, :kept], W[:, :kept] = U[:, :kept] * values[:kept], V[:kept].T
+    H, W, values = largest_singular(A - A.mean(1, keepdims=True), d)
     logits = H @ W.T
     shift = np.logaddexp.reduce(logits, 1) - np.logaddexp.reduce(A, 1)
     return BestLogits(H, W, float(np.linalg.norm(values[d:])), float(np.linalg.norm(A - logits + shift[:, None])))
 
 
-def recommended_embedding_size(sigma: ArrayLike, error: float, *, centered: bool = False) -> int:
+@typed
+def recommended_embedding_size(sigma: Any, error: float, *, centered: bool = False) -> int:
     """Return the smallest embedding size whose `frobenius_lower_bound` is at most a given error.
 
     Args:
@@ -107,6 +104,5 @@ def recommended_embedding_size(sigma: ArrayLike, error: float, *, centered: bool
     """
     if not 0 <= error < np.inf:
         raise ConfigurationError(f"the error must be a finite number of nats of at least 0, not {error}")
-    values = np.sort(checked_values(sigma))[::-1]
-    offset = 0 if centered else 1
-    return next(d for d in range(1, len(values) + 2) if np.linalg.norm(values[d + offset :]) <= error)
+    values = descending(sigma)
+    return next(d for d in range(1, len(values) + 2) if np.linalg.norm(values[d + (not centered) :]) <= error)

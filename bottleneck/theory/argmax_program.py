@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .argmax_search import Layer
+from .argmax_search import Ids, Layer
+from .inputs import Floats
 from .linear_program import minimize
 
 ROUNDS = 60
@@ -29,9 +29,9 @@ CLOSE = 1e-7
 class Certificate:
     """Proof that no context vector makes a token the argmax: a mean of other tokens' logits is never below its own."""
 
-    tokens: NDArray[np.int64]
+    tokens: Ids
     """The other tokens; none if the token's bias is −∞."""
-    weights: NDArray[np.float64]
+    weights: Floats
     """λ, positive, of sum 1."""
     residual: float
     """‖Σ λ w − w_i‖: the token's logit exceeds the others' largest by at most residual · ‖h‖ + bias_deficit."""
@@ -39,11 +39,11 @@ class Certificate:
     """max(0, b_i − Σ λ b)."""
 
 
-Decision = Certificate | NDArray[np.float64] | None
+Decision = Certificate | Floats | None
 """A certificate, a context vector, or nothing: unknown."""
 
 
-def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: float | None = None) -> Decision:
+def decide(layer: Layer, token: int, rivals: Ids, *, seconds: float | None = None) -> Decision:
     """Return a context vector whose argmax is the token, a certificate that there is none, or ``None`` if unknown."""
     deadline = None if seconds is None else time.monotonic() + seconds
     W, b = layer.W[layer.allowed], layer.b[layer.allowed]
@@ -73,10 +73,10 @@ def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: floa
             bounds=[(-1, 1)] * layer.dimension + [(0, 1)] * int(layer.has_bias) + [(None, 1)],
             seconds=left,
         )
-        if optimum.x is None or optimum.multipliers is None:
+        if optimum is None:
             return None
         x = optimum.x[:-1]
-        h = _context(layer, W, b, place, x)
+        h = layer.separating(layer.allowed[[place]], layer.allowed[others], x[: layer.dimension], float(x[-1]))
         if h is not None:
             return h
         if -optimum.value <= CLOSE:
@@ -95,30 +95,7 @@ def decide(layer: Layer, token: int, rivals: NDArray[np.int64], *, seconds: floa
     return None
 
 
-def _context(
-    layer: Layer, W: NDArray[np.float64], b: NDArray[np.float64], place: int, x: NDArray[np.float64]
-) -> NDArray[np.float64] | None:
-    """Return the context vector that x = (h, s) represents, scaled so that its margin is proved, or ``None``."""
-    h = x[: layer.dimension]
-    weights = W[place] @ h - W @ h
-    biases = b[place] - b
-    scales = [1.0]
-    if layer.has_bias:
-        rising = np.delete(weights, place)
-        # The program's solution is h / s; at s = 0, h must be long enough to outweigh the bias.
-        scales = [1 / x[-1]] if x[-1] > 1e-9 else []
-        if rising.min() > 0:
-            scales.append(float(2 * abs(biases).max() / rising.min()) + 1.0)
-    for scale in scales:
-        margin = np.delete(scale * weights + biases, place).min()
-        if margin > layer.resolution(np.array(scale * np.linalg.norm(h))):
-            return scale * h
-    return None
-
-
-def _certificate(
-    layer: Layer, token: int, places: NDArray[np.int64], weights: NDArray[np.float64]
-) -> Certificate | None:
+def _certificate(layer: Layer, token: int, places: Ids, weights: Floats) -> Certificate | None:
     """Return the certificate with these weights, after least squares has reduced their roundoff, or ``None``."""
     tokens = layer.allowed[places]
     differences, biases = layer.W[tokens] - layer.W[token], layer.b[tokens] - layer.b[token]
@@ -136,6 +113,5 @@ def _certificate(
         residual = float(np.linalg.norm(exact @ differences))
         deficit = max(0.0, -float(exact @ biases))
         if residual <= layer.weight_resolution and deficit <= layer.bias_resolution:
-            kept = exact > 0
-            return Certificate(tokens[kept], exact[kept], residual, deficit)
+            return Certificate(tokens[exact > 0], exact[exact > 0], residual, deficit)
     return None

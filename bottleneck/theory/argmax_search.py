@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from .inputs import EPS, Floats
+
+Ids = NDArray[np.int64]
+
 BLOCK_ENTRIES = 1 << 23
 """Logits in memory at a time."""
 SCALES = (1.0, 8.0, 64.0)
@@ -25,35 +29,40 @@ class Layer:
         b: (M,), finite or −∞.
     """
 
-    def __init__(self, W: NDArray[np.float64], b: NDArray[np.float64]) -> None:
+    def __init__(self, W: Floats, b: Floats) -> None:
         self.W, self.b = W, b
         self.vocab, self.dimension = W.shape
         finite = np.isfinite(b)
         self.allowed = np.flatnonzero(finite)
         self.has_bias = bool(np.ptp(b[finite])) if finite.any() else False
-        self._longest = float(np.sqrt(np.einsum("ij,ij->i", W, W)).max())
-        self._largest = float(abs(b[finite]).max(initial=0.0))
-        self._roundoff = 2 * (self.dimension + 2) * float(np.finfo(np.float64).eps)
+        # The error of a sum of d products is at most (d + 2) ε/2 ‖w‖ ‖h‖ in any order, that of a difference twice that.
+        roundoff = 2 * (self.dimension + 2) * EPS
+        self.weight_resolution = roundoff * float(np.sqrt(np.einsum("ij,ij->i", W, W)).max())
+        """Largest roundoff, in float64, of the difference between two logits without biases, for ‖h‖ = 1."""
+        self.bias_resolution = roundoff * float(abs(b[finite]).max(initial=0.0))
+        """The part of the roundoff that does not depend on h."""
 
-    def resolution(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest roundoff, in float64, of the difference between two logits, for each length ‖h‖.
+    def resolution(self, H: Floats) -> Floats:
+        """Return the largest roundoff of the difference between two logits for each context vector, (…, d) → (…)."""
+        return np.asarray(self.weight_resolution * np.linalg.norm(H, axis=-1) + self.bias_resolution)
 
-        The error of a sum of d products is at most (d + 2) ε/2 ‖w‖ ‖h‖ in any order, that of a difference twice that.
+    def separating(self, above: Ids, below: Ids, h: Floats, share: float) -> Floats | None:
+        """Return h, scaled so that every logit of some tokens is proved to exceed those of others, or ``None``.
+
+        ``share`` is the weight that a linear program gave to the biases; h / share then is its solution.
         """
-        limit: NDArray[np.float64] = self._roundoff * (self._longest * lengths + self._largest)
-        return limit
+        rising = self.W @ h
+        gap = float(rising[above].min() - rising[below].max())
+        scales = [1.0] if not self.has_bias else [1 / share] if share > 1e-9 else []
+        if self.has_bias and gap > 0:  # long enough to outweigh the biases
+            scales.append(2 * float(np.ptp(self.b[self.allowed])) / gap + 1)
+        for scale in scales:
+            logits = scale * rising + self.b
+            if logits[above].min() - logits[below].max() > self.resolution(scale * h):
+                return scale * h
+        return None
 
-    @property
-    def weight_resolution(self) -> float:
-        """The part of `resolution` that is proportional to ‖h‖, divided by ‖h‖."""
-        return self._roundoff * self._longest
-
-    @property
-    def bias_resolution(self) -> float:
-        """The part of `resolution` that does not depend on h."""
-        return self._roundoff * self._largest
-
-    def logits(self, H: NDArray[np.float64]) -> NDArray[np.float64]:
+    def logits(self, H: Floats) -> Floats:
         """Return the logits of context vectors: (n, d) → (n, M)."""
         return np.add(logits := H @ self.W.T, self.b, out=logits)
 
@@ -72,11 +81,11 @@ class Witnesses:
         self.margins = np.full(layer.vocab, np.nan)
 
     @property
-    def missing(self) -> NDArray[np.int64]:
+    def missing(self) -> Ids:
         """Ids of the tokens without a context vector so far; masked tokens are left out."""
         return self.layer.allowed[np.isnan(self.margins[self.layer.allowed])]
 
-    def offer(self, H: NDArray[np.float64]) -> NDArray[np.int64]:
+    def offer(self, H: Floats) -> Ids:
         """Return the argmax tokens (n,) of context vectors (n, d), and keep each vector that proves a new token."""
         logits = self.layer.logits(H)
         rows = np.arange(len(H))
@@ -84,14 +93,14 @@ class Witnesses:
         best = logits[rows, winners]
         logits[rows, winners] = -np.inf
         margins = best - logits.max(1)
-        proved = margins > self.layer.resolution(np.linalg.norm(H, axis=1))
+        proved = margins > self.layer.resolution(H)
         proved &= np.isfinite(margins) | (len(self.layer.allowed) == 1)
         for row in np.flatnonzero(proved & np.isnan(self.margins[winners])):
             self.contexts[winners[row]], self.margins[winners[row]] = H[row], margins[row]
         return winners
 
 
-def search(witnesses: Witnesses, *, seed: int = 0) -> dict[int, NDArray[np.int64]]:
+def search(witnesses: Witnesses, *, seed: int = 0) -> dict[int, Ids]:
     """Try directions for every token, then perceptron steps for the tokens that are the argmax of none.
 
     The directions are the centred embeddings, the same multiplied by the inverse covariance, and random ones. A

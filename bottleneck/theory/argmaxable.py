@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.checks import check_above_zero, check_positive, check_seed, typed
 from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..core.workers import without_interrupts, worker_pool
-from ..errors import ConfigurationError
 from ..results.base import Result
 from .argmax_program import Certificate, Decision, decide
-from .argmax_search import Layer, Witnesses, search
-from .inputs import real_matrix, real_vector
+from .argmax_search import Ids, Layer, Witnesses, search
+from .inputs import Floats, real_matrix, real_vector
 
 AT_ONCE = 8
 """Number of tokens that a worker process decides in one task."""
@@ -32,23 +32,29 @@ class ArgmaxReport(Result):
     """M."""
     dimension: int
     """d."""
-    unargmaxable: NDArray[np.int64]
+    unargmaxable: Ids
     """Ids of the tokens that are the argmax of no h; each has one of `certificates`."""
-    unknown: NDArray[np.int64]
+    unknown: Ids
     """Ids of the tokens whose program was stopped, or whose margin is within roundoff."""
-    contexts: NDArray[np.float64]
+    contexts: Floats
     """(M, d): h that makes each other token the argmax; NaN in the rows of unargmaxable and unknown tokens."""
-    margins: NDArray[np.float64]
+    margins: Floats
     """(M,): difference between the token's logit and the next one at that h, above all roundoff; NaN likewise."""
     certificates: Mapping[int, Certificate]
     """The certificate of each unargmaxable token, by its id."""
     programs: int
     """Number of tokens for which a linear program was solved; the search decided the others."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured; empty for embeddings that were given as such."""
+    padding: range = range(0)
+    """Ids of the rows of W that stand for no token of the tokenizer; empty if there are none or it is unknown."""
+    seconds: float = 0.0
+    """Wall-clock time."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, without context vectors and weights."""
         residuals = [each.residual for each in self.certificates.values()]
-        return {
+        values: dict[str, Any] = {
             "vocab": self.vocab,
             "embedding_size": self.dimension,
             "argmaxable": self.vocab - len(self.unargmaxable) - len(self.unknown),
@@ -58,22 +64,37 @@ class ArgmaxReport(Result):
             "largest_residual": max(residuals, default=None),
             "programs": self.programs,
         }
+        if self.padding:
+            first, last = self.padding[0], self.padding[-1]
+            beyond = {name: [token for token in values[name] if token >= first] for name in ("unargmaxable", "unknown")}
+            values["padding"] = {"first": first, "last": last, **beyond}
+        if self.source:
+            values = {"source": dict(self.source), **values, "seconds": self.seconds, "version": __version__}
+        return values
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the result as rows of label and text."""
-        argmaxable = self.vocab - len(self.unargmaxable) - len(self.unknown)
+        values = self.to_dict()
         rows = [
             ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens"),
-            ("argmaxable", f"{argmaxable:,}; each is the argmax for some context vector"),
+            ("argmaxable", f"{values['argmaxable']:,}; each is the argmax for some context vector"),
             ("undecided", f"{len(self.unknown):,}"),
             ("computed", f"d = {self.dimension:,}; linear programs solved for {self.programs:,} tokens"),
         ]
         if len(self.unargmaxable):
             shown = ", ".join(map(str, self.unargmaxable[:20]))
             rows.append(("ids", f"{shown}{', …' if len(self.unargmaxable) > 20 else ''}"))
+        if self.padding:
+            padding = values["padding"]
+            text = (
+                f"ids {padding['first']:,} to {padding['last']:,} are rows of the output layer beyond the tokenizer's "
+                f"tokens; {len(padding['unargmaxable']):,} of these {len(self.padding):,} are never the argmax"
+            )
+            rows.append(("padding", text))
         return rows
 
 
+@typed
 def unargmaxable(
     W: Any,
     b: Any = None,
@@ -116,8 +137,9 @@ def unargmaxable(
         >>> float(report.certificates[3].weights @ [1.0, -1.0, -1.0])  # the first coordinates of tokens 0, 1, 2
         0.0
     """
-    if workers < 1 or not (seconds is None or seconds > 0):
-        raise ConfigurationError(f"give at least 1 worker and a limit above 0 seconds, not {workers} and {seconds}")
+    check_positive(workers=workers)
+    check_above_zero(seconds=seconds)
+    check_seed(seed)
     W = real_matrix(W, "W")
     # Scaled by a power of two, without rounding, so that squares do not overflow or underflow.
     exponent = int(np.frexp(abs(W).max())[1])
@@ -150,7 +172,7 @@ def unargmaxable(
 
 
 def _decisions(
-    layer: Layer, rivals: Mapping[int, NDArray[np.int64]], seconds: float | None, workers: int
+    layer: Layer, rivals: Mapping[int, Ids], seconds: float | None, workers: int
 ) -> Iterator[tuple[int, Decision]]:
     """Yield each token with its decision, in the order in which they finish."""
     workers = min(workers, -(-len(rivals) // AT_ONCE))
@@ -172,6 +194,6 @@ def _start(layer: Layer) -> None:
     _layer = layer
 
 
-def _decide(task: Mapping[int, NDArray[np.int64]], seconds: float | None) -> list[tuple[int, Decision]]:
+def _decide(task: Mapping[int, Ids], seconds: float | None) -> list[tuple[int, Decision]]:
     assert _layer is not None
     return [(token, decide(_layer, token, seen, seconds=seconds)) for token, seen in task.items()]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.checks import check_above_zero, typed
 from ..errors import ConfigurationError
 
 WORK_ENTRIES = 1 << 23
@@ -47,6 +48,7 @@ class Attainable:
     """Largest number of Newton steps of any context."""
 
 
+@typed
 def attainable(
     log_targets: Tensor,
     weight: Tensor,
@@ -69,38 +71,35 @@ def attainable(
     Raises:
         ConfigurationError: for shapes that do not fit together.
     """
-    log_p = log_targets.double()
-    if log_p.ndim != 2 or weight.ndim != 2 or log_p.shape[1] != weight.shape[0]:
+    check_above_zero(tolerance=tolerance)
+    n, M, D = (*log_targets.shape, weight.shape[1]) if log_targets.ndim == weight.ndim == 2 else (-1, -1, -1)
+    expected = ((weight, (M, D)), (bias, (M,)), (start, (n, D)))
+    if any(each is not None and each.shape != shape for each, shape in expected):
+        shapes = ", ".join(str(tuple(each.shape)) for each in (log_targets, weight, bias, start) if each is not None)
         raise ConfigurationError(
-            f"log-probabilities of shape (n, M) need embeddings of shape (M, D), not {tuple(log_p.shape)} and "
-            f"{tuple(weight.shape)}"
+            "log-probabilities of shape (n, M) need embeddings of shape (M, D), a bias of (M,) and initial context "
+            f"vectors of (n, D), not {shapes}"
         )
+    log_p = log_targets.double()
     # Coordinates in orthonormal directions of the centred embeddings improve the problem's condition.
     W = weight.double()
     U, S, V = torch.linalg.svd(W - W.mean(0), full_matrices=False)
-    kept = max(W.shape) * torch.finfo(torch.float64).eps * S[0] < S
+    used = max(W.shape) * torch.finfo(torch.float64).eps * S[0] < S
     scale = W.shape[0] ** 0.5
-    X, back = U[:, kept] * scale, V[kept].T * (scale / S[kept])
+    X, back = U[:, used] * scale, V[used].T * (scale / S[used])
     b = torch.zeros_like(W[:, 0]) if bias is None else bias.double()
     a = log_p.new_zeros(len(log_p), X.shape[1])
     if start is not None:
-        given = torch.linalg.lstsq(back, start.double().T, driver="gelsd" if back.device.type == "cpu" else None)
-        a = _better(log_p, X, b, given.solution.T, a)
+        driver = "gelsd" if back.device.type == "cpu" else None
+        given = torch.linalg.lstsq(back, start.double().T, driver=driver).solution.T
+        is_better = _divergence(log_p, X, b, given) < _divergence(log_p, X, b, a)
+        a = torch.where(is_better.unsqueeze(1), given, a)
     kl, gap, steps = _minimize(log_p, X, b, a, tolerance, max_steps)
     return Attainable(a @ back.T, kl, gap, steps)
 
 
-def _better(log_p: Tensor, X: Tensor, b: Tensor, first: Tensor, other: Tensor) -> Tensor:
-    is_better = _divergence(log_p, X, b, first) < _divergence(log_p, X, b, other)
-    return torch.where(is_better.unsqueeze(1), first, other)
-
-
-def _log_q(X: Tensor, b: Tensor, a: Tensor) -> Tensor:
-    return torch.log_softmax(torch.addmm(b, a, X.T), 1)
-
-
 def _divergence(log_p: Tensor, X: Tensor, b: Tensor, a: Tensor) -> Tensor:
-    return torch.linalg.vecdot(log_p.exp(), log_p - _log_q(X, b, a))
+    return torch.linalg.vecdot(log_p.exp(), log_p - torch.log_softmax(torch.addmm(b, a, X.T), 1))
 
 
 def _minimize(
@@ -145,7 +144,7 @@ def _newton(
     Along δ the curvature of F changes by at most the factor e^(s·B), B the spread of t, so a step of log(1 + B)/B
     always descends (Bach 2010, Self-concordant analysis for logistic regression); longer steps are tried first.
     """
-    q, p = _log_q(X, b, a).exp(), log_p.exp()
+    q, p = torch.softmax(torch.addmm(b, a, X.T), 1), log_p.exp()
     mean = q @ X
     gradient = (q - p) @ X
     centred = X - mean.unsqueeze(1)

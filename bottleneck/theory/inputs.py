@@ -7,33 +7,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigurationError, MatrixError
+from ..errors import MatrixError
 from ..spectrum.blocks import as_array, checked
+from ..spectrum.measures import checked_values
+
+Floats = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-6
 """Largest difference from 1 of the sum of a context's probabilities: the roundoff of float32 over many tokens."""
+EPS = float(np.finfo(np.float64).eps)
 
 
-def real_matrix(values: Any, what: str) -> NDArray[np.float64]:
+def real_matrix(values: Any, what: str) -> Floats:
     """Return a two-dimensional array or tensor of finite real numbers in float64, or raise `MatrixError`."""
     (matrix,) = checked([as_array(values)], what=what)
     return matrix.astype(np.float64)
 
 
-def real_vector(values: Any, size: int, what: str, *, masked: bool = False) -> NDArray[np.float64]:
+def real_vector(values: Any, size: int, what: str, *, masked: bool = False) -> Floats:
     """Return ``size`` finite real numbers in float64, or with ``masked`` also −∞, or raise `MatrixError`."""
     vector = as_array(values).astype(np.float64)
     if vector.shape != (size,):
         raise MatrixError(f"{what} must have shape ({size},), not {vector.shape}")
     wrong = vector[~(np.isfinite(vector) | (masked & np.isneginf(vector)))]
     if wrong.size:
-        raise MatrixError(
-            f"{what} holds {wrong[0]}: give finite numbers{', or −∞ for a masked token' if masked else ''}"
-        )
+        remedy = "give finite numbers" + (", or −∞ for a masked token" if masked else "")
+        raise MatrixError(f"{what} holds {wrong[0]}: {remedy}")
     return vector
 
 
-def distributions(values: Any, vocab: int) -> NDArray[np.float64]:
+def descending(sigma: Any) -> Floats:
+    """Return singular values in descending order, or raise `MatrixError`."""
+    return np.sort(checked_values(as_array(sigma)))[::-1]
+
+
+def distributions(values: Any, vocab: int) -> Floats:
     """Return probabilities (n, M) in float64, each row divided by its sum; one row may come as (M,).
 
     Raises:
@@ -48,13 +56,23 @@ def distributions(values: Any, vocab: int) -> NDArray[np.float64]:
     if wrong.size:
         row = int(wrong[0])
         raise MatrixError(
-            f"row {row} is no distribution: its least entry is {P[row].min():.3g} and its sum {sums[row]:.9g}; "
+            f"row {row} is not a distribution: its least entry is {P[row].min():.3g} and its sum {sums[row]:.9g}; "
             "give probabilities, not their logarithms"
         )
     return P / sums[:, None]
 
 
-def check_dimension(d: int) -> None:
-    """Refuse an embedding size below one."""
-    if d < 1:
-        raise ConfigurationError(f"the embedding size d must be at least 1, not {d}")
+def largest_singular(X: Floats, d: int, *, rank: int | None = None) -> tuple[Floats, Floats, Floats]:
+    """Return H (T, d) and W (M, d), whose H Wᵀ is the matrix nearest to X of rank d or ``rank``, and X's spectrum."""
+    U, values, V = np.linalg.svd(X, full_matrices=False)
+    size = min(d, len(values) if rank is None else rank)
+    H, W = np.zeros((X.shape[0], d)), np.zeros((X.shape[1], d))
+    H[:, :size], W[:, :size] = U[:, :size] * values[:size], V[:size].T
+    return H, W, values
+
+
+def independent_directions(X: Floats, size: float | None = None) -> tuple[Floats, Floats, Floats]:
+    """Return the singular value decomposition of X without values up to ``size`` · ε, by default NumPy's tolerance."""
+    U, values, V = np.linalg.svd(X, full_matrices=False)
+    used = values > EPS * (max(X.shape) * values[0] if size is None else size)
+    return U[:, used], values[used], V[used]

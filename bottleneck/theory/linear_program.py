@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from .inputs import Floats
 
 FEASIBILITY = 1e-10
 """Tolerance of HiGHS on constraints, the smallest that it accepts."""
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """The outcome of a linear program."""
+class Optimum(NamedTuple):
+    """The solution of a linear program."""
 
-    x: NDArray[np.float64] | None = None
-    """The solution; ``None`` if there is none, time ran out, or numerical trouble occurred."""
-    value: float = np.nan
+    x: Floats
+    value: float
     """The minimum."""
-    multipliers: NDArray[np.float64] | None = None
+    multipliers: Floats
     """Multipliers of the inequalities, at least 0."""
-    equal_multipliers: NDArray[np.float64] | None = None
+    equal_multipliers: Floats
     """Multipliers of the equations: the derivative of the minimum in their right sides."""
 
 
 def minimize(
-    objective: NDArray[np.float64],
+    objective: Floats,
     *,
     rows: Any = None,
     limits: Any = None,
@@ -35,19 +33,17 @@ def minimize(
     equal_to: Any = None,
     bounds: Any,
     seconds: float | None = None,
-) -> Program:
-    """Minimize objective·x with rows x ≤ limits, equal_rows x = equal_to and bounds, in at most ``seconds``."""
-    options: dict[str, Any] = {
-        "primal_feasibility_tolerance": FEASIBILITY,
-        "dual_feasibility_tolerance": FEASIBILITY,
-    }
-    if seconds is not None:
-        options["time_limit"] = seconds
+) -> Optimum | None:
+    """Return the minimum of objective·x with rows x ≤ limits, equal_rows x = equal_to and bounds.
+
+    It is ``None`` if there is none, ``seconds`` ran out, or numerical trouble occurred.
+    """
     from scipy.optimize import linprog
 
+    options = {"primal_feasibility_tolerance": FEASIBILITY, "dual_feasibility_tolerance": FEASIBILITY}
+    options |= {} if seconds is None else {"time_limit": seconds}
     solve: Any = linprog
     solved = solve(objective, rows, limits, equal_rows, equal_to, bounds=bounds, method="highs", options=options)
     if solved.status != 0:
-        return Program()
-    multipliers = np.maximum(-solved.ineqlin.marginals, 0)
-    return Program(solved.x, float(solved.fun), multipliers, solved.eqlin.marginals)
+        return None
+    return Optimum(solved.x, float(solved.fun), np.maximum(-solved.ineqlin.marginals, 0), solved.eqlin.marginals)

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import qr
 
+from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import MatrixError
 from ..spectrum.rules import entry_roundoff, tolerance
-from .inputs import check_dimension, real_matrix, real_vector
+from .inputs import EPS, Floats, largest_singular, real_matrix, real_vector
 
-EPS = float(np.finfo(np.float64).eps)
 SVD_ERROR = 4 * EPS
 """Largest error of a computed singular value over σ₁ of a small matrix: 1.6 ε in 20,000 matrices of up to 6 × 6. In a
 matrix of 64 rows and columns together Press's tolerance reaches it."""
@@ -32,7 +31,7 @@ class MinimalRank:
 
     rank: int
     """min of rank(A') over F(A)."""
-    shifts: NDArray[np.float64]
+    shifts: Floats
     """λ, (T,), with which `row_shift` gives that member: minus the mean of each row."""
     raw_rank: int
     """rank(A), which is larger by at most one (property 2)."""
@@ -47,16 +46,16 @@ class Verdict:
     expressible: bool
     least_dimension: int
     """The smallest embedding size that can: min of rank(A') over F(A)."""
-    H: NDArray[np.float64] | None
+    H: Floats | None
     """(T, d), with softmax(H Wᵀ) = P up to roundoff; ``None`` if P is not expressible."""
-    W: NDArray[np.float64] | None
+    W: Floats | None
     """(M, d)."""
     contexts: tuple[int, ...]
     """If P is not expressible: d + 1 contexts of which every H and W of this size gets at least one wrong; for given
     parameters `wrong_context` returns it."""
     least_error: float
     """Lower bound, for every H and W, on the norm of the row-centred error of log P over those contexts."""
-    _centered: NDArray[np.float64] = field(repr=False)
+    _centered: Floats = field(repr=False)
 
     def wrong_context(self, H: Any, W: Any) -> int:
         r"""Return a context that these parameters get wrong, one of `contexts`.
@@ -84,7 +83,7 @@ class Verdict:
         return self.contexts[int(errors.argmax())]
 
 
-def row_shift(A: Any, shifts: Any) -> NDArray[np.float64]:
+def row_shift(A: Any, shifts: Any) -> Floats:
     """Return A + λ 1ᵀ, a member of F(A) (Yang et al. 2018, §2.1).
 
     Args:
@@ -99,10 +98,10 @@ def row_shift(A: Any, shifts: Any) -> NDArray[np.float64]:
         array([[2., 3.]])
     """
     A = real_matrix(A, "A")
-    shifted: NDArray[np.float64] = A + real_vector(shifts, len(A), "the shifts")[:, None]
-    return shifted
+    return A + real_vector(shifts, len(A), "the shifts")[:, None]
 
 
+@typed
 def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
     r"""Return whether B is in F(A): whether softmax(B) = softmax(A) (Yang et al. 2018, property 1).
 
@@ -120,6 +119,7 @@ def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
         >>> is_member([[2.0, 3.0]], [[0.0, 1.0]]), is_member([[2.0, 3.5]], [[0.0, 1.0]])
         (True, False)
     """
+    check_above_zero(eps=eps)
     A, B = real_matrix(A, "A"), real_matrix(B, "B")
     if A.shape != B.shape:
         raise MatrixError(f"A of shape {A.shape} and B of shape {B.shape} cannot be compared: give equal shapes")
@@ -128,6 +128,7 @@ def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
     return bool((np.ptp(difference, axis=1, keepdims=True) <= 4 * eps * size).all())
 
 
+@typed
 def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
     r"""Return the smallest rank of all logits that have the probabilities of A, and the shift that attains it.
 
@@ -147,17 +148,20 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
         >>> found.rank, found.raw_rank
         (1, 2)
     """
+    check_above_zero(eps=eps)
     A = real_matrix(A, "A")
     means = A.mean(1)
     means += (A - means[:, None]).mean(1)  # the roundoff of the first mean
     raw, centered = (np.linalg.svd(each, compute_uv=False) for each in (A, A - means[:, None]))
-    least = entry_roundoff(float(np.linalg.norm(A)), eps)
-    limit = max(tolerance(centered[0], A.shape, eps, "press"), least, SVD_ERROR * centered[0])
     # If all rows are constant, the centred matrix holds only the roundoff of their means.
-    raw_limit = max(tolerance(raw[0], A.shape, eps, "press"), least, SVD_ERROR * raw[0])
+    least = entry_roundoff(float(np.linalg.norm(A)), eps)
+    raw_limit, limit = (
+        max(tolerance(values[0], A.shape, eps, "press"), least, SVD_ERROR * values[0]) for values in (raw, centered)
+    )
     return MinimalRank(int((centered > limit).sum()), -means, int((raw > raw_limit).sum()), float(limit))
 
 
+@typed
 def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
     """Decide whether a softmax without bias and with embedding size d can have these probabilities in every context.
 
@@ -183,15 +187,12 @@ def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
         >>> verdict.expressible, verdict.least_dimension, len(verdict.contexts)
         (False, 3, 3)
     """
-    check_dimension(d)
+    check_positive(d=d)
     A = real_matrix(A, "A")
     least = minimal_rank(A, eps=eps)
     centered = row_shift(A, least.shifts)
     if d >= least.rank:
-        U, values, V = np.linalg.svd(centered, full_matrices=False)
-        kept = min(d, least.rank)
-        H, W = np.zeros((len(A), d)), np.zeros((A.shape[1], d))
-        H[:, :kept], W[:, :kept] = U[:, :kept] * values[:kept], V[:kept].T
+        H, W, _ = largest_singular(centered, d, rank=least.rank)
         return Verdict(True, least.rank, H, W, (), 0.0, centered)
     # The rows that a pivoted QR takes first are independent.
     pivots = qr(centered.T, mode="r", pivoting=True)[1][: d + 1]

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
-from ..errors import ConfigurationError
+from ..core.checks import check_above_zero, typed
 from .context_vectors import attainable
-from .inputs import distributions, real_matrix, real_vector
+from .inputs import Floats, distributions, independent_directions, real_matrix, real_vector
 from .linear_program import minimize
 
 
@@ -27,21 +27,22 @@ from .linear_program import minimize
 class BestContextVector:
     """The least cross entropy over all context vectors, for each of n distributions; in nats."""
 
-    h: NDArray[np.float64]
+    h: Floats
     """(n, d): the minimizers, of least norm; where no minimizer exists, the finite part of h + s·recession."""
-    value: NDArray[np.float64]
+    value: Floats
     """(n,): the least cross entropy H(P, Q_h), or its infimum where no minimizer exists."""
-    dual: NDArray[np.float64]
+    dual: Floats
     """(n,): a lower bound on ``value``, from distributions R with the same mean embedding: H(R) without a bias."""
-    gap: NDArray[np.float64]
+    gap: Floats
     """(n,): value − dual."""
     attained: tuple[bool | None, ...]
     """Whether a context vector attains ``value``; ``None`` where the linear program that decides it was stopped."""
-    recession: NDArray[np.float64]
+    recession: Floats
     """(n, d): g with H(P, Q_{h + s·g}) → value as s → ∞; zero where the minimum is attained. For tokens off the face
     g·w is smaller by 1 or more."""
 
 
+@typed
 def best_context_vector(
     P: Any,
     W: Any,
@@ -82,26 +83,24 @@ def best_context_vector(
     W = real_matrix(W, "W")
     P = distributions(P, len(W))
     b = np.zeros(len(W)) if bias is None else real_vector(bias, len(W), "the bias")
-    if not tolerance > 0:
-        raise ConfigurationError(f"the tolerance on the gap must be above 0 nats, not {tolerance}")
+    check_above_zero(tolerance=tolerance, seconds=seconds)
     with np.errstate(divide="ignore"):
         log_p = np.log(P)
-    n, d = len(P), W.shape[1]
-    h, recession = np.zeros((n, d)), np.zeros((n, d))
-    divergence, gap = np.zeros(n), np.zeros(n)
+    h, recession = np.zeros((2, len(P), W.shape[1]))
+    divergence, gap = np.zeros((2, len(P)))
     attained: list[bool | None] = []
     faces: dict[bytes, list[int]] = {}
-    for row in range(n):
-        face, direction = smallest_face(P[row] > 0, W, seconds=seconds)
+    for row, support in enumerate(P > 0):
+        face, recession[row] = smallest_face(support, W, seconds=seconds)
         attained.append(None if face is None else bool(face.all()))
-        recession[row] = direction
-        faces.setdefault(b"" if face is None or face.all() else face.tobytes(), []).append(row)
+        faces.setdefault((np.ones_like(support) if face is None else face).tobytes(), []).append(row)
     for key, rows in faces.items():
-        tokens = np.frombuffer(key, dtype=np.bool_) if key else np.ones(len(W), dtype=np.bool_)
+        tokens = np.frombuffer(key, dtype=np.bool_)
         # A token of probability 0 adds nothing to the divergence: any finite number can replace its log P.
         finite = np.nan_to_num(log_p[rows][:, tokens], neginf=np.finfo(np.float64).min)
         best = attainable(
-            *(torch.from_numpy(each) for each in (finite, W[tokens])),
+            torch.from_numpy(finite),
+            torch.from_numpy(W[tokens]),
             bias=torch.from_numpy(b[tokens]),
             tolerance=tolerance,
             max_steps=max_steps,
@@ -113,8 +112,8 @@ def best_context_vector(
 
 
 def smallest_face(
-    support: NDArray[np.bool_], W: NDArray[np.float64], *, seconds: float | None = None
-) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64]]:
+    support: NDArray[np.bool_], W: Floats, *, seconds: float | None = None
+) -> tuple[NDArray[np.bool_] | None, Floats]:
     r"""Return the tokens on the smallest face of the embeddings' convex hull that holds some tokens, and a normal g.
 
     .. math:: \max \sum_j y_j, \quad 0 ≤ y_j ≤ 1, \quad y_j ≤ (w_s - w_j)·g, \quad (w_s - w_{s'})·g = 0
@@ -135,12 +134,11 @@ def smallest_face(
     directions = null_space(W[support] - first) if W.shape[1] else np.zeros((0, 0))
     below = (first - W[~support]) @ directions
     # Orthonormal coordinates of the remaining directions make the program independent of the scale of W.
-    _, values, V = np.linalg.svd(below, full_matrices=False)
     scale = abs(W - first).max(initial=0.0)
-    kept = values > max(W.shape) * np.finfo(np.float64).eps * scale
-    if not kept.any():
+    V = independent_directions(below, max(W.shape) * scale)[2]
+    if not len(V):
         return whole, level
-    directions, below = directions @ V[kept].T, below @ V[kept].T
+    directions, below = directions @ V.T, below @ V.T
     size = below.shape
     optimum = minimize(
         np.concatenate([np.zeros(size[1]), -np.ones(size[0])]),
@@ -149,7 +147,7 @@ def smallest_face(
         bounds=[(None, None)] * size[1] + [(0, 1)] * size[0],
         seconds=seconds,
     )
-    if optimum.x is None:
+    if optimum is None:
         return None, level
     g = directions @ optimum.x[: size[1]] / scale
     lowered = (first - W) @ g

@@ -8,29 +8,28 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import ConfigurationError, MatrixError
-from .argmax_search import Layer
-from .inputs import real_matrix, real_vector
+from .argmax_program import CLOSE
+from .argmax_search import Ids, Layer
+from .inputs import EPS, Floats, real_matrix, real_vector
 from .linear_program import minimize
 
 PAIRS = 1 << 22
 """Number of pairs of tokens whose sums are sorted at once."""
 CANDIDATES = 50_000_000
 """Largest number of pairs of pairs that are compared."""
-ROUNDOFF = 16 * float(np.finfo(np.float64).eps)
-CLOSE = 1e-7
-"""Largest margin of the normalized program that counts as zero."""
+ROUNDOFF = 16 * EPS
 
 
 @dataclass(frozen=True, eq=False)
 class Parallelograms:
     """Quadruples (a, b, c, d) with w_a + w_b = w_c + w_d, within a tolerance."""
 
-    tokens: NDArray[np.int64]
+    tokens: Ids
     """(n, 4), a < b, c < d and a < c: the diagonals are a, b and c, d."""
-    residuals: NDArray[np.float64]
+    residuals: Floats
     """(n,), ‖w_a + w_b − w_c − w_d‖. For ‖h‖ = 1 the lower logit of one diagonal exceeds the higher logit of the other
     by at most half of this."""
     complete: bool
@@ -43,14 +42,15 @@ class Separation:
 
     possible: bool | None
     """``None`` if the linear program was stopped, or its margin is within roundoff."""
-    h: NDArray[np.float64] | None
+    h: Floats | None
     """(d,): the context vector, if it is possible."""
-    above: NDArray[np.float64] | None
+    above: Floats | None
     """Weights of the first set, of sum 1, if it is not possible."""
-    below: NDArray[np.float64] | None
+    below: Floats | None
     """Weights of the second set, of sum 1, with the same mean embedding: the convex hulls meet."""
 
 
+@typed
 def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) -> Parallelograms:
     r"""Find four embeddings in a parallelogram: neither diagonal can hold the two largest probabilities alone.
 
@@ -74,8 +74,9 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
         >>> parallelograms(words).tokens
         array([[0, 3, 1, 2]])
     """
-    if not tolerance >= 0 or limit < 1:
-        raise ConfigurationError(f"the tolerance must be at least 0 and the limit at least 1: {tolerance}, {limit}")
+    check_positive(limit=limit)
+    if not tolerance >= 0:
+        raise ConfigurationError(f"the tolerance must be at least 0, not {tolerance}")
     everything = real_matrix(W, "W")
     ids = np.sort(np.unique(everything, axis=0, return_index=True)[1])
     rows = everything[ids] - everything.mean(0)
@@ -105,7 +106,7 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
     return Parallelograms(tokens, np.linalg.norm(a + b - c - d, axis=1), len(quadruples) <= limit)
 
 
-def _close_sums(x: NDArray[np.float64], within: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _close_sums(x: Floats, within: float) -> Iterator[tuple[Ids, Ids]]:
     """Yield pairs of pairs (n, 2), (n, 2) of indices into ascending x whose sums differ by at most ``within``."""
     M = len(x)
     generator = np.random.default_rng(1)
@@ -131,6 +132,7 @@ def _close_sums(x: NDArray[np.float64], within: float) -> Iterator[tuple[NDArray
             yield np.stack([i[close], j[close]], 1), np.stack([i[other], j[other]], 1)
 
 
+@typed
 def separation(
     W: Any, above: Sequence[int], below: Sequence[int] | None = None, *, bias: Any = None, seconds: float | None = None
 ) -> Separation:
@@ -159,8 +161,9 @@ def separation(
     """
     W = real_matrix(W, "W")
     b = np.zeros(len(W)) if bias is None else real_vector(bias, len(W), "the bias")
-    over = np.array(above, dtype=np.int64)
-    under = np.setdiff1d(np.arange(len(W)), over) if below is None else np.array(below, dtype=np.int64)
+    check_above_zero(seconds=seconds)
+    over = _ids(above)
+    under = np.setdiff1d(np.arange(len(W)), over) if below is None else _ids(below)
     everything = np.concatenate([over, under])
     inside = bool(((everything >= 0) & (everything < len(W))).all())
     if not (over.size and under.size and inside) or np.isin(over, under).any():
@@ -184,20 +187,18 @@ def separation(
         bounds=[(-1, 1)] * d + [(None, None), (0, 1 if layer.has_bias else 0), (None, 1)],
         seconds=seconds,
     )
-    if program.x is None or program.multipliers is None:
+    if program is None:
         return Separation(None, None, None, None)
-    h, share = program.x[:d], program.x[d + 1]
-    scales = [1.0] if not layer.has_bias else [1 / share] if share > 1e-9 else []
-    gaps = (W[over] @ h).min() - (W[under] @ h).max()
-    if layer.has_bias and gaps > 0:
-        scales.append(float(2 * np.ptp(b) / gaps) + 1)
-    for scale in scales:
-        logits = W @ (scale * h) + b
-        margin = logits[over].min() - logits[under].max()
-        if margin > layer.resolution(np.array(scale * np.linalg.norm(h))):
-            return Separation(True, scale * h, None, None)
+    h = layer.separating(over, under, program.x[:d], float(program.x[d + 1]))
+    if h is not None:
+        return Separation(True, h, None, None)
     if -program.value > CLOSE:
         return Separation(None, None, None, None)
-    weights = program.multipliers
-    upper, lower = weights[: len(over)], weights[len(over) :]
+    upper, lower = np.split(program.multipliers, [len(over)])
     return Separation(False, None, upper / upper.sum(), lower / lower.sum())
+
+
+def _ids(tokens: Any) -> Ids:
+    """Return token ids as an array; none of something else."""
+    ids = np.asarray(tokens)
+    return ids.astype(np.int64) if ids.ndim == 1 and ids.dtype.kind in "iu" else np.zeros(0, dtype=np.int64)

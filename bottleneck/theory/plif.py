@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import ConfigurationError, MatrixError
+from .inputs import EPS, Floats
 
 SAMPLES = 1 << 16
 """Points at which the error is evaluated, at least `LEAST` in each piece."""
@@ -22,11 +23,11 @@ WORST = 8
 class PLIFApproximation:
     """A piecewise linear function through h at P + 1 equally spaced knots."""
 
-    knots: NDArray[np.float64]
+    knots: Floats
     """l_0 … l_P, (P + 1,): −T … T."""
-    values: NDArray[np.float64]
+    values: Floats
     """h(l_0) … h(l_P)."""
-    slopes: NDArray[np.float64]
+    slopes: Floats
     """s_0 … s_{P−1}, all above 0: softplus of the parameters v of `heads.PLIF`."""
     error: float
     """max |f − h| over [−T, T], evaluated at 2¹⁶ points or more and refined in the worst pieces."""
@@ -39,14 +40,13 @@ class PLIFApproximation:
     assumed: bool
     """Whether R was not given and is the largest observed slope; the bounds are then estimates."""
 
-    def __call__(self, x: Any) -> NDArray[np.float64]:
+    def __call__(self, x: Any) -> Floats:
         """Return f(x) for x in [−T, T]."""
         return np.interp(x, self.knots, self.values)
 
 
-def plif_approximation(
-    h: Callable[[NDArray[np.float64]], Any], T: float, P: int, *, R: float | None = None
-) -> PLIFApproximation:
+@typed
+def plif_approximation(h: Callable[[Floats], Any], T: float, P: int, *, R: float | None = None) -> PLIFApproximation:
     r"""Interpolate an increasing function linearly between the P + 1 equally spaced knots of [−T, T].
 
     For increasing h with h' ≤ R the error is at most 4RT/P (Ganea et al. 2019, theorem 7 and eq. 27). Since h' is not
@@ -72,8 +72,8 @@ def plif_approximation(
         >>> found.error < found.sharp_bound < found.bound
         True
     """
-    if not (0 < T < np.inf and P >= 1 and (R is None or 0 < R < np.inf)):
-        raise ConfigurationError(f"T, P and R must be positive and finite, not {T}, {P} and {R}")
+    check_positive(P=P)
+    check_above_zero(T=T, R=R)
     from scipy.optimize import minimize_scalar
 
     knots = np.linspace(-T, T, P + 1)
@@ -86,7 +86,7 @@ def plif_approximation(
     if not (np.diff(values) > 0).all() or (np.diff(seen, axis=1) < 0).any():
         raise MatrixError("h must increase on [−T, T]: theorem 7 is about increasing functions")
     steepest = float((np.diff(seen, axis=1) / (2 * T / P / (each - 1))).max())
-    roundoff = 4 * np.finfo(np.float64).eps * abs(values).max() * (each - 1) * P / T
+    roundoff = 4 * EPS * abs(values).max() * (each - 1) * P / T
     if R is not None and steepest > R + roundoff:
         raise ConfigurationError(f"h' reaches {steepest:.6g} and is not bounded by R = {R:.6g}: give a larger R")
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import check_positive, typed
 from ..errors import ConfigurationError, MatrixError
 from .exact import exact_rank, fractions
 
@@ -27,6 +28,7 @@ Zippel), K the rank of f(A)."""
 DRAWS = 20
 
 
+@typed
 def power_rank_bound(N: int, M: int, d: int, p: int) -> int:
     r"""Return the largest rank that the p-th power of every entry of an N × M matrix of rank d can have.
 
@@ -48,11 +50,11 @@ def power_rank_bound(N: int, M: int, d: int, p: int) -> int:
         >>> power_rank_bound(100, 100, 3, 2)
         6
     """
-    if min(N, M, d, p) < 1:
-        raise ConfigurationError(f"N, M, d and p must be at least 1, not {N}, {M}, {d} and {p}")
+    check_positive(N=N, M=M, d=d, p=p)
     return min(N, M, math.comb(d + p - 1, p))
 
 
+@typed
 def power_rank_example(N: int, M: int, d: int, p: int) -> list[list[int]]:
     r"""Return an N × M matrix of whole numbers of rank d whose p-th power has the rank of `power_rank_bound`.
 
@@ -77,7 +79,7 @@ def power_rank_example(N: int, M: int, d: int, p: int) -> list[list[int]]:
     """
     power_rank_bound(N, M, d, p)
     if d > min(N, M):
-        raise ConfigurationError(f"a matrix of {N} × {M} has no rank {d}: give a d of at most {min(N, M)}")
+        raise ConfigurationError(f"a matrix of {N} × {M} cannot have the rank {d}: give a d of at most {min(N, M)}")
     bars = combinations(range(d + p - 1), d - 1)
     lattice = [[b - a - 1 for a, b in zip((-1, *bar), (*bar, d + p - 1), strict=True)] for bar in bars]
     lattice.sort(key=max, reverse=True)  # the d corners first: A has rank d from the first d rows and columns on
@@ -155,6 +157,7 @@ class IncreasingBijection:
         return u + (v - u) * (x - a) / (b - a)
 
 
+@typed
 def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> IncreasingBijection:
     r"""Return an increasing bijection g for which g(A) has at least the rank of f(A) (Ganea et al. 2019, theorem 3).
 
@@ -178,23 +181,22 @@ def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> I
         (2, Fraction(0, 1), True)
     """
     rows = fractions(A)
-    wanted = exact_rank([[Fraction(f(x)) for x in row] for row in rows])
+    least = exact_rank([[Fraction(f(x)) for x in row] for row in rows])
     entries = sorted({x for row in rows for x in row})
     epsilon = min((b - a for a, b in pairwise(entries)), default=Fraction(1)) / 4
     generator = random.Random(seed)
     for _ in range(DRAWS):
-        moved = [b + epsilon * Fraction(generator.randint(-GRID, GRID), GRID) for b in entries]
-        knots = [x for b in entries for x in (b - 2 * epsilon, b, b + 2 * epsilon)]
-        values = [y for b, c in zip(entries, moved, strict=True) for y in (b - 2 * epsilon, c, b + 2 * epsilon)]
-        # Neighbouring entries may share the knot in the middle between them.
-        shared = dict(zip(knots, values, strict=True))
-        to = dict(zip(entries, moved, strict=True))
+        to = {b: b + epsilon * Fraction(generator.randint(-GRID, GRID), GRID) for b in entries}
         rank = exact_rank([[to[x] for x in row] for row in rows])
-        if rank >= wanted:
-            return IncreasingBijection(tuple(sorted(shared)), tuple(shared[x] for x in sorted(shared)), rank)
-    raise MatrixError(f"{DRAWS} draws did not reach rank {wanted}: try another seed")
+        if rank >= least:
+            # Neighbouring entries may share the knot in the middle between them.
+            ends = {end: end for b in entries for end in (b - 2 * epsilon, b + 2 * epsilon)}
+            knots = sorted((ends | to).items())
+            return IncreasingBijection(tuple(x for x, _ in knots), tuple(y for _, y in knots), rank)
+    raise MatrixError(f"{DRAWS} draws did not reach rank {least}: try another seed")
 
 
+@typed
 def squared_ranks(N: int, trials: int, *, seed: int = 0, entries: int = 9) -> Counter[int]:
     """Count the ranks of A⊙A over random N × N whole-number matrices A of rank N − 1 (Ganea et al. 2019, theorem 6).
 
@@ -218,10 +220,9 @@ def squared_ranks(N: int, trials: int, *, seed: int = 0, entries: int = 9) -> Co
         >>> squared_ranks(2, 10), squared_ranks(4, 10)
         (Counter({1: 10}), Counter({4: 10}))
     """
-    if N < 2 or trials < 1 or entries < 1:
-        raise ConfigurationError(
-            f"theorem 6 needs N of at least 2, and 1 trial and entry or more, not {N}, {trials} and {entries}"
-        )
+    check_positive(trials=trials, entries=entries)
+    if N < 2:
+        raise ConfigurationError(f"N must be at least 2, not {N}: theorem 6 is about matrices of rank N − 1")
     generator = random.Random(seed)
     ranks: Counter[int] = Counter()
     while ranks.total() < trials:

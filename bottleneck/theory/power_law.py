@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from ..core.checks import typed
 from ..errors import ConfigurationError, MatrixError
+from ..spectrum.blocks import as_array
 
 
 @dataclass(frozen=True)
@@ -19,18 +21,17 @@ class PowerLaw:
     standard_error: float
     """Standard error of the exponent."""
     low: float
-    """Lower end of the exponent's 95 % confidence interval."""
+    """Lower end of the exponent's 95 % confidence interval, which ends at ``high``."""
     high: float
-    """Upper end of that interval."""
     first: int
     """First index of the fit, counted from 1."""
     last: int
-    """Last index of the fit."""
     r_squared: float
     """Share of the variance of log σ that the line explains."""
 
 
-def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> PowerLaw:
+@typed
+def power_law(sigma: Any, *, first: int = 1, last: int | None = None) -> PowerLaw:
     r"""Fit :math:`\log σ_i = c - α \log i` by least squares, as for extended logit matrices (arXiv 2510.24966).
 
     The interval is Student's t of the residuals. Neighbouring singular values are not independent, so it is too narrow
@@ -49,7 +50,7 @@ def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> P
         >>> round(power_law(5 * np.arange(1, 101.0) ** -0.54).exponent, 6)
         0.54
     """
-    values = np.sort(np.asarray(sigma, dtype=np.float64))[::-1]
+    values = np.sort(as_array(sigma).astype(np.float64).ravel())[::-1]
     last = max(3, len(values) // 2) if last is None else last
     if not 1 <= first <= last - 2 or last > len(values):
         raise ConfigurationError(
@@ -61,15 +62,6 @@ def power_law(sigma: ArrayLike, *, first: int = 1, last: int | None = None) -> P
     from scipy.stats import linregress, t
 
     line = linregress(np.log(np.arange(first, last + 1)), np.log(fitted))
-    width = float(t.ppf(0.975, len(fitted) - 2) * line.stderr)
-    exponent = float(-line.slope)
-    return PowerLaw(
-        exponent=exponent,
-        scale=float(np.exp(line.intercept)),
-        standard_error=float(line.stderr),
-        low=exponent - width,
-        high=exponent + width,
-        first=first,
-        last=last,
-        r_squared=float(line.rvalue**2),
-    )
+    exponent, error, scale = float(-line.slope), float(line.stderr), float(np.exp(line.intercept))
+    width = float(t.ppf(0.975, len(fitted) - 2)) * error
+    return PowerLaw(exponent, scale, error, exponent - width, exponent + width, first, last, float(line.rvalue**2))

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_above_zero, typed
 from ..errors import ConfigurationError
-from .inputs import distributions, real_matrix
+from .inputs import EPS, Floats, distributions, independent_directions, real_matrix
 from .linear_program import minimize
 
 NOTHING = 1e-12
@@ -27,17 +28,18 @@ class ProvedSupport:
 
     tokens: NDArray[np.int64]
     """(n,): their ids, ascending."""
-    least: NDArray[np.float64]
+    least: Floats
     """(n,): proved lower bounds on their true probabilities."""
-    h: NDArray[np.float64]
+    h: Floats
     """(n, d): the vector h of each token's proof."""
-    offset: NDArray[np.float64]
+    offset: Floats
     """(n,): the number c of each proof. W h + c is at most 1 at the token and at most 0 elsewhere, and
     h·(Wᵀp̂) + c = least > 0, with roundoff subtracted."""
     unknown: NDArray[np.int64]
     """Ids of tokens whose program was stopped."""
 
 
+@typed
 def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> ProvedSupport:
     r"""Prove which tokens have positive true probability, given a model's distribution at its optimum.
 
@@ -57,77 +59,70 @@ def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> Prove
         seconds: time limit of each program.
 
     Raises:
-        MatrixError: for a p that is no distribution, or numbers that are not finite.
+        MatrixError: for a p that is not a distribution, or numbers that are not finite.
 
     Example:
         >>> W = np.array([[0.0], [1.0], [2.0]])
         >>> provably_supported([0.1, 0.2, 0.7], W).tokens  # a mean of 1.6 needs the last; the others can do without
         array([2])
     """
+    check_above_zero(seconds=seconds)
     W = real_matrix(W, "W")
     (p,) = distributions(p, len(W))
-    means = W.mean(0)
-    U, values, V = np.linalg.svd(W - means, full_matrices=False)
-    kept = values > max(W.shape) * np.finfo(np.float64).eps * values[0]
-    scale = np.sqrt(len(W))
-    X = U[:, kept] * scale
+    means, scale = W.mean(0), np.sqrt(len(W))
+    U, values, V = independent_directions(W - means)
+    X = U * scale
     equal, equal_to = np.vstack([X.T, np.ones(len(W))]), np.append(p @ X, 1.0)
     candidates = np.ones(len(W), dtype=np.bool_)
-    proved: dict[int, tuple[float, NDArray[np.float64], float]] = {}
+    proofs: dict[int, tuple[float, Floats, float]] = {}
     unknown: list[int] = []
     # The likeliest tokens come first; tokens that are zero in a solution need no program.
-    objective = p - p.max()
-    token: int | None = None
+    objective, token = p - p.max(), -1
     while True:
-        program = minimize(objective, equal_rows=equal, equal_to=equal_to, bounds=(0, None), seconds=seconds)
-        if program.x is not None and program.equal_multipliers is not None:
-            candidates &= program.x > NOTHING
-            if token is not None:
-                h = V[kept].T @ (program.equal_multipliers[:-1] * scale / values[kept])
-                proof = _proof(p, W, means, token, h, float(program.equal_multipliers[-1]))
-                if proof is not None:
-                    proved[token] = proof
-        elif token is not None:
-            unknown.append(token)
-        if token is not None:
+        optimum = minimize(objective, equal_rows=equal, equal_to=equal_to, bounds=(0, None), seconds=seconds)
+        if optimum is not None:
+            candidates &= optimum.x > NOTHING
+        if token >= 0:
             candidates[token] = False
+            if optimum is None:
+                unknown.append(token)
+            else:
+                h = V.T @ (optimum.equal_multipliers[:-1] * scale / values)
+                proof = _proof(p, W, means, token, h, float(optimum.equal_multipliers[-1]))
+                proofs |= {} if proof is None else {token: proof}
         left = np.flatnonzero(candidates)
         if not left.size:
             break
         token = int(left[p[left].argmax()])
         objective = np.zeros(len(W))
         objective[token] = 1.0
-    tokens = np.array(sorted(proved), dtype=np.int64)
+    tokens = sorted(proofs)
+    least, h, offset = zip(*(proofs[token] for token in tokens), strict=True) if tokens else ((), (), ())
     return ProvedSupport(
-        tokens,
-        np.array([proved[i][0] for i in tokens.tolist()]),
-        np.array([proved[i][1] for i in tokens.tolist()]).reshape(-1, W.shape[1]),
-        np.array([proved[i][2] for i in tokens.tolist()]),
+        np.array(tokens, dtype=np.int64),
+        np.array(least),
+        np.array(h).reshape(-1, W.shape[1]),
+        np.array(offset),
         np.array(sorted(unknown), dtype=np.int64),
     )
 
 
 def _proof(
-    p: NDArray[np.float64],
-    W: NDArray[np.float64],
-    means: NDArray[np.float64],
-    token: int,
-    h: NDArray[np.float64],
-    offset: float,
-) -> tuple[float, NDArray[np.float64], float] | None:
+    p: Floats, W: Floats, means: Floats, token: int, h: Floats, offset: float
+) -> tuple[float, Floats, float] | None:
     """Return the proved minimum, h and c, from multipliers with roundoff; ``None`` if they prove nothing."""
     heights = (W - means) @ h
     allowed = np.zeros(len(W))
     allowed[token] = 1.0
     # The error of a sum of d products is at most (d + 2) ε/2 times the norms of its factors; likewise over tokens.
-    eps = float(np.finfo(np.float64).eps)
     sizes = np.linalg.norm(W, axis=1).max() * np.linalg.norm(h) + abs(offset)
-    roundoff = (len(h) + 2) * eps * sizes
+    roundoff = (len(h) + 2) * EPS * sizes
     offset -= max(0.0, float((heights + offset - allowed).max()) + roundoff)
-    least = float(p @ heights) + offset - (len(p) + 2) * eps * float(p @ abs(heights)) - roundoff
+    least = float(p @ heights) + offset - (len(p) + 2) * EPS * float(p @ abs(heights)) - roundoff
     return (least, h, offset - float(means @ h)) if least > 0 else None
 
 
+@typed
 def discarded_by_top_p(p: Any, W: Any, *, top_p: float = 0.9, seconds: float | None = None) -> NDArray[np.int64]:
     """Return the tokens that top-p sampling excludes although `provably_supported` proves them.
 
@@ -150,7 +145,7 @@ def discarded_by_top_p(p: Any, W: Any, *, top_p: float = 0.9, seconds: float | N
     if not 0 < top_p <= 1:
         raise ConfigurationError(f"top_p must lie in (0, 1], not {top_p}")
     support = provably_supported(p, W, seconds=seconds)
-    (p,) = distributions(p, len(np.asarray(p)))
+    (p,) = distributions(p, len(real_matrix(W, "W")))
     order = np.argsort(-p, kind="stable")
     reached = int(np.searchsorted(np.cumsum(p[order]), top_p - 1e-12)) + 1
     return np.setdiff1d(support.tokens, order[:reached])
