@@ -61,7 +61,7 @@ def find_class(group: str, name: str, base: type, registry: Mapping[str, type], 
         return plugin
     [point] = entry_points(group=GROUP + group, name=name)
     raise ConfigurationError(
-        f"{name!r} of {_package(point)} is {point.value}, which is not a subclass of {__package__}.{group}."
+        f"{name!r} of {_package(point)} is {point.value}, which is not a subclass of {GROUP}{group}."
         f"{base.__name__}; repair or uninstall that package"
     )
 

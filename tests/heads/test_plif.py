@@ -17,7 +17,6 @@ from torch import Tensor
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.heads import deterministic
 from softmax_bottleneck.heads import plif as plif_module
 from softmax_bottleneck.heads.plif import PLIF, UNIT_SLOPE
 
@@ -295,12 +294,12 @@ def test_sums_for_deterministic_cuda_are_bincount_and_cumsum(pairs: list[tuple[i
     given = torch.from_numpy(index), torch.from_numpy(weights), torch.from_numpy(factors)
     for deterministically in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deterministic, "PIECE", 37)
-            patch.setattr(deterministic, "_must_be_deterministic", lambda _, forced=deterministically: forced)
-            found = deterministic.histograms(*given, bins)
+            patch.setattr(plif_module, "PIECE", 37)
+            patch.setattr(plif_module, "_must_be_deterministic", lambda _, forced=deterministically: forced)
+            found = plif_module.histograms(*given, bins)
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=1e-14 * (scale + len(pairs)))
-    sums = deterministic.prefix_sums_by_doubling(torch.from_numpy(weights))
+    sums = plif_module.prefix_sums_by_doubling(torch.from_numpy(weights))
     np.testing.assert_allclose(sums.numpy(), np.cumsum(weights), rtol=0, atol=1e-14 * scale)
 
 
@@ -315,7 +314,7 @@ def test_gradients_by_the_deterministic_sums(monkeypatch: pytest.MonkeyPatch) ->
         return [values.detach(), *torch.autograd.grad(values, [x, plif.v], upstream)]
 
     usual = gradients()
-    monkeypatch.setattr(deterministic, "_must_be_deterministic", lambda tensor: True)
+    monkeypatch.setattr(plif_module, "_must_be_deterministic", lambda tensor: True)
     once, again = gradients(), gradients()
     assert all(map(torch.equal, once, again))
     torch.testing.assert_close(once, usual, rtol=1e-12, atol=1e-12)

@@ -20,7 +20,7 @@ from softmax_bottleneck.theory import unargmaxable
 def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     """Each witness makes the head itself predict the token, through its own function of the logits."""
     source = open_source(runs[head], dtype="float64")
-    report = argmaxable(source).report
+    report = argmaxable(source)
     layer = source.head
     assert (report.vocab, report.dimension) == tuple(layer.weight.shape)
     np.testing.assert_array_equal(report.unargmaxable, unargmaxable(layer.weight, layer.bias).unargmaxable)
@@ -36,7 +36,7 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
 def test_no_head_predicts_an_unargmaxable_token(train: Callable[..., Path], tmp_path: Path) -> None:
     """Two directions for 41 tokens: most are hidden, and none of those is the argmax in any context of the text."""
     source = open_source(train("softmax", tmp_path / "run", tie=False, embedding_size=2))
-    report = argmaxable(source).report
+    report = argmaxable(source)
     predicted = {int(token) for block in source.blocks() for token in block.log_probs.argmax(1)}
     assert predicted
     assert not predicted & set(report.unargmaxable.tolist())
@@ -45,12 +45,12 @@ def test_no_head_predicts_an_unargmaxable_token(train: Callable[..., Path], tmp_
 def test_a_matrix_file(tmp_path: Path) -> None:
     W = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     np.save(tmp_path / "w.npy", W)
-    found = argmaxable(tmp_path / "w.npy", kind="matrix").report
+    found = argmaxable(tmp_path / "w.npy", kind="matrix")
     np.testing.assert_array_equal(found.unargmaxable, unargmaxable(W).unargmaxable)
 
 
 def test_what_has_no_single_softmax(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
     with pytest.raises(SourceError, match="has a mos head: the argmax of a mixture"):
         argmaxable(open_source(runs["mos"]))
-    with pytest.raises(SourceError, match="array is no output layer"):
+    with pytest.raises(SourceError, match="array is not an output layer"):
         argmaxable(open_source(log_probs()))

@@ -176,5 +176,5 @@ def test_bad_input() -> None:
         unargmaxable([[1.0], [2.0]], [1.0])
     with pytest.raises(MatrixError, match="the bias holds inf"):
         unargmaxable([[1.0], [2.0]], [1.0, np.inf])
-    with pytest.raises(ConfigurationError, match="at least 1 worker"):
+    with pytest.raises(ConfigurationError, match="workers must be at least 1"):
         unargmaxable([[1.0]], workers=0)

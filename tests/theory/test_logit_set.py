@@ -125,7 +125,7 @@ def test_a_uniform_distribution_needs_nothing() -> None:
 
 def test_bad_input() -> None:
     A = np.log(np.full((3, 4), 0.25))
-    with pytest.raises(ConfigurationError, match="embedding size d must be at least 1, not 0"):
+    with pytest.raises(ConfigurationError, match="d must be at least 1, not 0"):
         expressible(A, 0)
     with pytest.raises(MatrixError, match="-inf at row 0, column 1"):
         expressible([[0.0, -np.inf]], 1)

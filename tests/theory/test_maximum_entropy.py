@@ -164,7 +164,7 @@ def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bad_input() -> None:
     W = np.ones((3, 2))
-    with pytest.raises(MatrixError, match="row 1 is no distribution"):
+    with pytest.raises(MatrixError, match="row 1 is not a distribution"):
         best_context_vector([[0.2, 0.3, 0.5], [0.2, 0.3, 0.6]], W)
     with pytest.raises(MatrixError, match="not their logarithms"):
         best_context_vector(np.log([0.2, 0.3, 0.5]), W)
@@ -172,5 +172,5 @@ def test_bad_input() -> None:
         best_context_vector([0.5, 0.5], W)
     with pytest.raises(MatrixError, match="W holds nan"):
         best_context_vector([0.2, 0.3, 0.5], W * np.nan)
-    with pytest.raises(ConfigurationError, match="above 0 nats"):
+    with pytest.raises(ConfigurationError, match="tolerance must be above 0"):
         best_context_vector([0.2, 0.3, 0.5], W, tolerance=0)

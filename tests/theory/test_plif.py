@@ -67,7 +67,7 @@ def test_the_head_is_this_function() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ConfigurationError, match="must be positive"):
+    with pytest.raises(ConfigurationError, match="T must be above 0"):
         plif_approximation(np.tanh, 0.0, 10)
     with pytest.raises(ConfigurationError, match="give a larger R"):
         plif_approximation(np.sinh, 2.0, 10, R=1.0)

@@ -116,7 +116,7 @@ def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(MatrixError, match="no distribution"):
+    with pytest.raises(MatrixError, match="not a distribution"):
         provably_supported([0.5, 0.6], np.eye(2))
     with pytest.raises(MatrixError, match="W holds inf"):
         provably_supported([0.5, 0.5], np.eye(2) + np.inf)
