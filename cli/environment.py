@@ -19,8 +19,8 @@ from ..core.version import __version__
 from ..corpora.ids import is_ids, read_ids
 from ..errors import SourceError
 from ..language_models.checkpoint import is_run, load, read_state, state_files
-from ..sources import StoreSource
-from ..sources.store_files import is_store
+from ..sources import StoreSource, open_zarr
+from ..sources.store import is_zarr
 
 CROWDED = 1.5
 """Running threads for each processor above which work slows down."""
@@ -74,8 +74,7 @@ def check(path: Path) -> str:
             read_state(file)
         run = load(path)
         return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
-    if is_store(path):
-        source = StoreSource(path)
+    if is_zarr(str(path)) and isinstance(source := open_zarr(str(path)), StoreSource):
         chunks = sum(1 for _ in source.blocks())
         return f"a complete store: {source.shape[0]:,} × {source.shape[1]:,}; {chunks} chunks match their checksums"
     if is_ids(path):

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ..heads import Head, RankBound, Softmax
 from ..heads.scores import Factors
 from ..spectrum import Precision, precision
 from ..spectrum.replaced import MASK
-from .source import Block, Cost, FactorRows, Source, first_contexts
+from .source import Block, Cost, FactorRows, Source
 
 Ids = NDArray[np.int64]
 
@@ -101,12 +101,8 @@ class ModelOnText(Source):
         bias = None if head.bias is None else head.bias[:columns].detach()
         return Softmax.of(head.weight[:columns].detach(), bias, scale=head.scale, soft_cap=head.soft_cap)
 
-    def first(self, contexts: int) -> Self:
-        """Return this model on its first contexts."""
-        part = copy.copy(self)
-        part.contexts = first_contexts(contexts, self)
-        part.targets = None if self.targets is None else self.targets[:contexts]
-        return part
+    def _keep_first(self, contexts: int) -> None:
+        self.contexts = contexts
 
     def variants(self) -> Mapping[str, Source]:
         """Return the renormalized matrix of the tokenizer's tokens, if the head has rows for more tokens."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,15 +55,6 @@ class Cost(NamedTuple):
     """Floating-point operations of the model, its output layer included."""
     memory_bytes: int
     """Bytes of the model and its hidden states."""
-
-
-def first_contexts(contexts: int, source: Source) -> int:
-    """Return how many contexts of a source to measure; `SourceError` for a number that it does not have."""
-    available = source.shape[0]
-    if not hasattr(contexts, "__index__") or not 1 <= contexts.__index__() <= available:
-        path = source.description["path"]
-        raise SourceError(f"--contexts must be between 1 and {available:,}, the contexts of {path}, not {contexts!r}")
-    return contexts.__index__()
 
 
 class Source(ABC):
@@ -136,6 +128,22 @@ class Source(ABC):
     def entries(self) -> Iterator[NDArray[Any]]:
         """Yield blocks of the entries that `precision` describes: the rows, or logits before they are normalized."""
         return (block.log_probs for block in self.blocks())
+
+    def first(self, contexts: int) -> Self:
+        """Return the first rows of this source; `SourceError` for a number of rows that it does not have."""
+        if not hasattr(contexts, "__index__") or not 1 <= contexts.__index__() <= self.shape[0]:
+            raise SourceError(
+                f"--contexts must be between 1 and {self.shape[0]:,}, the contexts of {self.description['path']}, not "
+                f"{contexts!r}"
+            )
+        part = copy.copy(self)
+        part.targets = None if self.targets is None else self.targets[: contexts.__index__()]
+        part._keep_first(contexts.__index__())
+        return part
+
+    def _keep_first(self, contexts: int) -> None:
+        """Make the first rows of this copy the whole."""
+        self.shape = (contexts, self.shape[1])
 
     def factors(self) -> FactorRows | None:
         """Return the thin factors of the matrix, or ``None``."""

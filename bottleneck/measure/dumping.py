@@ -1,16 +1,40 @@
-"""Write the matrix of log-probabilities to a store."""
+"""Write the matrix of log-probabilities to a store, block by block, so that a kill loses at most one block."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from ..core.files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json
 from ..core.interruption import explained
+from ..core.json_file import json_if_any
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..sources import open_source
-from ..sources.store_files import MANIFEST, read_manifest
-from ..sources.store_writing import write_store
+from ..core.version import __version__
+from ..errors import BottleneckError, OutputError, SourceError, StoreError
+from ..sources import Source, open_source, open_zarr
+from ..sources.store import (
+    FIRST_FORMAT,
+    FORMAT,
+    LOG_PROBS,
+    MANIFEST,
+    SHA256,
+    TARGETS,
+    UNKNOWN_TARGET,
+    check_layout,
+    layouts,
+    read_attributes,
+    read_targets,
+)
+from ..sources.zarr_array import WrittenRows, open_node
+from ..spectrum.blocks import checked
 
 
 @takes(Opening)
@@ -35,10 +59,148 @@ def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **
     """
     opened, path = open_source(source, **options), Path(path)
 
-    def kept() -> str:
-        done = read_manifest(path).values() if (path / MANIFEST).exists() else ()
-        contexts = f"{sum(chunk.rows for chunk in done):,} of {opened.shape[0]:,} contexts"
+    def written() -> str:
+        chunks = len([*path.glob(f"{LOG_PROBS}/c/*/0")])
+        contexts = f"{min(opened.shape[0], chunks * opened.rows_at_once()):,} of {opened.shape[0]:,} contexts"
         return f"{contexts} are kept in {path}, and the same command continues from there"
 
-    with explained(kept):
-        return write_store(opened, path, progress=reporting(progress))
+    with explained(written):
+        attributes = _attributes(opened)
+        _refuse_other_files(path)
+        with only_process(make_folder(path)) as alone:
+            if not alone:
+                raise StoreError(
+                    f"another process is dumping into {path}: wait until it is done, or give another --out"
+                )
+            _write(opened, path, attributes, reporting(progress))
+    return path
+
+
+def _write(source: Source, path: Path, attributes: dict[str, Any], progress: Progress) -> None:
+    """Write the chunks that are missing or damaged."""
+    for leftover in path.rglob("*.partial"):  # of Zarr, when it was killed
+        leftover.unlink()
+    if _is_whole_in_first_format(path, attributes):
+        return
+    with explain_output_errors(path):
+        array = _lay_out(path, source, attributes)[LOG_PROBS]
+    there = WrittenRows(array, str(path))
+    waiting = [rows for rows in source.ranges(attributes["chunk_rows"]) if not _is_written(there, rows)]
+    with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar:
+        bar.advance(source.shape[0] - sum(map(len, waiting)))
+        for block in source.blocks(waiting) if waiting else ():
+            what = str(source.description["path"])
+            (values,) = checked([block.log_probs], what=what, start=block.start, minus_inf=True)
+            with explain_output_errors(path):
+                array[block.start : block.start + len(values)] = values
+            bar.advance(len(values))
+
+
+def _attributes(source: Source) -> dict[str, Any]:
+    rare = {
+        "caution": source.rank_warning(source.precision.value),
+        "replaced": source.entry_warning(),
+        "exponent": source.exponent,
+    }
+    return {
+        **{key: value for key, value in rare.items() if value},
+        "format": FORMAT,
+        "source": dict(source.description),
+        "identity": dict(source.identity),
+        "targets_sha256": sha256_bytes(_targets(source).tobytes()),
+        "contexts": source.shape[0],
+        "vocab": source.shape[1],
+        "chunk_rows": source.rows_at_once(),
+        "dtype": source.dtype,
+        "eps": source.precision.to_dict(),
+        "bound": asdict(source.bound),
+        "embedding_size": source.embedding_size,
+        "version": __version__,
+    }
+
+
+def _targets(source: Source) -> NDArray[np.int64]:
+    unknown = np.full(source.shape[0], UNKNOWN_TARGET)
+    return unknown if source.targets is None else np.ascontiguousarray(source.targets, dtype=np.int64)
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Refuse a file, or a folder that holds something else than a store."""
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file; name another place")
+    if not path.exists() or all(file.name.endswith(".partial") for file in path.iterdir()):
+        return
+    metadata = json_if_any(path / "zarr.json")
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    if not isinstance(attributes, dict) or attributes.get("format") not in (FORMAT, FIRST_FORMAT):
+        raise StoreError(f"{path} is not empty and does not hold a store; name another place")
+
+
+def _is_whole_in_first_format(path: Path, attributes: Mapping[str, Any]) -> bool:
+    """Return whether a store of version 0.1.0 holds all rows; one that does not is emptied, to be written anew."""
+    group = open_node(str(path)) if (path / "zarr.json").exists() else None
+    if group is None or group.attrs["format"] == FORMAT:
+        return False
+    _check_same(path, group, {**attributes, "format": FIRST_FORMAT})
+    try:
+        for _ in open_zarr(str(path)).blocks():
+            pass
+    except BottleneckError:
+        with explain_output_errors(path):
+            for name in (LOG_PROBS, TARGETS):
+                shutil.rmtree(path / name, ignore_errors=True)
+            for name in (MANIFEST, "zarr.json"):
+                (path / name).unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _check_same(path: Path, group: zarr.Group, attributes: dict[str, Any]) -> None:
+    """Refuse a store of another dump; different paths of the source do not count."""
+    if different := _differences(read_attributes(group, str(path)), attributes):
+        raise StoreError(f"{path} holds another dump: {different[0]}; name another place")
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return the differences of two dumps, the most telling first."""
+    rows = [
+        f"{key} {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
+        for key in ("head", "corpus", "split", "kind")
+        if old["source"].get(key) != new["source"].get(key)
+    ]
+    for key in ["contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]:
+        before, now = old.get(key), new.get(key)
+        if key == "identity" and before != now:
+            changed = [part for part in {**old[key], **new[key]} if old[key].get(part) != new[key].get(part)]
+            rows.append(f"another {' and another '.join(changed)}, by the checksum")
+        elif before != now:
+            rows.append(f"{key} {before!r}, not {now!r}")
+    return rows
+
+
+def _lay_out(path: Path, source: Source, attributes: dict[str, Any]) -> Any:
+    """Return the group with its arrays, which are created where they are missing or damaged."""
+    if (path / "zarr.json").exists():
+        group = open_node(str(path), write=True)
+        _check_same(path, group, attributes)
+    else:
+        sealed = {**attributes, SHA256: sha256_json(attributes)}
+        group = zarr.create_group(store=path, attributes=sealed, zarr_format=3)
+    for name, layout in layouts(attributes).items():
+        try:
+            check_layout(group, name, layout)
+        except SourceError:
+            group.create_array(name, overwrite=True, **layout)
+    try:
+        read_targets(group, attributes)
+    except BottleneckError:
+        group[TARGETS][:] = _targets(source)
+    return group
+
+
+def _is_written(array: WrittenRows, rows: range) -> bool:
+    """Return whether a chunk is there and undamaged."""
+    try:
+        return not np.isnan(array.read(slice(rows.start, rows.stop), np.nan)).any()
+    except SourceError:
+        return False

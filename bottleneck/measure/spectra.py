@@ -11,7 +11,7 @@ from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..sources import find, open_source
 from ..sources.matrix import ARRAY, BLOCKS
-from ..sources.zarr_array import OBJECT
+from ..sources.store import OBJECT
 from ..spectrum import Spectrum
 from .computing import Computing, compute_spectrum
 

@@ -7,9 +7,8 @@ from .kinds import KINDS, find, open_source, open_sources
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .ngram import NGramSource
 from .opening import Kind
-from .store import StoreSource
-from .views import FiniteColumns, FirstContexts
-from .zarr_array import open_zarr
+from .store import StoreSource, open_zarr
+from .views import FiniteColumns
 
 __all__ = [
     "KINDS",
@@ -20,7 +19,6 @@ __all__ = [
     "ExtendedSource",
     "FactorRows",
     "FiniteColumns",
-    "FirstContexts",
     "Kind",
     "MatrixSource",
     "NGramSource",

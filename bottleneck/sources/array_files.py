@@ -1,38 +1,32 @@
-"""Files that hold arrays by name: NumPy's .npz, torch's .pt, MATLAB's .mat, HDF5, CSV and Parquet."""
+"""Files that hold arrays: NumPy's, safetensors, torch's, text and Parquet; `mat_files` reads the others."""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
-import json
 import math
 import pickle
 import re
-import subprocess
-import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, final
+from typing import IO, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 
-from ..core.files import open_file
-from ..errors import SourceError, first_line
+from ..core.files import is_special, open_file
+from ..errors import SourceError
 from ..language_models.checkpoint import CONFIG
-from ..spectrum.blocks import WHOLE, type_name
-from ..spectrum.files import DAMAGE
-from .matrix_files import npy_header
-from .sizes import check_bytes, check_size, largest
-
-UNREADABLE = (*DAMAGE, pickle.UnpicklingError, csv.Error, SystemError)
-"""What the readers raise for a damaged file; h5py's locks raise the last one."""
+from ..spectrum.blocks import WHOLE, check_untyped, type_name
+from .file_rows import UNREADABLE, FileRows, unreadable
+from .mat_files import read_hdf5, read_mat
+from .sizes import check_size
 
 CONVERT = {
     ".pkl": "np.save('matrix.npy', np.asarray(pickle.load(open('{path}', 'rb'))))",
@@ -48,8 +42,6 @@ CONVERT = {
 
 FEWEST_ROWS = 10
 """Rows of a table whose first column can look like an index."""
-LONGEST = 120
-"""Characters of a reader's message that are shown: some quote the whole line."""
 SAMPLE = 1_000_000
 """Numbers of a text file whose decimals are looked at."""
 FEW = 5
@@ -59,82 +51,121 @@ _NUMBER = re.compile(r"\s*([-+]?([0-9.]+(e[-+]?[0-9]+)?|inf(inity)?|nan)|n/?a|nu
 """A number, or what stands for a missing one."""
 
 
-def read_array(path: Path, name: str | None) -> Any:
-    """Return one array of a file, (T, M).
+HEADER_BYTES = 10_000
+"""Longest header of a .npy file, as NumPy has it."""
+
+
+def read_array(path: Path, name: str | None = None) -> Any:
+    """Return one array of a file, (T, M), whose rows are read on demand where the format allows it.
 
     Args:
         path: a file with a suffix of `READERS`.
-        name: name of the array; by default the only one that has two dimensions.
+        name: name of the array; by default the only one, or the only one of two dimensions.
 
     Raises:
-        SourceError: for a file that is damaged or needs a package that is not installed, or for a name that is missing
-            or needed.
+        SourceError: for a file that is missing or damaged, is not a regular file, or needs a package that is not
+            installed, or for a name that is missing or needed.
     """
+    suffix = path.suffix.lower()
+    if path.name == CONFIG:
+        raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
+    if is_special(path):
+        raise SourceError(f"{path} is a pipe, a socket or a device, not a file: write its content to a file")
+    if not path.is_file():
+        raise SourceError(f"there is no file {path}; check its name")
+    if suffix in CONVERT:
+        line = CONVERT[suffix].format(path=path)
+        raise SourceError(f"{path}: {suffix} files are not read; convert it in Python by: {line}")
     try:
-        arrays = READERS[path.suffix.lower()](path)
-        if name is None:
-            matrices = [key for key in arrays if getattr(arrays[key], "ndim", 0) == 2]
-            name = matrices[0] if len(matrices) == 1 else None
-        if name is not None and name in arrays:
-            return arrays[name].read() if isinstance(arrays[name], Stored) else arrays[name]
+        arrays = READERS[suffix](path)
     except ModuleNotFoundError as error:
         needed = (error.name or "a package").partition(".")[0]
         raise SourceError(f"reading {path} needs {needed}: pip install {needed}") from error
     except UNREADABLE as error:
-        raise SourceError(f"{path} cannot be read as a {path.suffix} file: {first_line(error)[:LONGEST]}") from error
+        raise unreadable(path, error) from error
+    if name is None:
+        matrices = [key for key in arrays if len(arrays) == 1 or getattr(arrays[key], "ndim", 0) == 2]
+        name = matrices[0] if len(matrices) == 1 else None
+    if name is not None and name in arrays:
+        if isinstance(arrays[name], SourceError):
+            raise arrays[name]
+        return arrays[name]
     if not arrays:
-        raise SourceError(f"{path} holds no array: save a matrix of contexts × tokens")
+        raise SourceError(f"{path} does not hold an array: save a matrix of contexts × tokens")
     known = ", ".join([*list(map(str, arrays))[:8], *(["…"] if len(arrays) > 8 else [])])
-    asked = "name a matrix" if name is None else f"there is no {name!r}; name one of them"
-    raise SourceError(f"{path} holds {len(arrays)} arrays; {asked} as {path}:NAME: {known}")
+    advice = "name a matrix" if name is None else f"there is no {name!r}; name one of them"
+    raise SourceError(f"{path} holds {len(arrays)} arrays; {advice} as {path}:NAME: {known}")
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse a kind of file that holds matrices but is not read, with the line of Python that converts it."""
-    if path.name == CONFIG:
-        raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
-    if path.suffix.lower() in CONVERT:
-        line = CONVERT[path.suffix.lower()].format(path=path)
-        raise SourceError(f"{path}: {path.suffix} files are not read; convert it in Python by: {line}")
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape of an array in NumPy's format, whether its columns come first, and its type."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a header that Python 2 wrote
+        version = np.lib.format.read_magic(file)
+        if version > (3, 0):
+            raise ValueError(f"it has version {version} of NumPy's format")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, columns_first, dtype = read(file, max_header_size=HEADER_BYTES)
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its shape is {shape}")
+    return shape, columns_first, dtype
 
 
-@final
-@dataclass(frozen=True)
-class Stored:
-    """An array in a file, which is read when it is chosen."""
+def _npy(path: Path) -> dict[str, FileRows]:
+    with open_file(path) as file:
+        shape, columns_first, dtype = _npy_header(file)
+        offset = file.tell()
+    check_untyped(dtype, str(path))
+    if dtype.kind not in "fiub":
+        raise ValueError(f"it must hold real numbers, not {'Python objects' if dtype.hasobject else dtype}")
+    size, declared = path.stat().st_size - offset, math.prod(shape) * dtype.itemsize
+    if size != declared:
+        raise ValueError(f"it has {size:,} bytes of entries, and its header says {shape} of {dtype}")
+    row = math.prod(shape[1:])
 
-    shape: tuple[int, ...]
-    read: Callable[[], NDArray[Any]]
+    def read(rows: slice) -> NDArray[Any]:
+        if columns_first:
+            return np.array(np.memmap(path, dtype, "r", offset, shape, "F")[rows])
+        # The rows are read, not mapped: a mapped file that becomes shorter ends the process (SIGBUS).
+        start = offset + rows.start * row * dtype.itemsize
+        return np.fromfile(path, dtype, row * (rows.stop - rows.start), offset=start).reshape(-1, *shape[1:])
 
-    @property
-    def ndim(self) -> int:
-        """The number of its dimensions."""
-        return len(self.shape)
-
-    def transposed(self) -> Stored:
-        """Return the array with its dimensions in the other order."""
-        return Stored(self.shape[::-1], lambda: self.read().T)
+    return {"array": FileRows(path, shape, read)}
 
 
-def _npz(path: Path) -> dict[str, Stored]:
-    arrays: dict[str, Stored] = {}
+def _npz(path: Path) -> dict[str, FileRows]:
+    arrays = {}
     with open_file(path) as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             name, _, suffix = member.filename.rpartition(".")
             if suffix == "npy":
                 with archive.open(member) as opened:
-                    shape, _, dtype = npy_header(opened)
-                arrays[name] = Stored(shape, partial(_member, path, member, dtype.itemsize * math.prod(shape)))
+                    shape, _, dtype = _npy_header(opened)
+                whole = cache(partial(_member, path, member, shape, dtype.itemsize))
+                nbytes = math.prod(shape) * dtype.itemsize
+                arrays[name] = FileRows(path, shape, lambda rows, whole=whole: whole()[rows], nbytes=nbytes)
     return arrays
 
 
-def _member(path: Path, member: zipfile.ZipInfo, declared: int) -> NDArray[Any]:
+def _member(path: Path, member: zipfile.ZipInfo, shape: tuple[int, ...], itemsize: int) -> NDArray[Any]:
     """Return an array of a ``.npz`` file."""
-    check_bytes(declared, stored=member.compress_size, what=member.filename, whole=True)
-    if declared > member.file_size:
+    check_size(shape, itemsize, stored=member.compress_size, what=member.filename, whole=True)
+    if (declared := math.prod(shape) * itemsize) > member.file_size:
         raise ValueError(f"{member.filename} holds {member.file_size:,} bytes, and its header says {declared:,}")
     with open_file(path) as file, zipfile.ZipFile(file) as archive, archive.open(member) as opened:
         return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
+
+
+def _safetensors(path: Path) -> dict[str, FileRows]:
+    def read(name: str, rows: slice) -> Any:
+        with safe_open(path, framework="pt") as file:
+            return file.get_slice(name)[rows.start : rows.stop]
+
+    with open_file(path), safe_open(path, framework="pt") as file:
+        return {
+            name: FileRows(path, tuple(file.get_slice(name).get_shape()), partial(read, name))
+            for name in sorted(file.keys())
+        }
 
 
 def _torch(path: Path) -> Mapping[str, Any]:
@@ -143,11 +174,10 @@ def _torch(path: Path) -> Mapping[str, Any]:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise ValueError("it holds more than tensors; save the tensor alone by torch.save(tensor, path)") from error
-    content = {"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded
-    if not isinstance(content, Mapping):
-        raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
-    named = list(_nested(content, "", set()))
+    named = list(_nested({"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded, "", set()))
     tensors = dict(named)
+    if not isinstance(loaded, Mapping | torch.Tensor):
+        raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
     if len(tensors) < len(named):
         raise ValueError("two of its tensors have one name; save the tensor alone by torch.save(tensor, path)")
     for key, tensor in tensors.items():
@@ -190,9 +220,8 @@ def _csv(path: Path) -> Mapping[str, Any]:
         is_counted, is_indexed = first == counted[1:], first[:1] == [""]
         numbers = [field.replace(decimal, ".") for field in first]
         has_header = is_counted or first == counted[:-1] or not all(map(_NUMBER.fullmatch, numbers))
-        check_bytes(
-            8 * len(first) * path.stat().st_size // len(first_lines[-1][1]), stored=path.stat().st_size, what=str(path)
-        )
+        size = path.stat().st_size
+        check_size((len(first), size // len(first_lines[-1][1])), 8, stored=size, what=str(path), whole=True)
         if has_header and not second:
             raise ValueError("it holds no numbers")
         file.seek(0)
@@ -296,114 +325,17 @@ def _parquet(path: Path) -> Mapping[str, Any]:
     return {"table": pd.DataFrame(dict(enumerate(arrays))) if several else table}  # the least precise type counts
 
 
-def _mat(path: Path) -> Mapping[str, Any]:
-    """Return the arrays of a MATLAB file; version 7.3 is HDF5, which stores a matrix's columns one after another.
-
-    SciPy reads older versions in a process of its own, because a damaged file can end the process that reads it.
-    """
-    with open_file(path) as file:
-        header = file.read(128)
-    if header[124:128] in (b"\x00\x02IM", b"\x02\x00MI"):
-        return {name: array.transposed() for name, array in _hdf5(path).items()}
-    most = largest(path.stat().st_size)
-    with TemporaryDirectory(prefix="bottleneck-") as folder:
-        written = Path(folder) / "arrays.npz"
-        arguments = [str(path.absolute()), str(written), str(most), json.dumps(sys.path)]
-        try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", READ_MAT, *arguments],
-                capture_output=True,
-                timeout=SECONDS + most / BYTES_A_SECOND,
-                env={"OPENBLAS_NUM_THREADS": "1"},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ValueError("SciPy does not finish reading it; write it again") from error
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() if done.returncode > 0 else []
-            raise ValueError(lines[-1] if lines else "it is damaged: SciPy crashes on it; write it again")
-        loaded = {name: array.read() for name, array in _npz(written).items()}
-    names = json.loads(str(loaded.pop("names")))
-    arrays = {name: loaded[f"arr_{number}"] for number, name in enumerate(names)}
-    return {name: Stored(array.shape, partial(_full, name, array)) for name, array in arrays.items()}
-
-
-def _full(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    if not array.ndim:
-        raise ValueError(f"{name} is not a full matrix, but {array}: save it by full({name})")
-    return array
-
-
-READ_MAT = """
-import json, resource, sys
-path, arrays, most, folders = sys.argv[1:]
-sys.path[:] = json.loads(folders)
-import numpy as np
-from scipy.io import loadmat
-for limit, size in ((resource.RLIMIT_AS, 2 * int(most) + 2**32), (resource.RLIMIT_FSIZE, int(most) + 2**20)):
-    hard = resource.getrlimit(limit)[1]
-    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-    resource.setrlimit(limit, (size, size))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-try:
-    loaded = {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
-    plain = {key: value for key, value in loaded.items() if isinstance(value, np.ndarray) and not value.dtype.hasobject}
-    others = {key: np.array(type(value).__name__) for key, value in loaded.items()}
-    np.savez(arrays, *{**others, **plain}.values(), names=json.dumps([*{**others, **plain}]))
-except MemoryError:
-    sys.exit(f"it takes more than {int(most):,} bytes")
-except BaseException as error:
-    sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())}); write it again")
-"""
-"""Program that writes the arrays of a MATLAB file to a ``.npz``: of a file, to a file, bytes at most, `sys.path`."""
-SECONDS, BYTES_A_SECOND = 60.0, 1e7
-"""Time that SciPy may take, and the slowest that it reads."""
-
-
-def _hdf5(path: Path) -> dict[str, Stored]:
-    """Return the datasets of a file by name; links are named and not followed."""
-    import h5py
-
-    file = h5py.File(path, "r")  # closed with the last of its datasets
-    arrays: dict[str, Stored] = {}
-
-    def visit(name: str, link: Any) -> None:
-        if not isinstance(link, h5py.HardLink):
-            arrays[name] = Stored((), lambda: _not_in_the_file(name, "a link"))
-        elif isinstance(item := file[name], h5py.Dataset):
-            arrays[name] = Stored(item.shape or (), lambda: _dataset(item))
-
-    file.visititems_links(visit)
-    return arrays
-
-
-def _dataset(dataset: Any) -> NDArray[Any]:
-    """Return a dataset whose entries are all in its own file."""
-    if dataset.is_virtual or dataset.external:
-        _not_in_the_file(dataset.name, "a view of other files")
-    stored = dataset.id.get_storage_size()
-    if dataset.size:
-        chunks = dataset.chunks and math.prod(
-            math.ceil(n / size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)
-        )
-        if not stored or (chunks and dataset.id.get_num_chunks() < chunks):
-            raise ValueError(f"some entries of {dataset.name} were never written: write the whole dataset")
-        check_size(dataset.shape, dataset.dtype.itemsize, stored=stored, what=dataset.name, whole=True)
-    return np.asarray(dataset[()])
-
-
-def _not_in_the_file(name: str, what: str) -> NoReturn:
-    raise ValueError(f"{name} is {what}, and only numbers in the file itself are read: copy them into it")
-
-
 READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
+    ".npy": _npy,
     ".npz": _npz,
+    ".safetensors": _safetensors,
     ".pt": _torch,
     ".pth": _torch,
     ".csv": _csv,
     ".tsv": _csv,
-    ".mat": _mat,
     ".parquet": _parquet,
-    ".h5": _hdf5,
-    ".hdf5": _hdf5,
+    ".mat": read_mat,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
 }
-"""Suffix → function that returns the arrays of a file by name."""
+"""Suffix → function that returns the arrays of a file by name; a `SourceError` stands for one that cannot be read."""

@@ -9,34 +9,50 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..core import plugins
+from torch import nn
+
+from .. import plugins
 from ..core.machine import resolve_device
 from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
 from ..errors import ConfigurationError, RunError, SourceError
-from ..language_models import ModelOnText, Source
-from ..language_models.checkpoint import CONFIG, read_config
-from . import function, matrix, models, ngram, store, zarr_array
-from .matrix import MatrixSource
+from ..heads import Head
+from ..hugging_face import open_loaded, open_saved
+from ..hugging_face.folder import is_hub_id, is_hugging_face
+from ..language_models import GivenStates, RunOnText, Source
+from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
+from . import function, matrix, ngram, store
 from .opening import Kind
-from .views import FirstContexts
 
 logger = logging.getLogger(__name__)
+
+
+def _is_run(source: Any) -> bool:
+    return isinstance(source, Run) or (isinstance(source, str) and is_run(Path(source)))
+
+
+def _is_saved(source: Any) -> bool:
+    if not isinstance(source, str):
+        return False
+    return is_hugging_face(Path(source)) or (not Path(source).exists() and is_hub_id(source))
+
+
+def _is_loaded(source: Any) -> bool:
+    return isinstance(source, nn.Module) and hasattr(source, "get_output_embeddings")
+
 
 KINDS: dict[str, Kind] = {
     "source": Kind(
         what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source
     ),
-    "url": zarr_array.URL,
+    "zarr": store.ZARR,
     "ngram": ngram.KIND,
     "tensor": matrix.TENSOR,
     "array file": matrix.FILE,
-    "zarr array": zarr_array.FOLDER,
-    "store": store.KIND,
-    "run": models.RUN,
-    "hugging-face": models.SAVED,
-    "loaded model": models.LOADED,
-    "head": models.HEAD,
-    "zarr object": zarr_array.OBJECT,
+    "run": Kind(what="a run", matches=_is_run, open=RunOnText),
+    "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
+    "loaded model": Kind(what="a loaded Hugging Face model", matches=_is_loaded, open=open_loaded),
+    "head": Kind(what="an output layer", matches=lambda source: isinstance(source, Head | nn.Linear), open=GivenStates),
+    "zarr object": store.OBJECT,
     "array": matrix.ARRAY,
     "function": function.KIND,
     "blocks": matrix.BLOCKS,
@@ -103,12 +119,9 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
 def _opened(source: Any, kind: Kind, values: Mapping[str, Any]) -> Source:
     parameters = signature(kind.open).parameters
     opened = kind.open(source, **{option: value for option, value in values.items() if option in parameters})
-    contexts = values["contexts"]
     if opened is not source:
         logger.info("opened %s: %r", kind.what, opened)
-    if contexts in (None, opened.shape[0]):
-        return opened
-    return opened.first(contexts) if isinstance(opened, MatrixSource | ModelOnText) else FirstContexts(opened, contexts)
+    return opened if values["contexts"] in (None, opened.shape[0]) else opened.first(values["contexts"])
 
 
 def _unknown(source: Any) -> Exception:

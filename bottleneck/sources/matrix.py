@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 import math
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 
 from ..core.progress import SILENT, Progress
 from ..errors import MatrixError, SourceError
-from ..language_models.source import UNKNOWN, Block, Cost, Source, first_contexts
+from ..language_models.source import UNKNOWN, Block, Cost, Source
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
-from .array_files import CONVERT, READERS, check_columns, check_suffix, read_array
-from .matrix_files import npy_rows, safetensors_rows
+from .array_files import CONVERT, READERS, check_columns, read_array
+from .file_rows import FileRows
 from .opening import Kind, named
 from .sizes import check_strides
 from .spool import Spool
@@ -39,8 +38,7 @@ FIRST_ROWS, PEAK = 64, 0.9
 token has nearly all of it, its logit may be 0 by a shift."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
-SUFFIXES = (".npy", ".safetensors", *READERS)
-_TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, SUFFIXES))})):(?P<tensor>[^:]+)$", re.IGNORECASE)
+_TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, READERS))})):(?P<tensor>[^:]+)$", re.IGNORECASE)
 
 
 @final
@@ -52,16 +50,12 @@ class MatrixSource(Source):
         kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row) or
             ``"matrix"`` (measured as it is).
         path: name of the matrix.
-        made_in: precision of the entries, if it is recorded; otherwise it is inferred from them.
         inspection: inspection of the entries, if it is already done; otherwise it takes a pass over the matrix.
-        native_dtypes: types of the blocks that the matrix was made from.
     """
 
     embedding_size: int | None = None
     bound = UNKNOWN
     targets: NDArray[np.int64] | None = None
-    recorded_caution = recorded_replaced = ""
-    """What was recorded of entries whose precision is recorded."""
 
     def __init__(
         self,
@@ -69,9 +63,7 @@ class MatrixSource(Source):
         *,
         kind: str = "log-probs",
         path: str = "array",
-        made_in: Precision | None = None,
         inspection: Inspection | None = None,
-        native_dtypes: Iterable[str] = (),
     ) -> None:
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
@@ -85,7 +77,7 @@ class MatrixSource(Source):
             matrix = as_array(matrix)
             first = matrix[:1]
         self._matrix, self._kind, self._path = matrix, kind, path
-        self._made_in, self._native_dtypes = made_in, set(native_dtypes)
+        self._native_dtypes: set[str] = set()  # types of the blocks that the matrix was made from
         if inspection is not None:
             self._inspection = inspection
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
@@ -103,8 +95,6 @@ class MatrixSource(Source):
     @cached_property
     def precision(self) -> Precision:
         """The precision of the entries, inferred from them if it was not given."""
-        if self._made_in is not None:
-            return self._made_in
         inferred = self._inspection.precision()
         logger.info("%s: precision %s", self._path, inferred)
         if self._kind != "logits":
@@ -114,18 +104,18 @@ class MatrixSource(Source):
     @property
     def expected_precision(self) -> Precision:
         """That of the entries' type, unless the entries were inspected."""
-        known = self._made_in is not None or "_inspection" in vars(self)
-        return self.precision if known else precision(self._native if self._native in EPS else self.dtype, assumed=True)
+        if "_inspection" in vars(self):
+            return self.precision
+        return precision(self._native if self._native in EPS else self.dtype, assumed=True)
 
     @property
     def cost(self) -> Cost:
         """The bytes of a matrix in memory; the rows of a file are read block by block."""
-        in_memory = isinstance(self._matrix, np.ndarray) and not isinstance(self._matrix, np.memmap)
-        return Cost(0.0, self._matrix.nbytes if in_memory else 0)
+        return Cost(0.0, self._matrix.nbytes if isinstance(self._matrix, np.ndarray | FileRows) else 0)
 
     def prepare(self, progress: Progress = SILENT) -> None:
-        """Inspect the entries, unless their precision is known, and check that the first row is what it should be."""
-        if self._made_in is None and "_inspection" not in vars(self):
+        """Inspect the entries, unless that is done, and check that the first row is what it should be."""
+        if "_inspection" not in vars(self):
             self._inspection = self._inspected(progress)
         next(self.blocks([range(1)]))
         if self._kind == "logits":
@@ -153,27 +143,24 @@ class MatrixSource(Source):
 
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
-        return self.recorded_caution if self._made_in is not None else self._inspection.caution(eps)
+        return self._inspection.caution(eps)
 
     def entry_warning(self) -> str:
         """Return what the inspection says of floors, masks, truncations and lost digits."""
-        return self.recorded_replaced if self._made_in is not None else self._inspection.replaced()
+        return self._inspection.replaced()
 
-    def first(self, contexts: int) -> MatrixSource:
-        """Return the first rows, inspected without the others unless their precision is recorded."""
-        part = copy.copy(self)
-        part.shape = (first_contexts(contexts, self), self.shape[1])
-        part.targets = None if self.targets is None else self.targets[:contexts]
-        if (inspection := vars(part).pop("_inspection", None)) is not None:
-            part._native_dtypes = self._native_dtypes | set(inspection.dtypes)
-        for name in ("identity", "precision"):
-            vars(part).pop(name, None)
-        return part
+    def _keep_first(self, contexts: int) -> None:
+        """Forget what is known of all rows: the first ones are inspected without the others."""
+        super()._keep_first(contexts)
+        if "_inspection" in vars(self):
+            self._native_dtypes = self._native_dtypes | set(self._inspection.dtypes)
+        for name in ("_inspection", "identity", "precision"):
+            vars(self).pop(name, None)
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows, normalized or checked according to their kind; masked tokens are −∞."""
         asked = self.ranges() if ranges is None else list(ranges)
-        masked = None if self._made_in is not None else self._inspection.masked
+        masked = self._inspection.masked
         for rows, block in zip(asked, self._raw(asked), strict=True):
             block = block.astype(self.dtype, copy=False)
             if self._kind == "logits":
@@ -182,7 +169,7 @@ class MatrixSource(Source):
                 block = _log_softmax(block)
             elif self._kind == "log-probs":
                 self._check_log_probs(rows.start, block)
-            if masked is not None and masked.any():
+            if masked.any():
                 block = np.where(masked, -np.inf, block)
             yield Block(rows.start, block)
 
@@ -229,25 +216,19 @@ class MatrixSource(Source):
 
 
 def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log-probs") -> MatrixSource:
-    """Open a file that holds a matrix; only ``.npy`` and ``.safetensors`` files are not read as a whole.
+    """Open a file that holds a matrix.
 
     Args:
-        name: a file with a suffix of `SUFFIXES`.
+        name: a file with a suffix of `READERS`; only rows of ``.npy``, ``.safetensors`` and HDF5 files are read on
+            demand.
         tensor: name of the array, for a file that holds several.
         kind: see `MatrixSource`.
 
     Raises:
-        SourceError: for a file that is missing or damaged, holds objects, or holds several tensors and none is named.
+        SourceError: for a file that is missing or damaged, holds objects, or holds several matrices and none is named.
     """
-    path = Path(name)
-    if not path.is_file():
-        raise SourceError(f"there is no file {path}; check its name")
-    check_suffix(path)
-    if path.suffix.lower() in READERS:
-        matrix = read_array(path, tensor)
-    else:
-        matrix = safetensors_rows(path, tensor) if path.suffix.lower() == ".safetensors" else npy_rows(path)
-    return MatrixSource(matrix, kind=kind, path=str(path) + (f":{tensor}" if tensor else ""))
+    path = f"{name}:{tensor}" if tensor else str(name)
+    return MatrixSource(read_array(Path(name), tensor), kind=kind, path=path)
 
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
@@ -260,7 +241,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     for rows in checked(inspection.noting(blocks), minus_inf=True):
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)
-    return MatrixSource(spool.matrix(), kind=kind, path="blocks", inspection=inspection)
+    return MatrixSource(spool, kind=kind, path="blocks", inspection=inspection)
 
 
 def _are_probabilities(rows: NDArray[Any]) -> bool:
@@ -310,7 +291,7 @@ def _open_tensor(source: str, *, kind: str) -> MatrixSource:
 
 
 TENSOR = Kind(what="an array in a file", matches=_is_tensor, open=_open_tensor)
-FILE = Kind(what="a file of a matrix", matches=named((*SUFFIXES, *CONVERT)), open=open_matrix)
+FILE = Kind(what="a file of a matrix", matches=named((*READERS, *CONVERT)), open=open_matrix)
 ARRAY = Kind(what="an array", matches=is_array, open=MatrixSource)
 BLOCKS = Kind(
     what="blocks of rows",

@@ -19,12 +19,13 @@ def largest(stored: int) -> int:
     return max(ALWAYS, PACKED * stored)
 
 
-def check_bytes(declared: int, *, stored: int, what: str, whole: bool = True) -> None:
+def check_size(shape: tuple[int, ...], itemsize: int, *, stored: int, what: str, whole: bool = False) -> None:
     """Refuse a matrix that is far larger than what it is stored in, or than memory if it is read as a whole.
 
     Raises:
         SourceError: with both sizes.
     """
+    declared = math.prod(map(int, shape)) * itemsize
     if declared > largest(stored):
         raise SourceError(
             f"{what} takes {declared / 2**30:,.1f} GiB, and only {stored:,} bytes of it are stored: it repeats a few "
@@ -35,11 +36,6 @@ def check_bytes(declared: int, *, stored: int, what: str, whole: bool = True) ->
             f"{what} takes {declared / 2**30:,.1f} GiB, is read as a whole, and {free / 2**30:.1f} GiB are free: save "
             "it as .npy, which is read row by row"
         )
-
-
-def check_size(shape: tuple[int, ...], itemsize: int, *, stored: int, what: str, whole: bool = False) -> None:
-    """Refuse as `check_bytes` does, by shape and bytes of an entry."""
-    check_bytes(math.prod(map(int, shape)) * itemsize, stored=stored, what=what, whole=whole)
 
 
 def check_strides(matrix: Any, what: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+import weakref
+from bisect import bisect_right
 from typing import IO, Any
 
 import numpy as np
@@ -13,8 +14,6 @@ from ..errors import OutputError
 
 KEPT = 1 << 30
 """Bytes that are kept in memory."""
-BLOCK = 1024
-"""Rows that are converted at once."""
 
 
 class Spool:
@@ -30,43 +29,50 @@ class Spool:
     """
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._limit = kept
-        self._pieces: list[NDArray[Any]] = []
-        self._bytes = self._rows = 0
+        self._free, self.dtype = kept, np.dtype(np.bool_)
+        self._pieces: list[tuple[NDArray[Any] | int, np.dtype[Any]]] = []  # an array, or its place in the file
+        self._starts: list[int] = [0]
         self._file: IO[bytes] | None = None
-        self._dtype = np.dtype(np.bool_)
+        self.shape = (0, 0)
 
     def add(self, rows: NDArray[Any]) -> None:
         """Add (n, M) numbers; they are not copied while they are in memory."""
-        dtype = np.result_type(self._dtype, rows.dtype)
-        if self._file is not None and dtype != self._dtype:  # all rows before are written again in the wider type
-            written, self._file = self.matrix(), None
-            self._dtype = dtype
-            self._write(written[start : start + BLOCK] for start in range(0, len(written), BLOCK))
-        self._dtype = dtype
-        self._pieces.append(rows)
-        self._rows += len(rows)
-        self._bytes += rows.nbytes
-        if self._file is not None or self._bytes > self._limit:
-            self._write(self._pieces)
-            self._pieces = []
+        self.dtype = np.result_type(self.dtype, rows.dtype)
+        self.shape = (self.shape[0] + len(rows), rows.shape[1])
+        self._starts.append(self.shape[0])
+        self._free -= rows.nbytes
+        self._pieces.append((rows if self._free >= 0 else self._write(rows), rows.dtype))
 
-    def matrix(self) -> NDArray[Any]:
-        """Return all rows, (T, M), when all are added."""
-        if self._file is None:
-            return np.concatenate(self._pieces)
-        with self._file:
-            self._file.flush()
-            return np.memmap(self._file, dtype=self._dtype, mode="r").reshape(self._rows, -1)
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """Return some rows in the widest of all types."""
+        start, stop, _ = rows.indices(self.shape[0])
+        first, last = bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1) - 1
+        pieces = []
+        for number in range(first, last + 1):
+            begin, end = self._starts[number : number + 2]
+            pieces.append(self._piece(number, max(0, start - begin), min(stop, end) - begin))
+        return np.concatenate(pieces, dtype=self.dtype) if len(pieces) > 1 else pieces[0].astype(self.dtype, copy=False)
 
-    def _write(self, pieces: Iterable[NDArray[Any]]) -> None:
+    def _piece(self, number: int, start: int, stop: int) -> NDArray[Any]:
+        piece, dtype = self._pieces[number]
+        if isinstance(piece, np.ndarray):
+            return piece[start:stop]
+        assert self._file is not None
+        row = self.shape[1] * dtype.itemsize
+        self._file.seek(piece + start * row)
+        return np.frombuffer(self._file.read((stop - start) * row), dtype).reshape(-1, self.shape[1])
+
+    def _write(self, rows: NDArray[Any]) -> int:
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="bottleneck-")  # noqa: SIM115 (closed by `matrix`)
-            for piece in pieces:
-                self._file.write(np.ascontiguousarray(piece, dtype=self._dtype).data.cast("B"))
+                self._file = tempfile.TemporaryFile(prefix="bottleneck-")  # noqa: SIM115 (closed with the rows)
+                weakref.finalize(self, self._file.close)
+            place = self._file.seek(0, 2)
+            self._file.write(np.ascontiguousarray(rows).data.cast("B"))
+            self._file.flush()
         except OSError as error:
             raise OutputError(
                 f"the rows cannot be kept in the folder of temporary files, {tempfile.gettempdir()} "
                 f"({error.strerror or error}): set TMPDIR to a folder with enough space"
             ) from error
+        return place

@@ -1,21 +1,72 @@
-"""A dumped log-probability store."""
+"""Log-probability stores: Zarr v3 groups that ``bottleneck dump`` writes chunk by chunk, on a disk or behind a URL.
+
+``log_probs`` is (T, M) in chunks of whole rows with Zarr's checksum (crc32c); its fill value is NaN, so that a missing
+chunk is never read as zeros. ``targets`` is (T,). The group's attributes hold the provenance and their own SHA-256.
+Stores of version 0.1.0 have a SHA-256 for each chunk in ``manifest.jsonl`` instead of Zarr's checksum.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import Annotated, Any, Literal, NoReturn, NotRequired, final
 
+import numpy as np
+import zarr
+from annotated_types import Interval
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
+from zarr.codecs import Crc32cCodec
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
-from ..errors import StoreError
+from ..core.files import sha256_bytes, sha256_json
+from ..core.json_file import Count, check_schema, parse_json
+from ..errors import SourceError, StoreError
 from ..heads import RankBound
 from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
-from . import store_files as store
+from .matrix import MatrixSource
 from .opening import Kind
+from .zarr_array import WrittenRows, as_source_errors, from_array, is_url, open_node
+
+FORMAT, FIRST_FORMAT = (f"softmax-bottleneck log-probability store {number}" for number in (2, 1))
+"""The present format, and that of version 0.1.0."""
+LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
+SHA256 = "sha256"
+"""Attribute with the checksum of all others; the first stores lack it."""
+UNKNOWN_TARGET = np.int64(-1)
+"""Entry of ``targets`` for an unknown token."""
+_Size = Annotated[int, Interval(ge=1, lt=2**48)]
+
+
+class _Attributes(TypedDict):
+    """The provenance of a store."""
+
+    format: Literal["softmax-bottleneck log-probability store 1", "softmax-bottleneck log-probability store 2"]
+    source: dict[str, Any]
+    identity: dict[str, Any]
+    targets_sha256: str
+    contexts: _Size
+    vocab: _Size
+    chunk_rows: _Size
+    dtype: Literal["float32", "float64"]
+    eps: dict[str, Any]
+    bound: dict[str, Any]
+    embedding_size: _Size | None
+    caution: NotRequired[str]
+    replaced: NotRequired[str]
+    exponent: NotRequired[int]
+
+
+class _Line(TypedDict):
+    """A line of the manifest."""
+
+    start: Count
+    rows: _Size
+    sha256: str
 
 
 @final
@@ -23,30 +74,42 @@ class StoreSource(Source):
     """The matrix of a store, with the provenance recorded in it; every chunk is checked as it is read.
 
     Args:
-        path: folder of the store.
+        group: the opened store.
+        path: its path or URL.
         kind: the default, or what the store records that it holds.
+
+    Raises:
+        StoreError: for a group that ``bottleneck dump`` did not write, or that is damaged.
     """
 
-    def __init__(self, path: str | Path, *, kind: str = "log-probs") -> None:
-        self._path = path = Path(path)
-        self._attributes = store.read_attributes(path)
-        store.check_kind(kind, self._attributes, str(path))
-        try:
-            self._read()
-        except (KeyError, TypeError) as error:
-            raise StoreError(f"the store {path} is damaged ({error!r}): dump into another one") from error
-
-    def _read(self) -> None:
-        """Read everything but the rows."""
+    def __init__(self, group: zarr.Group, *, path: str, kind: str = "log-probs") -> None:
+        self._path, self._attributes = path, read_attributes(group, path)
+        recorded = self._attributes["source"].get("kind")
+        if kind not in ("log-probs", recorded):
+            raise StoreError(
+                f"the store {path} records what it holds ({recorded}), so --kind {kind} does not apply: leave it out, "
+                "or dump the source itself again with that kind"
+            )
         self.shape = (self._attributes["contexts"], self._attributes["vocab"])
-        self.description = {**self._attributes["source"], "path": str(self._path), "kind": "store"}
-        self.bound = RankBound(**self._attributes["bound"])
-        self.embedding_size = self._attributes["embedding_size"]
-        self.dtype = self._attributes["dtype"]
-        self.targets = store.read_targets(self._path)
-        self.identity = {**self._attributes["identity"], "manifest": store.manifest_sha256(self._path)}
-        self._manifest = store.read_manifest(self._path)
-        self._precision = Precision.read(self._attributes["eps"])
+        self.description = {**self._attributes["source"], "path": path, "kind": "store"}
+        self.embedding_size, self.dtype = self._attributes["embedding_size"], self._attributes["dtype"]
+        self.identity = {**self._attributes["identity"], "store": sha256_json(self._attributes)}
+        try:
+            self.bound = RankBound(**self._attributes["bound"])
+            self._precision = Precision.read(self._attributes["eps"])
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"the attributes of {path} are damaged ({error!r}): dump into another store") from error
+        self._checksums = _checksums(group, path) if self._attributes["format"] == FIRST_FORMAT else None
+        try:
+            for name, layout in layouts(self._attributes).items():
+                check_layout(group, name, layout)
+            self._rows = WrittenRows(group[LOG_PROBS], path)
+            self.targets = read_targets(group, self._attributes)
+        except SourceError as error:
+            raise StoreError(
+                f"an array of {path} is missing or does not hold what was written ({error}); repeat the 'bottleneck "
+                "dump' that made the store to write it anew"
+            ) from error
 
     @property
     def precision(self) -> Precision:
@@ -54,7 +117,7 @@ class StoreSource(Source):
         return self._precision
 
     def rank_warning(self, eps: float) -> str:
-        """Return the caution recorded when the store was written."""
+        """Return the warning recorded when the store was written."""
         return str(self._attributes.get("caution", ""))
 
     def entry_warning(self) -> str:
@@ -70,20 +133,123 @@ class StoreSource(Source):
         """Yield the rows; every chunk that holds them is read and checked once."""
         chunk = lru_cache(1)(self._chunk)
         for rows in self.ranges() if ranges is None else ranges:
-            yield Block(rows.start, spanning(rows, self.rows_at_once(), chunk))
+            yield Block(rows.start, spanning(rows, self._attributes["chunk_rows"], chunk))
 
     def _chunk(self, number: int) -> NDArray[Any]:
-        start = number * self.rows_at_once()
-        values = store.read_chunk(self._path, self._attributes, self._manifest, start)
-        return next(checked([values], what=str(self._path), start=start, minus_inf=True))
+        start = number * self._attributes["chunk_rows"]
+        stop = min(start + self._attributes["chunk_rows"], self._attributes["contexts"])
+        try:
+            values = self._rows.read(slice(start, stop), np.nan)
+        except SourceError as error:
+            self._refuse(start, stop, str(error))
+        if np.isnan(values).all() or (self._checksums is not None and start not in self._checksums):
+            self._refuse(start, stop, "the dump was not finished, or its file was lost")
+        if self._checksums and sha256_bytes(np.ascontiguousarray(values).data.cast("B")) != self._checksums[start]:
+            self._refuse(start, stop, "the checksum does not match")
+        return next(checked([values], what=self._path, start=start, minus_inf=True))
+
+    def _refuse(self, start: int, stop: int, why: str) -> NoReturn:
+        raise StoreError(
+            f"rows {start} to {stop - 1} of the store {self._path} are missing or damaged ({why}): run the same "
+            "'bottleneck dump' again, which writes them"
+        )
 
     def rows_at_once(self) -> int:
         """Return the number of rows in a chunk, so that no chunk is read twice or copied."""
-        return int(self._attributes["chunk_rows"])
+        return min(self.shape[0], self._attributes["chunk_rows"])
 
 
-def _matches(source: Any) -> bool:
-    return isinstance(source, str) and (source.endswith(".zarr") or store.is_store(Path(source)))
+def read_attributes(group: zarr.Group, path: str) -> dict[str, Any]:
+    """Return the provenance of a store without its checksum.
+
+    Raises:
+        StoreError: for a group that ``bottleneck dump`` did not write, or attributes that are damaged.
+    """
+    attributes = dict(group.attrs)
+    if attributes.get("format") not in (FORMAT, FIRST_FORMAT):
+        raise StoreError(
+            f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r}); give the folder of a store, "
+            "or one array of the group"
+        )
+    recorded = attributes.pop(SHA256, None)
+    try:
+        if recorded not in (None, sha256_json(attributes)):
+            raise ValueError("they are not those that were written")
+        check_schema(attributes, _Attributes)
+    except ValueError as error:
+        raise StoreError(f"the attributes of {path} are damaged ({error}): dump into another store") from error
+    return attributes
 
 
-KIND = Kind(what="a dumped store", matches=_matches, open=StoreSource)
+def layouts(attributes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the arguments of ``zarr.create_array`` for each array of a store."""
+    T, M = attributes["contexts"], attributes["vocab"]
+    checksum = Crc32cCodec() if attributes["format"] == FORMAT else None
+    rows = {
+        "shape": (T, M),
+        "chunks": (attributes["chunk_rows"], M),
+        "dtype": attributes["dtype"],
+        "fill_value": np.nan,
+    }
+    targets = {"shape": (T,), "chunks": (T,), "dtype": "int64", "fill_value": UNKNOWN_TARGET}
+    return {name: {**layout, "compressors": checksum} for name, layout in ((LOG_PROBS, rows), (TARGETS, targets))}
+
+
+def check_layout(group: zarr.Group, name: str, layout: Mapping[str, Any]) -> None:
+    """Refuse an array of a group that is missing or has another shape, type or codec; `SourceError`."""
+    with as_source_errors(name):
+        expected = zarr.create_array(MemoryStore(), **layout).metadata.to_dict()
+        if group[name].metadata.to_dict() != expected:
+            raise SourceError(f"the shape, the type or the codecs of {name} changed")
+
+
+def read_targets(group: zarr.Group, attributes: Mapping[str, Any]) -> NDArray[np.int64] | None:
+    """Return the token that follows each context, (T,), or ``None`` if the source did not know it.
+
+    Raises:
+        SourceError: when they are missing or damaged.
+    """
+    with as_source_errors(TARGETS):
+        targets = WrittenRows(group[TARGETS], TARGETS).read(slice(None), UNKNOWN_TARGET)
+        if targets.dtype != np.int64 or sha256_bytes(targets.tobytes()) != attributes["targets_sha256"]:
+            raise SourceError("the targets have another checksum")
+    return None if (targets == UNKNOWN_TARGET).all() else targets
+
+
+def _checksums(group: zarr.Group, path: str) -> dict[int, str]:
+    """Return the SHA-256 of each chunk of a store of version 0.1.0, by its first row; a torn line ends the manifest."""
+    with as_source_errors(path):
+        data = sync((group.store_path / MANIFEST).get())
+    checksums: dict[int, str] = {}
+    for line in () if data is None else data.to_bytes().splitlines():
+        try:
+            chunk = parse_json(line, _Line)
+        except ValueError:
+            break
+        checksums[chunk["start"]] = chunk["sha256"]
+    return checksums
+
+
+def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource | StoreSource:
+    """Open a two-dimensional Zarr array, or a dumped store, at a path or URL.
+
+    Raises:
+        SourceError: when nothing is there that can be read.
+        StoreError: for a group that ``bottleneck dump`` did not write, or that is damaged.
+    """
+    node = open_node(name)
+    if isinstance(node, zarr.Group):
+        return StoreSource(node, path=name, kind=kind)
+    return from_array(node, kind=kind, path=name)
+
+
+def is_zarr(source: Any) -> bool:
+    """Return whether a source is a URL, or a folder of a Zarr array or group."""
+    if not isinstance(source, str):
+        return False
+    path = Path(source)
+    return is_url(source) or path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zarray"))
+
+
+ZARR = Kind(what="a Zarr array or store", matches=is_zarr, open=open_zarr)
+OBJECT = Kind(what="a Zarr array", matches=lambda source: isinstance(source, zarr.Array | zarr.Group), open=from_array)

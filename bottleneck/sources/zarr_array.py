@@ -1,11 +1,12 @@
-"""A plain Zarr array, or a store at a URL."""
+"""Zarr arrays, on a disk or behind a URL."""
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,29 +15,21 @@ from typing import Any, final
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore
 
-from ..core.json_file import json_if_any
+from ..core.files import is_special
 from ..core.machine import free_memory
 from ..errors import BottleneckError, SourceError, StoreError
-from ..heads import RankBound
-from ..spectrum import Precision
 from .matrix import MatrixSource
-from .opening import Kind
-from .store_files import (
-    FORMAT,
-    LOG_PROBS,
-    TARGETS,
-    RegularFiles,
-    check_kind,
-    checked_attributes,
-    is_as_written,
-    known_targets,
-)
+from .zarr_codecs import limited
 
 SECONDS_A_REQUEST, SECONDS_WITHOUT_A_BYTE = 300.0, 30.0
 """Longest time that a web server may take to send a chunk, and to send nothing."""
 LARGEST_BODY = 256 << 20
-"""Bytes of the largest answer of a web server that is read."""
+"""Bytes of the largest answer of a web server, and of the largest file of a folder that is read, unless the chunks of
+an array are larger."""
 LOCAL = "file://"
 _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
 
@@ -46,41 +39,39 @@ def is_url(source: Any) -> bool:
     return isinstance(source, str) and _URL.fullmatch(source) is not None
 
 
-def is_plain_array(source: Any) -> bool:
-    """Return whether a source is the folder of a Zarr array, and not of a group such as a store."""
-    if not isinstance(source, str):
-        return False
-    path = Path(source)
-    if (path / ".zarray").exists():
-        return True
-    metadata = json_if_any(path / "zarr.json")
-    return isinstance(metadata, dict) and metadata.get("node_type") == "array"
+@final
+class RegularFiles(LocalStore):
+    """A folder of which only regular files of a limited size are read: a pipe or a device may hang or never end."""
+
+    largest = LARGEST_BODY
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the bytes of a file, ``None`` without one; ``OSError`` for anything else."""
+        path = self.root / key
+        if is_special(path):
+            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(path))
+        if path.is_file() and path.stat().st_size > self.largest:
+            raise OSError(errno.EFBIG, f"it has more than {self.largest:,} bytes", str(path))
+        return await super().get(key, prototype, byte_range)
 
 
-def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource:
-    """Open a two-dimensional array, or the rows of a dumped store; chunks are read on demand.
-
-    Zarr reads a chunk that was never written as the fill value, often zero; such a chunk is refused instead.
-
-    A store at a URL is read with its recorded precision, bound and targets. Chunks that were never written are NaN and
-    refused; checksums are checked only for a store on a local disk.
+def open_node(name: str, *, write: bool = False) -> Any:
+    """Open the array or the group at a path or URL; chunks are read on demand.
 
     Raises:
-        SourceError: when there is no array, its server does not give it, or its file system needs a package that is
-            not installed.
-        StoreError: for a group that ``bottleneck dump`` did not write.
+        StoreError: for a path without a folder.
+        SourceError: when nothing is there, its server does not give it, or its file system needs a package that is not
+            installed.
     """
-    with _as_source_errors(name):
+    path = Path(name.removeprefix(LOCAL))
+    with as_source_errors(name):
         if is_url(name) and not name.startswith(LOCAL):
-            node = zarr.open(store=name, mode="r", storage_options=_limits(name))
-        else:
-            node = zarr.open(store=RegularFiles(Path(name.removeprefix(LOCAL)), read_only=True), mode="r")
-        if not isinstance(node, zarr.Group):
-            return from_array(node, kind=kind, path=name)
-        attributes: dict[str, Any] = dict(node.attrs)
-        if attributes.get("format") != FORMAT:
-            raise StoreError(f"{name} is a group that 'bottleneck dump' did not write: name one array of it")
-        return _store(name, node, checked_attributes(attributes, name), kind)
+            return zarr.open(store=name, mode="r", storage_options=_limits(name))
+        if not path.is_dir():
+            raise StoreError(f"there is no store {path}; 'bottleneck dump RUN --out {path}' makes one")
+        return zarr.open(store=RegularFiles(path, read_only=not write), mode="r+" if write else "r")
 
 
 def _limits(name: str) -> dict[str, Any] | None:
@@ -107,7 +98,7 @@ def _limits(name: str) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _as_source_errors(name: str) -> Iterator[None]:
+def as_source_errors(name: str) -> Iterator[None]:
     """Turn any error of Zarr, a codec or a file system into one `SourceError`."""
     try:
         with warnings.catch_warnings():
@@ -138,49 +129,55 @@ def from_array(
 ) -> MatrixSource:
     """Return the rows of a Zarr array.
 
+    Zarr reads a chunk that was never written as the fill value, often zero; such a chunk is refused instead.
+
     Raises:
         SourceError: for a group of arrays, or when rows of a chunk that was never written are read.
     """
     if isinstance(array, zarr.Group):
-        raise SourceError(
-            f"a Zarr group is no array: give one of its arrays, {', '.join(sorted(array.array_keys())) or 'none'}"
-        )
+        names = ", ".join(sorted(array.array_keys())) or "none"
+        raise SourceError(f"a Zarr group is not an array: give one of its arrays, {names}")
     path = path or str(array.store_path)
-    _check_chunks(array, path)
-    return MatrixSource(_WrittenRows(array, path), kind=kind, path=path)
-
-
-def _check_chunks(array: Any, path: str) -> None:
-    """Refuse an array whose chunks do not fit in memory: a chunk is decoded as a whole."""
-    size = math.prod(array.chunks) * array.dtype.itemsize
-    if size > (free := free_memory()):
-        raise SourceError(
-            f"a chunk of {path}, of shape {tuple(array.chunks)}, takes {size / 2**30:,.1f} GiB, and "
-            f"{free / 2**30:.1f} GiB are free: write the array again in smaller chunks"
-        )
+    return MatrixSource(WrittenRows(array, path), kind=kind, path=path)
 
 
 @final
-class _WrittenRows:
+class WrittenRows:
     """Rows of an array, read on demand; rows of a chunk that was never written are refused.
 
     The array is read with NaN, or the largest integer, as its fill value. Rows with that value are read again with fill
     value 0: a number that was written does not change. This works for every store, format and shard.
+
+    Raises:
+        SourceError: for an array without numbers, or whose chunks do not fit in memory: a chunk is unpacked as a whole.
     """
 
     def __init__(self, array: Any, path: str) -> None:
-        self.shape, self._array, self._path = array.shape, array, path
+        self.shape, self._path = array.shape, path
+        with as_source_errors(path):
+            if array.dtype.kind not in "fiub":
+                raise SourceError(f"the Zarr array {path} must hold real numbers, not {array.dtype}")
+            chunk = tuple(array.shards or array.chunks)
+            size = math.prod(chunk) * array.dtype.itemsize
+            if size > (free := free_memory()):
+                raise SourceError(
+                    f"a chunk of {path}, of shape {chunk}, takes {size / 2**30:,.1f} GiB, and {free / 2**30:.1f} GiB "
+                    "are free: write the array again in smaller chunks"
+                )
+            store = array.store_path.store
+            if isinstance(store, RegularFiles):
+                store.largest = max(store.largest, 2 * size)
+            self.array: Any = zarr.Array(zarr.AsyncArray(limited(array.metadata), array.store_path))
+        self.dtype = array.dtype
 
-    def __getitem__(self, rows: slice) -> Any:
-        kind = self._array.dtype.kind
-        own_mark = kind == "f" and self._array.fill_value is not None and np.isnan(self._array.fill_value)
-        if kind not in "fiub" or own_mark:
-            return self._read(rows, self._array.fill_value)
-        mark = np.nan if kind == "f" else True if kind == "b" else np.iinfo(self._array.dtype).max
-        values = self._read(rows, mark)
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """Return some rows."""
+        kind = self.dtype.kind
+        mark = np.nan if kind == "f" else True if kind == "b" else np.iinfo(self.dtype).max
+        values = self.read(rows, mark)
         marked = np.isnan(values) if kind == "f" else values == mark
         if marked.any():
-            missing = np.argwhere(marked & (self._read(rows, 0) == 0))
+            missing = np.argwhere(marked & (self.read(rows, 0) == 0))
             if len(missing):
                 row, column = missing[0]
                 raise SourceError(
@@ -190,32 +187,9 @@ class _WrittenRows:
                 )
         return values
 
-    def _read(self, rows: slice, fill_value: Any) -> NDArray[Any]:
+    def read(self, rows: slice, fill_value: Any) -> NDArray[Any]:
         """Return some rows, with ``fill_value`` in missing chunks."""
-        metadata = replace(self._array.metadata, fill_value=fill_value)
-        array: Any = zarr.Array(zarr.AsyncArray(metadata, self._array.store_path))
-        with _as_source_errors(self._path):
+        metadata = replace(self.array.metadata, fill_value=fill_value)
+        array: Any = zarr.Array(zarr.AsyncArray(metadata, self.array.store_path))
+        with as_source_errors(self._path):
             return np.asarray(array[rows])
-
-
-def _store(name: str, group: zarr.Group, attributes: Mapping[str, Any], kind: str) -> MatrixSource:
-    """Return a store's matrix with its recorded attributes."""
-    check_kind(kind, attributes, name)
-    _check_chunks(group[LOG_PROBS], name)
-    if not is_as_written(group[LOG_PROBS], attributes):
-        raise StoreError(f"the array {LOG_PROBS} of {name} does not hold what was written: dump into another store")
-    kind = "matrix" if attributes["source"]["kind"] in ("matrix", "extended") else "log-probs"
-    source = MatrixSource(
-        _WrittenRows(group[LOG_PROBS], name), kind=kind, path=name, made_in=Precision.read(attributes["eps"])
-    )
-    source.bound, source.embedding_size = RankBound(**attributes["bound"]), attributes["embedding_size"]
-    source.description = {**attributes["source"], **{"path": name, "kind": kind}}
-    source.recorded_caution = attributes.get("caution", "")
-    source.recorded_replaced = attributes.get("replaced", "")
-    source.targets = known_targets(np.asarray(group[TARGETS]), attributes, name)
-    return source
-
-
-URL = Kind(what="a Zarr array behind a URL", matches=is_url, open=open_zarr)
-FOLDER = Kind(what="a Zarr array", matches=is_plain_array, open=open_zarr)
-OBJECT = Kind(what="a Zarr array", matches=lambda source: isinstance(source, zarr.Array | zarr.Group), open=from_array)

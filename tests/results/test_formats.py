@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from softmax_bottleneck import dump, kld, rank
 from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.errors import StoreError
 from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.training.config import OptimizerConfig
@@ -51,12 +54,30 @@ def test_saved_states_are_read(head: str) -> None:
 
 
 def test_a_begun_dump_is_finished(tmp_path: Path) -> None:
-    """The store records no checksum of its provenance, and that is no difference."""
+    """In the present format; a store of version 0.1.0 that is whole stays as it is."""
     store = shutil.copytree(FIXTURES / "mos.zarr", tmp_path / "mos.zarr")
-    manifest = store / "manifest.jsonl"
-    before = manifest.read_bytes()
     source = open_source(FIXTURES / "mos", data=str(FIXTURES / "corpus"))
     source.description["corpus"] = "/tmp/fixtures/corpus"  # where it was when the store was begun
-    manifest.write_bytes(b"")
     dump(source, store)
-    assert len(manifest.read_bytes()) == len(before)
+    assert (store / "manifest.jsonl").exists()  # nothing was missing
+    (store / "manifest.jsonl").write_bytes(b"")
+    with pytest.raises(StoreError, match="are missing or damaged"):
+        rank(store)
+    dump(source, store)
+    assert not (store / "manifest.jsonl").exists()
+    assert check(store).startswith("a complete store")
+    before, after = (next(open_source(path).blocks()).log_probs for path in (FIXTURES / "mos.zarr", store))
+    np.testing.assert_allclose(after, before, rtol=1e-5)
+
+
+@pytest.mark.parametrize("file", ["manifest.jsonl", "log_probs/c/0/0"])
+def test_a_flipped_bit_of_a_store_is_seen_or_harmless(file: str, tmp_path: Path) -> None:
+    store = shutil.copytree(FIXTURES / "mos.zarr", tmp_path / "mos.zarr")
+    data, expected = (store / file).read_bytes(), [block.log_probs for block in open_source(store).blocks()]
+    for at in range(0, len(data), len(data) // 60):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 7
+        (store / file).write_bytes(changed)
+        with contextlib.suppress(StoreError):
+            for block, rows in zip(open_source(store).blocks(), expected, strict=True):
+                np.testing.assert_array_equal(block.log_probs, rows)

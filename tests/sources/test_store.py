@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import dump, kld, rank
 from softmax_bottleneck.cli.environment import check
-from softmax_bottleneck.errors import BottleneckError, ConfigurationError, MatrixError, OutputError, StoreError
+from softmax_bottleneck.errors import BottleneckError, MatrixError, OutputError, StoreError
 from softmax_bottleneck.language_models import source as base
-from softmax_bottleneck.sources import MatrixSource, Source, StoreSource, open_source, open_zarr
+from softmax_bottleneck.sources import MatrixSource, Source, StoreSource, open_source
 
 Matrix = NDArray[Any]
 Make = Callable[..., NDArray[np.float64]]
@@ -41,19 +41,13 @@ def rows_of(source: Source, rows: int | None = None) -> Matrix:
 
 
 @pytest.fixture
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
-
-
-@pytest.fixture
 def stored(log_probs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of 18 × 8 in five chunks."""
     monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
     return dump(open_source(log_probs(18, 8)), tmp_path / "s.zarr")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("head", ["softmax", "mos"])
+@pytest.mark.parametrize(("head", "dtype"), [("softmax", "float32"), ("mos", "float64")])
 def test_a_runs_store_is_the_run(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, dtype: str
 ) -> None:
@@ -66,7 +60,7 @@ def test_a_runs_store_is_the_run(
     np.testing.assert_array_equal(found.targets, source.targets)
     for name in ("shape", "dtype", "bound", "embedding_size", "precision"):
         assert getattr(found, name) == getattr(source, name)
-    assert found.identity == {**source.identity, "manifest": found.identity["manifest"]}
+    assert found.identity == {**source.identity, "store": found.identity["store"]}
     assert found.description == {**source.description, "path": str(tmp_path / "s.zarr"), "kind": "store"}
     of_store, of_run = rank(found, method="dense").to_dict(), rank(source, method="dense").to_dict()
     for key in ("rank", "rank_centered", "bound", "eps", "embedding_size"):
@@ -80,52 +74,35 @@ def test_a_runs_store_is_the_run(
     assert plain.attrs["source"]["head"] == head
 
 
-@pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "<i4"])
-def test_matrices_of_any_dtype_come_back(tmp_path: Path, log_probs: Make, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", "<i4"])
+def test_matrices_of_any_dtype_come_back(
+    tmp_path: Path, log_probs: Make, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
     matrix = np.round(8 * log_probs(18, 8)).astype(dtype)
     np.save(tmp_path / "m.npy", matrix)
     source = open_source(tmp_path / "m.npy", kind="matrix")
     found = open_source(dump(source, tmp_path / "s.zarr"))
     np.testing.assert_array_equal(rows_of(found), matrix)
-    assert found.dtype == source.dtype
-    assert found.precision == source.precision
-    assert found.targets is None
+    assert (found.dtype, found.precision, found.targets) == (source.dtype, source.precision, None)
 
 
-@pytest.mark.parametrize("rows", [None, 1, 3, 4, 7, 18, 100])
+@pytest.mark.parametrize("rows", [None, 1, 3, 7, 100])
 def test_blocks_of_any_size(stored: Path, log_probs: Make, rows: int | None) -> None:
     source = open_source(stored)
     np.testing.assert_array_equal(rows_of(source, rows), log_probs(18, 8))
-    sizes = {len(block.log_probs) for block in list(source.blocks(source.ranges(rows)))[:-1]}
-    assert sizes <= {rows or 4}
-    wanted = list(source.blocks([range(8, 12)]))
-    assert [block.start for block in wanted] == [8]
-    np.testing.assert_array_equal(wanted[0].log_probs, log_probs(18, 8)[8:12])
+    (part,) = source.blocks([range(8, 12)])
+    assert part.start == 8
+    np.testing.assert_array_equal(part.log_probs, log_probs(18, 8)[8:12])
+    few = open_source(stored, contexts=3)
+    np.testing.assert_array_equal(rows_of(few, rows), log_probs(18, 8)[:3])
+    assert few.precision == source.precision
 
 
 def test_a_store_of_other_chunks_can_be_dumped(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "BLOCK_BYTES", 7 * 8 * 8)
     again = open_source(dump(open_source(stored), tmp_path / "again.zarr"))
     np.testing.assert_array_equal(rows_of(again), rows_of(open_source(stored)))
-
-
-def test_a_dump_is_finished_once(stored: Path, log_probs: Make) -> None:
-    before = tree(stored)
-
-    class Untouchable(np.ndarray):
-        allowed = True
-
-        def __getitem__(self, key: Any) -> Any:
-            assert Untouchable.allowed, "a finished dump was computed again"
-            return super().__getitem__(key)
-
-    source = open_source(log_probs(18, 8).view(Untouchable))
-    assert source.identity
-    assert source.precision
-    Untouchable.allowed = False
-    dump(source, stored)
-    assert tree(stored) == before
 
 
 def test_a_dump_killed_at_any_instant_resumes_to_the_same_bytes(log_probs: Make, tmp_path: Path) -> None:
@@ -140,115 +117,156 @@ def test_a_dump_killed_at_any_instant_resumes_to_the_same_bytes(log_probs: Make,
     )
     assert done.returncode == 0, done.stderr
     renames, attempts = map(int, done.stdout.split())
-    assert renames >= 9  # three zarr.json, the targets, four chunks, the manifest
-    assert attempts > renames
+    assert renames >= 7  # three zarr.json, four chunks
+    assert attempts >= renames
     whole = tree(folder / "whole.zarr")
     stores = sorted(folder.glob("*.zarr"))
-    assert len(stores) == 2 * (renames + 1) + 8 + 2
+    assert len(stores) == 2 * (renames + 1) + 2
     for store in stores:
         assert tree(store) == whole, store.name
     np.testing.assert_array_equal(rows_of(open_source(folder / "again.zarr")), log_probs(14, 5))
 
 
-@pytest.mark.usefixtures("_small_blocks")
-def test_a_dump_that_stops_is_continued_where_it_was(log_probs: Make, tmp_path: Path) -> None:
-    """And what is there already is not computed again."""
-    computed: list[int] = []
+class Recording(np.ndarray):
+    """A matrix that records which rows are computed, and stops once at row 12."""
 
-    class Recording(np.ndarray):
-        def __getitem__(self, key: Any) -> Any:
-            if isinstance(key, slice) and Recording.on:
-                computed.append(key.start)
-                if key.start == 12 and Recording.stop:
-                    raise KeyboardInterrupt
-            return super().__getitem__(key)
+    on = stop = False
+    computed: list[int]
 
-        on, stop = False, True
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice) and Recording.on:
+            Recording.computed.append(key.start)
+            if key.start == 12 and Recording.stop:
+                raise KeyboardInterrupt
+        return super().__getitem__(key)
 
+
+def test_a_dump_that_stops_is_continued_where_it_was(
+    log_probs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already is not computed again, and a finished dump computes nothing."""
+    monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
+    store = tmp_path / "s.zarr"
     source = open_source(log_probs(18, 8).view(Recording))
     assert source.identity
     assert source.precision
-    Recording.on = True
+    monkeypatch.setattr(Recording, "computed", [], raising=False)
+    monkeypatch.setattr(Recording, "on", True)
+    monkeypatch.setattr(Recording, "stop", True)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        dump(source, tmp_path / "s.zarr")
+        dump(source, store)
     assert stopped.value.__notes__ == [
-        f"12 of 18 contexts are kept in {tmp_path / 's.zarr'}, and the same command continues from there"
+        f"12 of 18 contexts are kept in {store}, and the same command continues from there"
     ]
-    assert computed == [0, 4, 8, 12]
-    with pytest.raises(StoreError, match="not complete: rows from 12 on are missing; run the same 'bottleneck dump'"):
-        rank(tmp_path / "s.zarr")
-    Recording.stop = False
-    dump(source, tmp_path / "s.zarr")
-    expected = dump(open_source(log_probs(18, 8)), tmp_path / "whole.zarr")
-    assert tree(tmp_path / "s.zarr") == tree(expected)
+    assert Recording.computed == [0, 4, 8, 12]
+    with pytest.raises(
+        StoreError, match=r"rows 12 to 15 of the store .* are missing .*: run the same 'bottleneck dump'"
+    ):
+        rank(store)
+    monkeypatch.setattr(Recording, "stop", False)
+    dump(source, store)
+    dump(source, store)
+    assert Recording.computed == [0, 4, 8, 12, 12, 16]
+    assert tree(store) == tree(dump(open_source(log_probs(18, 8)), tmp_path / "whole.zarr"))
 
 
-def test_a_missing_chunk(stored: Path, log_probs: Make) -> None:
-    whole = tree(stored)
-    (stored / "log_probs" / "c" / "2" / "0").unlink()
-    sentence = r"chunk 2 of .*s\.zarr \(rows 8 to 11\) is missing or does not hold what was written; repeat"
-    for measure in (rank, kld):
-        with pytest.raises(StoreError, match=sentence):
-            measure(stored)
-    dump(open_source(log_probs(18, 8)), stored)
-    assert tree(stored) == whole
+def _flip(at: int) -> Callable[[Path], None]:
+    def flip(file: Path) -> None:
+        data = bytearray(file.read_bytes())
+        data[at] ^= 1
+        file.write_bytes(data)
+
+    return flip
 
 
-@pytest.mark.parametrize("at", [0, 100, -1])
-@pytest.mark.parametrize(("chunk", "rows"), [(0, "0 to 3"), (4, "16 to 17")])
-def test_a_flipped_byte(stored: Path, log_probs: Make, chunk: int, rows: str, at: int) -> None:
-    whole = tree(stored)
-    file = stored / "log_probs" / "c" / str(chunk) / "0"
-    data = bytearray(file.read_bytes())
-    data[at % 128] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(StoreError, match=rf"chunk {chunk} of .*s\.zarr \(rows {rows}\) is missing or does not hold"):
-        rank(stored)
-    dump(open_source(log_probs(18, 8)), stored)
-    assert tree(stored) == whole
+def _replace(old: bytes, new: bytes) -> Callable[[Path], None]:
+    def replace(file: Path) -> None:
+        data = file.read_bytes()
+        assert data.count(old) == 1
+        file.write_bytes(data.replace(old, new))
+
+    return replace
 
 
-def test_lost_parts(stored: Path, tmp_path: Path, log_probs: Make) -> None:
-    whole = tree(stored)
-    for lost, sentence in {
-        "manifest.jsonl": "was only begun; run the same 'bottleneck dump' again",
-        "targets": "the targets of .* are missing",
-        "zarr.json": "is not a store of 'bottleneck dump'",
-    }.items():
-        copy = shutil.copytree(stored, tmp_path / f"{lost}.zarr")
-        shutil.rmtree(copy / lost) if (copy / lost).is_dir() else (copy / lost).unlink()
-        with pytest.raises(StoreError, match=sentence):
-            open_source(copy)
-        if lost != "zarr.json":
-            dump(open_source(log_probs(18, 8)), copy)
-            assert tree(copy) == whole
-    for damage in ("gone", "short"):
-        copy = shutil.copytree(stored, tmp_path / f"{damage}.zarr")
-        if damage == "gone":
-            shutil.rmtree(copy / "log_probs")
-        else:
-            chunk = copy / "log_probs" / "c" / "1" / "0"
-            chunk.write_bytes(chunk.read_bytes()[:-3])
-        with pytest.raises(StoreError, match=r"chunk [01] of .* is missing or does not hold what was written"):
-            list(open_source(copy).blocks())
-        dump(open_source(log_probs(18, 8)), copy)
-        assert tree(copy) == whole
-    for lost in ("eps", "bound", "contexts"):
-        copy = shutil.copytree(stored, tmp_path / f"{lost}.zarr")
-        description = json.loads((copy / "zarr.json").read_bytes())
-        del description["attributes"][lost], description["attributes"]["sha256"]  # as in an older store
-        (copy / "zarr.json").write_text(json.dumps(description))
-        with pytest.raises(StoreError, match=f"are damaged .*{lost}"):
-            open_source(copy)
+def _pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
 
 
-def test_lost_targets_are_neither_zero_nor_unknown(runs: dict[str, Path], tmp_path: Path) -> None:
-    source = open_source(runs["softmax"])
+ROWS = r"rows {} of the store .*s\.zarr are missing or damaged"
+ARRAY = r"an array of .*s\.zarr is missing or does not hold what was written"
+DAMAGE: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "a chunk is lost": ("log_probs/c/2/0", Path.unlink, ROWS.format("8 to 11")),
+    "a chunk is a pipe": ("log_probs/c/2/0", _pipe, ROWS.format("8 to 11")),
+    "the first byte of a chunk": ("log_probs/c/0/0", _flip(0), ROWS.format("0 to 3")),
+    "the checksum of a chunk": ("log_probs/c/4/0", _flip(-1), ROWS.format("16 to 17")),
+    "a chunk is cut": ("log_probs/c/1/0", lambda file: file.write_bytes(file.read_bytes()[:-3]), ROWS.format("4 to 7")),
+    "all rows are lost": ("log_probs", shutil.rmtree, ARRAY),
+    "the targets are lost": ("targets", shutil.rmtree, ARRAY),
+    "the chunk of the targets is lost": ("targets/c/0", Path.unlink, ARRAY),
+    "a target": ("targets/c/0", _flip(8), ARRAY),
+    "the type of the rows": ("log_probs/zarr.json", _replace(b'"float64"', b'"int64"  '), ARRAY),
+    "the order of bytes": ("log_probs/zarr.json", _replace(b'"endian": "little"', b'"endian": "big"   '), ARRAY),
+    "the number of rows": ("log_probs/zarr.json", _replace(b'"shape": [\n    18,', b'"shape": [\n    19,'), ARRAY),
+    "no checksum": ("log_probs/zarr.json", _replace(b'"crc32c"', b'"bytes"'), ARRAY),
+    "the type of the targets": ("targets/zarr.json", _replace(b'"int64"', b'"uint64"'), ARRAY),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_seen_and_written_anew(damage: str, log_probs: Make, tmp_path: Path, monkeypatch: Any) -> None:
+    """Wherever it is, the source's rows and targets are those that were dumped, or there is an error."""
+    monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
+    source, (file, change, sentence) = open_source(log_probs(18, 8)), DAMAGE[damage]
+    source.targets = np.arange(18) % 8
     store = dump(source, tmp_path / "s.zarr")
-    (store / "targets" / "c" / "0").unlink()
-    with pytest.raises(StoreError, match=r"the targets of .* are missing or do not hold"):
-        open_source(store)
-    np.testing.assert_array_equal(open_source(dump(source, store)).targets, source.targets)
+    whole = tree(store)
+    change(store / file)
+    for read in (rank, kld, check):
+        with pytest.raises(StoreError, match=sentence):
+            read(store)
+    dump(source, store)
+    assert tree(store) == whole
+    np.testing.assert_array_equal(open_source(store).targets, source.targets)
+
+
+CHANGED = {
+    "eps": (b"2.220446049250313e-16", b"1.1920928955078125e-17"),
+    "bound": (b'"raw": null', b'"raw": 9   '),
+    "dtype": (b'"dtype": "float64",\n    "eps"', b'"dtype": "float32",\n    "eps"'),
+    "source": (b'"path": "', b'"path": "x'),
+    "identity": (b'"identity": {', b'"identity": {"a":"",'),
+    "version 0.1.0 without a checksum": (b'"embedding_size": null', b'"embedding_size": -1'),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_changed_attribute_is_seen(what: str, stored: Path, log_probs: Make) -> None:
+    """The rank would be another one, and determinate."""
+    _replace(*CHANGED[what])(stored / "zarr.json")
+    if what.startswith("version"):
+        group = zarr.open_group(stored, mode="r+")
+        del group.attrs["sha256"]
+    for read in (rank, kld, check, lambda path: dump(open_source(log_probs(18, 8)), path)):
+        with pytest.raises(StoreError, match=r"the attributes of .*s\.zarr are damaged .*: dump into"):
+            read(stored)
+
+
+@pytest.mark.parametrize("file", ["zarr.json", "log_probs/zarr.json", "targets/zarr.json"])
+def test_a_flipped_bit_is_seen_or_harmless(file: str, stored: Path) -> None:
+    expected, data = open_source(stored), (stored / file).read_bytes()
+    rows = rows_of(expected)
+    for at in range(0, len(data), 7):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 7
+        (stored / file).write_bytes(changed)
+        try:
+            found = open_source(stored)
+            np.testing.assert_array_equal(rows_of(found), rows)
+        except BottleneckError:
+            continue
+        for name in ("shape", "dtype", "bound", "embedding_size", "precision"):
+            assert getattr(found, name) == getattr(expected, name), at
 
 
 def test_how_a_path_is_spelled_is_no_difference(
@@ -261,40 +279,30 @@ def test_how_a_path_is_spelled_is_no_difference(
     assert tree(store) == before
 
 
-def test_nan_in_a_store_is_named_by_its_row(stored: Path, log_probs: Make) -> None:
-    """A chunk can be as it was written and still hold what no rank can be taken of: that of a broken model."""
-
+def test_nan_is_not_written(log_probs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a broken model, which nothing has checked before."""
     source = open_source(log_probs(18, 8))
     blocks = MatrixSource.blocks
 
     def with_nan(self: MatrixSource, *args: Any, **options: Any) -> Iterator[base.Block]:
         for block in blocks(self, *args, **options):
             rows = block.log_probs.copy()
-            if block.start == 8:
-                rows[1, 3] = np.nan
+            rows[9, 3] = np.nan
             yield base.Block(block.start, rows)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MatrixSource, "blocks", with_nan)
-        shutil.rmtree(stored)
-        with pytest.raises(MatrixError, match=r"array holds nan at row 9, column 3"):
-            dump(source, stored)
-        patch.setattr(
-            "softmax_bottleneck.sources.store_writing.checked", lambda blocks, **_: blocks
-        )  # as version 0.1.0 did
-        dump(source, stored)
-    with pytest.raises(MatrixError, match=r"s\.zarr holds nan at row 9, column 3"):
-        rank(stored)
+    monkeypatch.setattr(MatrixSource, "blocks", with_nan)
+    with pytest.raises(MatrixError, match=r"array holds nan at row 9, column 3"):
+        dump(source, tmp_path / "s.zarr")
 
 
 @pytest.mark.parametrize(
     ("other", "key"),
     [
-        (lambda make: (make(18, 8, seed=1), {}), "identity"),
-        (lambda make: (make(17, 8), {}), "contexts"),
-        (lambda make: (make(18, 9), {}), "vocab"),
-        (lambda make: (make(18, 8).astype(np.float32), {}), "identity"),
-        (lambda make: (make(18, 8), {"kind": "matrix"}), "kind"),
+        (lambda make: (make(18, 8, seed=1), {}), r"another \w+, by the checksum"),
+        (lambda make: (make(17, 8), {}), "contexts 18, not 17"),
+        (lambda make: (make(18, 9), {}), "vocab 8, not 9"),
+        (lambda make: (make(18, 8).astype(np.float32), {}), r"another \w+, by the checksum"),
+        (lambda make: (make(18, 8), {"kind": "matrix"}), "kind 'log-probs', not 'matrix'"),
     ],
     ids=["other numbers", "fewer rows", "more columns", "float32", "other kind"],
 )
@@ -303,10 +311,7 @@ def test_a_store_of_something_else_is_left_alone(
 ) -> None:
     before = tree(stored)
     matrix, options = other(log_probs)
-    with pytest.raises(
-        StoreError,
-        match=rf"holds another dump: ({key} .*, not .*|another \w+, by the checksum); name another place",
-    ):
+    with pytest.raises(StoreError, match=rf"holds another dump: {key}; name another place"):
         dump(open_source(matrix, **options), stored)
     assert tree(stored) == before
 
@@ -316,7 +321,6 @@ def test_a_store_of_another_run_is_left_alone(runs: dict[str, Path], tmp_path: P
     before = tree(store)
     for source, key in (
         (open_source(runs["softmax"]), "head"),
-        (open_source(runs["mos"], contexts=30), "contexts"),
         (open_source(runs["mos"], split="valid"), "split"),
         (open_source(runs["mos"], dtype="float64"), "dtype"),
     ):
@@ -325,29 +329,25 @@ def test_a_store_of_another_run_is_left_alone(runs: dict[str, Path], tmp_path: P
     assert tree(store) == before
 
 
-def _group(path: Path) -> None:
-    zarr.create_group(store=path, attributes={"mine": 1}, zarr_format=3).create_array("log_probs", data=np.ones(3))
-
-
-FOREIGN: dict[str, Callable[[Path], None]] = {
-    "a file in it": lambda path: (path / "notes.txt").write_text("mine") and None,
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "a file in it": lambda path: (path / "notes.txt").write_text("mine"),
     "an array": lambda path: zarr.save_array(path, np.ones((2, 2))),
-    "a group": _group,
-    "a group of Zarr 2": lambda path: zarr.create_group(store=path, zarr_format=2) and None,
-    "half a group": lambda path: (path / "zarr.json").write_text("{}") and None,
+    "a group": lambda path: zarr.create_group(store=path, attributes={"mine": 1}, zarr_format=3),
+    "a group of Zarr 2": lambda path: zarr.create_group(store=path, zarr_format=2),
+    "half a group": lambda path: (path / "zarr.json").write_text("{}"),
 }
 
 
 @pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
-def test_a_foreign_folder_is_left_alone(log_probs: Make, tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_foreign_folder_is_left_alone(log_probs: Make, tmp_path: Path, make: Callable[[Path], object]) -> None:
     path = tmp_path / "s.zarr"
     path.mkdir()
     make(path)
     before = tree(path)
     assert before
-    with pytest.raises(StoreError, match=r"s\.zarr is not empty and holds no store; name another place"):
+    with pytest.raises(StoreError, match=r"s\.zarr is not empty and does not hold a store; name another place"):
         dump(open_source(log_probs()), path)
-    with pytest.raises((StoreError, MatrixError)):
+    with pytest.raises(BottleneckError):
         rank(path)
     assert tree(path) == before
 
@@ -366,112 +366,9 @@ def test_places_for_a_store(log_probs: Make, tmp_path: Path) -> None:
         open_source(tmp_path / "absent.zarr")
 
 
-def test_options_of_runs_are_refused_for_stores(stored: Path) -> None:
-    with pytest.raises(ConfigurationError, match="data does not apply to a dumped store"):
-        open_source(stored, data="ptb")
-    with pytest.raises(ConfigurationError, match=r"needs a model with a log-linear head .*, not a store"):
-        rank(stored, method="factored")
-
-
-def test_the_first_contexts_of_a_store(stored: Path) -> None:
-    whole, few = open_source(stored), open_source(stored, contexts=3)
-    assert few.shape == (3, whole.shape[1])
-    [block] = few.blocks()
-    np.testing.assert_array_equal(block.log_probs, next(whole.blocks()).log_probs[:3])
-    assert few.precision == whole.precision
-
-
 def test_provenance_is_written_out(stored: Path) -> None:
-    source = open_source(stored)
     attributes = json.loads((stored / "zarr.json").read_bytes())["attributes"]
-    assert attributes["format"] == "softmax-bottleneck log-probability store 1"
-    eps = source.precision.to_dict()
-    assert attributes["eps"] == eps == {"value": 2.0**-52, "dtype": "float64", "assumed": True}
+    assert attributes["format"] == "softmax-bottleneck log-probability store 2"
+    assert attributes["eps"] == {"value": 2.0**-52, "dtype": "float64", "assumed": True}
     assert attributes["bound"] == {"raw": None, "centered": None, "why": "nothing is known of what made the matrix"}
     assert (attributes["contexts"], attributes["vocab"], attributes["chunk_rows"]) == (18, 8, 4)
-    lines = [json.loads(line) for line in (stored / "manifest.jsonl").read_text().splitlines()]
-    assert [(line["start"], line["rows"]) for line in lines] == [(0, 4), (4, 4), (8, 4), (12, 4), (16, 2)]
-
-
-def _flipped(store: Path, file: str, old: bytes, new: bytes) -> None:
-    data = (store / file).read_bytes()
-    assert data.count(old) == 1
-    (store / file).write_bytes(data.replace(old, new))
-
-
-@pytest.fixture
-def seven(tmp_path: Path) -> tuple[Source, Path]:
-    """A float32 matrix of rank 7 and its store."""
-    generator = np.random.default_rng(0)
-    matrix = (generator.standard_normal((40, 7)) @ generator.standard_normal((7, 20))).astype(np.float32)
-    source = open_source(matrix, kind="matrix")
-    return source, dump(source, tmp_path / "seven.zarr")
-
-
-CHANGED = {
-    "eps": ("zarr.json", b"1.1920928955078125e-07", b"1.1920928955078125e-17"),
-    "bound": ("zarr.json", b'"raw": null', b'"raw": 9   '),
-    "dtype": ("zarr.json", b'"dtype": "float32",\n    "eps"', b'"dtype": "float16",\n    "eps"'),
-    "source": ("zarr.json", b'"path": "', b'"path": "x'),
-    "identity": ("zarr.json", b'"identity": {', b'"identity": {"a":"",'),
-}
-
-
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_changed_attribute_is_seen(what: str, seven: tuple[Source, Path]) -> None:
-    """The rank would be another one, and determinate."""
-    source, store = seven
-    assert rank(store).rank.value == 7
-    _flipped(store, *CHANGED[what])
-    for read in (
-        rank,
-        kld,
-        check,
-        lambda path: dump(source, path),
-        lambda path: open_zarr(f"file://{path}", kind="matrix"),
-    ):
-        with pytest.raises(
-            StoreError,
-            match=r"the attributes of .*seven\.zarr are damaged .*: dump into",
-        ):
-            read(store)
-
-
-ARRAYS = {
-    "the rows' type": ("log_probs/zarr.json", b'"data_type": "float32"', b'"data_type": "int32"  '),
-    "the rows' order of bytes": ("log_probs/zarr.json", b'"endian": "little"', b'"endian": "big"   '),
-    "the rows' number": ("log_probs/zarr.json", b'"shape": [\n    40,', b'"shape": [\n    41,'),
-    "the targets' type": ("targets/zarr.json", b'"data_type": "int64"', b'"data_type": "float64"'),
-}
-
-
-@pytest.mark.parametrize("what", ARRAYS)
-def test_a_changed_array_is_seen_and_written_anew(what: str, seven: tuple[Source, Path]) -> None:
-    """With the same bytes: only what they are read as is another."""
-    source, store = seven
-    whole = tree(store)
-    _flipped(store, *ARRAYS[what])
-    for read in (rank, check):
-        with pytest.raises(StoreError, match=r"do(es)? not hold what was written; repeat"):
-            read(store)
-    dump(source, store)
-    assert tree(store) == whole
-
-
-@pytest.mark.parametrize("file", ["zarr.json", "log_probs/zarr.json", "targets/zarr.json", "manifest.jsonl"])
-def test_a_flipped_bit_is_seen_or_harmless(file: str, seven: tuple[Source, Path], tmp_path: Path) -> None:
-    store = seven[1]
-    expected, data = open_source(store), (store / file).read_bytes()
-    rows = rows_of(expected)
-    for at in range(0, len(data), 3):
-        changed = bytearray(data)
-        changed[at] ^= 1 << at % 7
-        (store / file).write_bytes(changed)
-        try:
-            found = open_source(store)
-            np.testing.assert_array_equal(rows_of(found), rows)
-        except BottleneckError:
-            continue
-        for name in ("shape", "dtype", "bound", "embedding_size", "precision"):
-            assert getattr(found, name) == getattr(expected, name), at
-        np.testing.assert_array_equal(found.targets or [], expected.targets or [])

@@ -1,0 +1,120 @@
+"""The arrays of MATLAB's and HDF5's files, of which only numbers in the file itself are read."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from ..core.files import open_file
+from ..errors import SourceError
+from .file_rows import UNREADABLE, FileRows, unreadable
+from .sizes import check_size, largest
+
+SECONDS, BYTES_A_SECOND = 60.0, 1e7
+"""Time that SciPy may take, and the slowest that it reads."""
+READ_MAT = """
+import json, resource, sys
+path, arrays, most, folders = sys.argv[1:]
+sys.path[:] = json.loads(folders)
+import numpy as np
+from scipy.io import loadmat
+for limit, size in ((resource.RLIMIT_AS, 2 * int(most) + 2**32), (resource.RLIMIT_FSIZE, int(most) + 2**20)):
+    hard = resource.getrlimit(limit)[1]
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(limit, (size, size))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+try:
+    loaded = {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
+    plain = {key: value for key, value in loaded.items() if isinstance(value, np.ndarray) and not value.dtype.hasobject}
+    others = {key: type(value).__name__ for key, value in loaded.items() if key not in plain}
+    np.savez(arrays, *plain.values(), names=json.dumps([*plain]), others=json.dumps(others))
+except MemoryError:
+    sys.exit(f"it takes more than {int(most):,} bytes")
+except BaseException as error:
+    sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())}); write it again")
+"""
+"""Program that writes the arrays of a MATLAB file to a ``.npz``: of a file, to a file, bytes at most, `sys.path`."""
+
+
+def read_mat(path: Path) -> Mapping[str, Any]:
+    """Return the arrays of a MATLAB file; version 7.3 is HDF5, which stores a matrix's columns one after another.
+
+    SciPy reads older versions in a process of its own, because a damaged file can end the process that reads it.
+    """
+    with open_file(path) as file:
+        header = file.read(128)
+    if header[124:128] in (b"\x00\x02IM", b"\x02\x00MI"):
+        return read_hdf5(path, transposed=True)
+    most = largest(path.stat().st_size)
+    with TemporaryDirectory(prefix="bottleneck-") as folder:
+        written = Path(folder) / "arrays.npz"
+        arguments = [str(path.absolute()), str(written), str(most), json.dumps(sys.path)]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", READ_MAT, *arguments],
+                capture_output=True,
+                timeout=SECONDS + most / BYTES_A_SECOND,
+                env={"OPENBLAS_NUM_THREADS": "1"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ValueError("SciPy does not finish reading it; write it again") from error
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() if done.returncode > 0 else []
+            raise ValueError(lines[-1] if lines else "it is damaged: SciPy crashes on it; write it again")
+        with np.load(written, allow_pickle=False) as loaded:
+            arrays = {name: loaded[f"arr_{number}"] for number, name in enumerate(json.loads(str(loaded["names"])))}
+            others = json.loads(str(loaded["others"]))
+    errors = {
+        name: SourceError(f"{name} of {path} is not a full matrix, but {kind}: save it by full({name})")
+        for name, kind in others.items()
+    }
+    return {**arrays, **errors}
+
+
+def read_hdf5(path: Path, *, transposed: bool = False) -> dict[str, Any]:
+    """Return the datasets of a file by name; a dataset or link that is not stored in the file is a `SourceError`."""
+    import h5py
+
+    file = h5py.File(path, "r")  # closed with the last of its datasets
+    arrays: dict[str, Any] = {}
+
+    def visit(name: str, link: Any) -> None:
+        try:
+            if not isinstance(link, h5py.HardLink):
+                raise ValueError(f"{name} is a link, and only numbers in the file itself are read: copy them into it")
+            if isinstance(item := file[name], h5py.Dataset):
+                arrays[name] = _dataset(path, item, transposed=transposed)
+        except (*UNREADABLE, SourceError) as error:
+            arrays[name] = error if isinstance(error, SourceError) else unreadable(path, error)
+
+    file.visititems_links(visit)
+    return arrays
+
+
+def _dataset(path: Path, dataset: Any, *, transposed: bool) -> FileRows:
+    """Return the rows of a dataset whose entries are all in its own file."""
+    name = dataset.name
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{name} is a view of other files, and only numbers in the file itself are read")
+    stored, shape = dataset.id.get_storage_size(), dataset.shape or ()
+    if dataset.size:
+        chunks = dataset.chunks and math.prod(
+            math.ceil(n / size) for n, size in zip(shape, dataset.chunks, strict=True)
+        )
+        if not stored or (chunks and dataset.id.get_num_chunks() < chunks):
+            raise ValueError(f"some entries of {name} were never written: write the whole dataset")
+        check_size(
+            dataset.chunks or shape, dataset.dtype.itemsize, stored=stored, what=name, whole=bool(dataset.chunks)
+        )
+        check_size(shape, dataset.dtype.itemsize, stored=stored, what=name)
+    if transposed:
+        return FileRows(path, shape[::-1], lambda rows: np.asarray(dataset[..., rows]).T)
+    return FileRows(path, shape, lambda rows: np.asarray(dataset[rows]))
