@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from torch import nn
 
-from .. import plugins
+from ..core import plugins
 from ..core.machine import resolve_device
 from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
 from ..errors import ConfigurationError, RunError, SourceError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 import scipy.io
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import BottleneckError
@@ -33,6 +35,8 @@ def _hdf5(path: Path, **arrays: NDArray[Any]) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
+    ".npy": lambda path: np.save(path, LOG_PROBS),
+    ".safetensors": lambda path: save_file({"matrix": torch.from_numpy(LOG_PROBS), "bias": torch.zeros(5)}, path),
     ".npz": lambda path: np.savez(path, matrix=LOG_PROBS, step=np.array(3)),
     ".pt": lambda path: torch.save(torch.from_numpy(LOG_PROBS), path),
     ".pth": lambda path: torch.save({"matrix": torch.from_numpy(LOG_PROBS), "bias": torch.zeros(5)}, path),
@@ -49,16 +53,12 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 def test_every_format_gives_the_numbers_that_were_written(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"matrix{suffix}"
     WRITERS[suffix](path)
-    source = open_source(str(path))
-    assert np.concatenate([block.log_probs for block in source.blocks()]) == pytest.approx(LOG_PROBS, rel=1e-15)
-
-
-@pytest.mark.parametrize("suffix", READERS)
-def test_a_suffix_may_have_upper_case(suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"matrix{suffix}"
-    WRITERS[suffix](path)
-    shouted = path.rename(path.with_suffix(suffix.upper()))
-    assert np.concatenate([block.log_probs for block in open_source(str(shouted)).blocks()]) == pytest.approx(LOG_PROBS)
+    shouted = path.with_name(f"shouted{suffix.upper()}")
+    shutil.copy(path, shouted)
+    for name in (path, shouted):
+        source = open_source(str(name))
+        rows = np.concatenate([block.log_probs for block in source.blocks(source.ranges(3))])
+        assert rows == pytest.approx(LOG_PROBS, rel=1e-15)
 
 
 @pytest.mark.parametrize("layout", [{}, {"index": False}, {"index": False, "header": False}, {"index_label": ""}])
@@ -126,7 +126,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     torch.save({"model": _Object()}, tmp_path / "model.pt")
     with pytest.raises(BottleneckError, match=r"it holds more than tensors; save the tensor alone by torch\.save"):
         open_source(str(tmp_path / "model.pt"))
-    np.savez(tmp_path / "objects.npz", a=np.array([_Object()], dtype=object))
+    np.savez(tmp_path / "objects.npz", a=np.array([[_Object()]], dtype=object))
     with pytest.raises(BottleneckError, match=r"objects.npz cannot be read as a .npz file: "):
         open_source(f"{tmp_path / 'objects.npz'}:a")
 
@@ -245,7 +245,7 @@ def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) ->
     scipy.io.savemat(path, {"file": np.eye(4), "sparse": scipy.sparse.eye(3), "text": "a"})
     original = path.read_bytes()
     assert open_source(f"{path}:file", kind="matrix").shape == (4, 4)
-    with pytest.raises(BottleneckError, match=r"sparse is not a full matrix, but .*: save it by full"):
+    with pytest.raises(BottleneckError, match=r"sparse of .*m.mat is not a full matrix, but .*: save it by full"):
         open_source(f"{path}:sparse", kind="matrix")
     inner_type = original.index(np.eye(4).tobytes()) - 8
     for at, value in [(inner_type, tag) for tag in (0, 8, 14, 99)] + rng.integers(0, [[264, 256]] * 8).tolist():

@@ -211,16 +211,16 @@ def test_damaged_npy_files(npy: Callable[[Matrix], Path], tmp_path: Path) -> Non
     }
     for data in damaged.values():
         path.write_bytes(data)
-        with pytest.raises(SourceError, match=r"m\.npy cannot be read as a NumPy array: "):
+        with pytest.raises(SourceError, match=r"m\.npy cannot be read as a .npy file: "):
             open_source(path)
 
 
 def test_pickles_are_not_opened(npy: Callable[[Matrix], Path]) -> None:
     path = npy(np.array([[None, {}]], dtype=object))
-    with pytest.raises(SourceError, match=r"m\.npy cannot be read as a NumPy array: .*Python objects"):
+    with pytest.raises(SourceError, match=r"m\.npy cannot be read as a .npy file: .*Python objects"):
         open_source(path)
     path.write_bytes(b"\x80\x04\x95")
-    with pytest.raises(SourceError, match="cannot be read as a NumPy array"):
+    with pytest.raises(SourceError, match=r"cannot be read as a \.npy file"):
         open_source(path)
 
 
@@ -230,17 +230,17 @@ def test_damaged_safetensors_files(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for data in (whole[:-1], whole[:20], b"", b"not safetensors at all"):
         path.write_bytes(data)
-        with pytest.raises(SourceError, match=r"m\.safetensors cannot be read as safetensors: "):
+        with pytest.raises(SourceError, match=r"m\.safetensors cannot be read as a .safetensors file: "):
             open_source(path)
 
 
 def test_tensors_must_be_named_where_there_are_several(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    save_file({"a": torch.zeros(2, 2), "b": torch.zeros(2)}, path)
-    with pytest.raises(SourceError, match=rf"holds 2 tensors, name one of them as {path}:TENSOR: a, b"):
+    save_file({"a": torch.zeros(2, 2), "b": torch.zeros(2), "c": torch.ones(2, 2)}, path)
+    with pytest.raises(SourceError, match=rf"holds 3 arrays; name a matrix as {path}:NAME: a, b, c"):
         open_source(path)
-    with pytest.raises(SourceError, match=r"holds 2 tensors, there is no 'c'; name one of them"):
-        open_source(f"{path}:c")
+    with pytest.raises(SourceError, match=r"holds 3 arrays; there is no 'd'; name one of them"):
+        open_source(f"{path}:d")
     with pytest.raises(MatrixError, match=r"m\.safetensors:b must have two dimensions"):
         open_source(f"{path}:b")
 
