@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -35,6 +36,9 @@ from ..sources.store import (
 )
 from ..sources.zarr_array import WrittenRows, open_node
 from ..spectrum.blocks import checked
+
+LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
+"""Name of a temporary file that Zarr leaves behind when it is killed."""
 
 
 @takes(Opening)
@@ -78,8 +82,9 @@ def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **
 
 def _write(source: Source, path: Path, attributes: dict[str, Any], progress: Progress) -> None:
     """Write the chunks that are missing or damaged."""
-    for leftover in path.rglob("*.partial"):  # of Zarr, when it was killed
-        leftover.unlink()
+    for file in path.rglob("*.partial"):
+        if LEFTOVER.search(file.name):
+            file.unlink()
     if _is_whole_in_first_format(path, attributes):
         return
     with explain_output_errors(path):
@@ -128,7 +133,7 @@ def _refuse_other_files(path: Path) -> None:
     """Refuse a file, or a folder that holds something else than a store."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file; name another place")
-    if not path.exists() or all(file.name.endswith(".partial") for file in path.iterdir()):
+    if not path.exists() or all(LEFTOVER.search(file.name) for file in path.iterdir()):
         return
     metadata = json_if_any(path / "zarr.json")
     attributes = metadata.get("attributes") if isinstance(metadata, dict) else None

@@ -141,19 +141,23 @@ def _npz(path: Path) -> dict[str, FileRows]:
             if suffix == "npy":
                 with archive.open(member) as opened:
                     shape, _, dtype = _npy_header(opened)
-                whole = cache(partial(_member, path, member, shape, dtype.itemsize))
-                nbytes = math.prod(shape) * dtype.itemsize
-                arrays[name] = FileRows(path, shape, lambda rows, whole=whole: whole()[rows], nbytes=nbytes)
+                arrays[name] = _member(path, member, shape, dtype.itemsize)
     return arrays
 
 
-def _member(path: Path, member: zipfile.ZipInfo, shape: tuple[int, ...], itemsize: int) -> NDArray[Any]:
-    """Return an array of a ``.npz`` file."""
-    check_size(shape, itemsize, stored=member.compress_size, what=member.filename, whole=True)
-    if (declared := math.prod(shape) * itemsize) > member.file_size:
-        raise ValueError(f"{member.filename} holds {member.file_size:,} bytes, and its header says {declared:,}")
-    with open_file(path) as file, zipfile.ZipFile(file) as archive, archive.open(member) as opened:
-        return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
+def _member(path: Path, member: zipfile.ZipInfo, shape: tuple[int, ...], itemsize: int) -> FileRows:
+    """Return an array of a ``.npz`` file, which is read as a whole when its rows are."""
+    declared = math.prod(shape) * itemsize
+
+    @cache
+    def whole() -> NDArray[Any]:
+        check_size(shape, itemsize, stored=member.compress_size, what=member.filename, whole=True)
+        if declared > member.file_size:
+            raise ValueError(f"{member.filename} holds {member.file_size:,} bytes, and its header says {declared:,}")
+        with open_file(path) as file, zipfile.ZipFile(file) as archive, archive.open(member) as opened:
+            return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
+
+    return FileRows(path, shape, lambda rows: whole()[rows], nbytes=declared)
 
 
 def _safetensors(path: Path) -> dict[str, FileRows]:

@@ -13,12 +13,10 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-import numcodecs
 import numpy as np
-from numcodecs.abc import Codec
-from numcodecs.compat import ensure_bytes
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
+from zarr.registry import get_numcodec
 
 STREAMS = {
     "gzip": lambda: zlib.decompressobj(31),
@@ -66,7 +64,7 @@ def unpacked(codec: str, data: bytes, size: int) -> bytes:
     _check(declared or 0, most)
     # Where zstd does not know the size, it fills an array of exactly that size.
     buffer = None if declared is not None else np.empty(size, np.uint8)
-    return ensure_bytes(numcodecs.get_codec({"id": codec}).decode(data, out=buffer))
+    return bytes(get_numcodec({"id": codec}).decode(data, out=buffer))
 
 
 def _check(size: int, most: int) -> None:
@@ -144,18 +142,16 @@ def _limited_numcodec(codec: Any, size: int) -> Any:
 
 
 @final
-class LimitedNumcodec(Codec):  # type: ignore[misc]
-    """A codec of Zarr's version 2 that only unpacks."""
+@dataclass(frozen=True)
+class LimitedNumcodec:
+    """A codec of Zarr's version 2 that only unpacks; arrays are only read."""
 
+    name: str
+    size: int
     codec_id = "limited"
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.size = name, size
-
-    def decode(self, buf: Any, out: Any = None) -> bytes:
+    def decode(self, buf: Any) -> bytes:
         """Return the unpacked bytes."""
-        return unpacked(self.name, ensure_bytes(buf), self.size)
+        return unpacked(self.name, np.asarray(buf).tobytes(), self.size)
 
-    def encode(self, buf: Any) -> bytes:
-        """Refuse: arrays are only read."""
-        raise NotImplementedError
+    encode = get_config = from_config = decode

@@ -20,8 +20,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.corpora.ids import write_ids
 from softmax_bottleneck.hugging_face.loading import quiet
+from softmax_bottleneck.measure import dump
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.sources.store_writing import write_store
 from softmax_bottleneck.spectrum import save_spectrum
 from softmax_bottleneck.synthetic import FitConfig, cells
 from softmax_bottleneck.training import fit
@@ -99,7 +99,7 @@ def _ids(world: Path) -> None:
 
 
 def _store(world: Path) -> None:
-    write_store(open_source(world / "run"), world / "store.zarr")
+    dump(open_source(world / "run"), world / "store.zarr")
 
 
 def _results(world: Path) -> None:

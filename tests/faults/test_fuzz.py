@@ -22,9 +22,8 @@ from softmax_bottleneck.figures.results import read as read_results
 from softmax_bottleneck.hugging_face.folder import read_config, weight_files
 from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer
 from softmax_bottleneck.language_models import checkpoint
-from softmax_bottleneck.sources import StoreSource
+from softmax_bottleneck.sources import open_zarr
 from softmax_bottleneck.sources.matrix import open_matrix
-from softmax_bottleneck.sources.zarr_array import open_zarr
 from softmax_bottleneck.spectrum import load_spectrum
 from softmax_bottleneck.training.configuration_file import read as read_training
 from softmax_bottleneck.training.fit import result
@@ -44,9 +43,8 @@ READERS: dict[str, tuple[str, str, Reader]] = {
     "metrics": ("run", "metrics.jsonl", result),
     "times": ("run", "timing.jsonl", result),
     "weights": ("run", "model.safetensors", lambda path: checkpoint.read_tensors(path / "model.safetensors")),
-    "store": ("store.zarr", "zarr.json", _rows(StoreSource)),
-    "store's rows": ("store.zarr", "log_probs/zarr.json", _rows(StoreSource)),
-    "store's manifest": ("store.zarr", "manifest.jsonl", _rows(StoreSource)),
+    "store": ("store.zarr", "zarr.json", _rows(open_zarr)),
+    "store's rows": ("store.zarr", "log_probs/zarr.json", _rows(open_zarr)),
     "Zarr array": ("plain.zarr", "zarr.json", _rows(open_zarr)),
     "Zarr chunk": ("zstd.zarr", "c/0/0", _rows(open_zarr)),
     "old Zarr array": ("old.zarr", ".zarray", _rows(open_zarr)),

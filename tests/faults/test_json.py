@@ -20,7 +20,6 @@ READERS = {
     "store.zarr/zarr.json": "rank store.zarr",
     "store.zarr/log_probs/zarr.json": "rank store.zarr",
     "store.zarr/targets/zarr.json": "rank store.zarr",
-    "store.zarr/manifest.jsonl": "rank store.zarr",
     "plain.zarr/zarr.json": "rank plain.zarr",
     "old.zarr/.zarray": "rank old.zarr",
     "cache/corpora/text8/corpus.json": "rank kn2:text8",

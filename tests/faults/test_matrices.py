@@ -216,7 +216,6 @@ STORE: dict[str, tuple[str, Damage]] = {
     "rows missing": (_ROWS, damage.remove),
     "rows from a pipe": (_ROWS, pipe_instead),
     "targets from a pipe": (_TARGETS, pipe_instead),
-    "a manifest from a pipe": ("manifest.jsonl", pipe_instead),
     "attributes from a pipe": ("zarr.json", pipe_instead),
     "rows flipped": (_ROWS, damage.flip(0.5)),
     "targets cut": (_TARGETS, damage.cut(0.5)),
