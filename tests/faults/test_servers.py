@@ -26,9 +26,10 @@ FAULTS: dict[str, str] = {
     "closed": "disconnected|closed",
     "endless": "more than",
     "packed": "sends more than|unpacks to more than",
-    "page": "Expecting value|divisor of the total size|is an HTML page",
+    "page": "Expecting value|checksum do not match|divisor of the total size|is an HTML page",
 }
 """What the server does → what the sentence says."""
+PACKED = gzip.compress(bytes(1 << 24), 1)
 ONLY_HEADERS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -66,7 +67,7 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
             content = b"<html>" if fault == "page" else body or b"0" * 600
             if fault == "packed":
                 self.send_header("Content-Encoding", "gzip")
-                content = gzip.compress(bytes(1 << 24))
+                content = PACKED
             self.send_header("Content-Length", str(1 << 40 if fault == "endless" else len(content)))
             self.end_headers()
             if fault == "drip":
