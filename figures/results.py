@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from softmax_bottleneck.core.json_file import check_schema, explained, read_json
+from softmax_bottleneck.core.printable import printable
 from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.results.base import by_numbers, short_names
-from softmax_bottleneck.results.schemas import SCHEMAS
+from softmax_bottleneck.results.saved import SCHEMAS
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
 
 Content = Mapping[str, Any]
@@ -67,8 +68,13 @@ class Saved:
     @property
     def split(self) -> str:
         """Return the split that was measured."""
-        report = self.content.get("report", self.content)
-        return str(report.get("source", {}).get("split") or "test")  # a matrix has none
+        return str(self.rank_report["source"].get("split") or "test")  # a matrix has none
+
+    @property
+    def rank_report(self) -> Content:
+        """Return the rank report in a report of the demo; other contents as they are."""
+        content: Content = self.content["report"] if self.kind == "report" else self.content
+        return content
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,8 @@ class Results:
     def bleu(self, key: str, score: str, *, split: str = "test") -> list[Content]:
         """Return the mean and the interval of one of a model's BLEU scores, for each seed there is."""
         kept = [each.content for each in self.of("evaluation", key) if each.split == split]
-        return [content["bleu"]["scores"][score] for content in kept if "bleu" in content]
+        scores = [content["bleu"]["scores"] for content in kept if "bleu" in content]
+        return [each[score] for each in scores if score in each]
 
     def models(self, family: str) -> list[Content]:
         """Return one report or evaluation of each model of a family of presets; it says the model's embedding size."""
@@ -144,9 +151,9 @@ class Results:
             each
             for kind in ("report", "evaluation")
             for each in self.of(kind)
-            if each.key.rpartition("/")[0] == family and "embedding_size" in each.content.get("report", each.content)
+            if each.key.rpartition("/")[0] == family and "embedding_size" in each.rank_report
         ]
-        by_key = {each.key: each.content.get("report", each.content) for each in reversed(kept)}
+        by_key = {each.key: each.rank_report for each in reversed(kept)}
         return [{**by_key[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]
 
     def ranks(self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None) -> list[Content]:
@@ -213,29 +220,26 @@ def _saved(path: Path, key: str, content: Content) -> Saved | None:
     kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
     if kind is None:
         return None
-    if (schema := SCHEMAS.get(kind)) is not None:
+    if schema := SCHEMAS.get(kind):
         explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
     return Saved(path, kind, key, content)
 
 
 def _content(path: Path) -> Content:
-    content = read_json(path, error=ConfigurationError, remedy=REMEDY)
+    content = read_json(path, error=ConfigurationError, remedy=REMEDY, finite=True)
     return content if isinstance(content, dict) else {}
 
 
 def _refuse_newer(path: Path, content: Content) -> None:
-    report = content.get("report", content)
-    version = str(report.get("version", __version__) if isinstance(report, dict) else __version__)
-    if _numbers(version) > _numbers(__version__):
+    report = content.get("report")
+    version = str({**content, **(report if isinstance(report, dict) else {})}.get("version", ""))
+    numbers, own = (tuple(map(int, re.findall(r"\d{1,9}", text)[:3])) for text in (version, __version__))
+    if numbers > own:
         raise ConfigurationError(
-            f"{path} was written by version {version}, and this is {__version__}; update softmax-bottleneck, or remove "
-            "the file"
+            f"{path} was written by version {printable(version)[:40]}, and this is {__version__}; update "
+            "softmax-bottleneck, or remove the file"
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def _epoch(path: Path) -> int | None:
@@ -244,8 +248,9 @@ def _epoch(path: Path) -> int | None:
 
 
 def _key(folder: Path, path: Path, seed: int = 0) -> str:
-    name = path.name.partition(".")[0]
-    return path.relative_to(folder).with_name(name.removesuffix(f"-{seed}") if seed else name).as_posix()
+    name = path.name.partition(".")[0] or path.name
+    short = name.removesuffix(f"-{seed}") if seed else name
+    return path.relative_to(folder).with_name(short or name).as_posix()
 
 
 def _order(saved: Saved) -> tuple[int, str, int, int]:
@@ -253,8 +258,7 @@ def _order(saved: Saved) -> tuple[int, str, int, int]:
     from softmax_bottleneck.heads import REGISTRY
 
     kinds = ("report", "rank", "evaluation", CHECKPOINT)
-    report = saved.content.get("report", saved.content) if saved.kind in kinds else {}
-    head = report.get("source", {}).get("head")
+    head = saved.rank_report["source"].get("head") if saved.kind in kinds else None
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
     where = f"{saved.path.parent}/{place:02d}/{by_numbers(saved.key)}"
     return [*KINDS, CHECKPOINT].index(saved.kind), where, saved.seed, saved.epoch or 0

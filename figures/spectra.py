@@ -47,7 +47,7 @@ def measured(results: Results) -> list[Measured]:
     """Return every saved spectrum that has a report beside it, in the order of the reports."""
     spectra = []
     for saved in (*results.of("report"), *results.of("rank")):
-        report = saved.content.get("report", saved.content)
+        report = saved.rank_report
         if saved.seed == 0 and saved.key in results.spectra:
             family, _, model = saved.key.rpartition("/")
             tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))

@@ -12,9 +12,10 @@ from ..errors import ConfigurationError
 from ..heads import REGISTRY
 from ..results.base import by_numbers
 from ..results.plotting import markdown
-from ..results.schemas import Report as DemoReport
+from ..results.saved import DemoReport
 
 Report = Mapping[str, Any]
+REMEDY = "name a folder of the demo's reports"
 
 
 def read(folder: Path) -> list[Report]:
@@ -27,12 +28,10 @@ def read(folder: Path) -> list[Report]:
     for path in sorted(folder.glob("*.json")):
         if "." in path.stem:  # NAME.valid.json: another measurement of NAME
             continue
-        report = read_json(path, DemoReport, error=ConfigurationError, remedy="name a folder of the demo's reports")
+        report = read_json(path, DemoReport, error=ConfigurationError, remedy=REMEDY, finite=True)
         head = report["report"]["source"].get("head")
         if head not in REGISTRY:
-            raise ConfigurationError(
-                f"{path} is the report of an unknown head, {head!r}; name a folder of the demo's reports"
-            )
+            raise ConfigurationError(f"{path} is the report of an unknown head, {head!r}; {REMEDY}")
         reports.append((([*REGISTRY].index(head), by_numbers(report["name"]), report.get("seed", 0)), report))
     if not reports:
         raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")

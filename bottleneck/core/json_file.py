@@ -7,10 +7,11 @@ the place in it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
@@ -25,23 +26,28 @@ _LONGEST_VALUE = 60
 
 Count = Annotated[int, Interval(ge=0, lt=2**63)]
 """A number of things: not negative, and below the limit of 64 bits."""
+Size = Annotated[int, Interval(ge=1, lt=2**53)]
+"""A length of a matrix."""
+Magnitude = Annotated[float, Interval(ge=0)]
+"""A number that is not negative."""
 
 
-def read_json(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str) -> Any:
+def read_json(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str, finite: bool = False) -> Any:
     """Return the content of a file as plain values.
 
     Args:
         path: file in UTF-8.
-        schema: type that the content must have, as pydantic reads it, such as ``list[str]`` or a typed dictionary;
-            further keys are allowed.
+        schema: type that the content must have, as pydantic reads it, such as ``list[str]``, a typed dictionary or a
+            dataclass; further keys are allowed.
         error: class of the errors.
         remedy: end of the sentence, which says what to do.
+        finite: whether to refuse numbers that are not finite, and integers of more than 64 bits.
 
     Raises:
-        error: the file is missing, cannot be read or is too large, or its content is no JSON, too deep, or not of the
+        error: the file is missing, cannot be read or is too large, or its content is not JSON, too deep, or not of the
             schema.
     """
-    return explained(path, error, remedy, lambda: parse_json(_bytes(path), schema))
+    return explained(path, error, remedy, lambda: parse_json(_bytes(path), schema, finite=finite))
 
 
 def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str) -> list[Any]:
@@ -61,43 +67,61 @@ def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckErro
 
 
 def json_if_any(path: Path) -> Any:
-    """Return the content of a file, or ``None`` where there is none, or none that can be read."""
+    """Return the content of a file, or ``None`` for a file that is missing or cannot be read."""
     try:
         return parse_json(_bytes(path))
     except (OSError, ValueError):
         return None
 
 
-def parse_json(text: str | bytes, schema: Any = Any) -> Any:
-    """Return the plain values in a text.
+def parse_json(text: str | bytes, schema: Any = Any, *, finite: bool = False) -> Any:
+    """Return the plain values in a text; see `read_json`.
 
     Raises:
-        ValueError: it is no JSON in UTF-8, nested too deeply, or not of the schema; one line says where.
+        ValueError: it is not JSON in UTF-8, nested too deeply, or not of the schema; one line says where.
     """
+    hooks: dict[str, Any] = {"parse_float": _finite, "parse_constant": _finite, "parse_int": _integer} if finite else {}
     try:
-        content = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
+        content = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text, **hooks)
+        _check_depth(content)
     except UnicodeDecodeError as fault:
         raise ValueError(f"the byte {fault.start} is not UTF-8") from None
     except json.JSONDecodeError as fault:
-        raise ValueError(f"it is no JSON at line {fault.lineno}, column {fault.colno}") from None
+        raise ValueError(f"it is not JSON at line {fault.lineno}, column {fault.colno}") from None
     except RecursionError:
-        _too_deep()
-    except ValueError:  # Python's limit on the digits of an integer
-        raise ValueError("it holds a number of too many digits") from None
-    _check_depth(content)
+        raise ValueError(f"its lists and objects are nested more than {DEEPEST} deep") from None
+    except ValueError:  # also Python's limit on the digits of an integer
+        raise ValueError("it holds a number that is out of range") from None
     if schema is not Any:
         check_schema(content, schema)
     return content
 
 
-def check_schema(content: Any, schema: Any) -> None:
-    """Raise a `ValueError` of one line for plain values that are not of a schema, such as a dataclass."""
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError
+    return value
+
+
+def _integer(text: str) -> int:
+    if abs(value := int(text)) >= 2**63:
+        raise ValueError
+    return value
+
+
+def check_schema(content: Any, schema: Any) -> Any:
+    """Return plain values as an instance of their schema; `ValueError` of one line for values of another form.
+
+    Example:
+        >>> check_schema([1, 2], tuple[int, int])
+        (1, 2)
+    """
     from pydantic import ValidationError
 
     try:
         # A dataclass is an object of JSON. Names of files need not be Unicode, and no schema restricts them.
         data = json.dumps(content, ensure_ascii=False).encode(errors="replace")
-        _validator(schema).validate_json(data, strict=True)
+        return _validator(schema).validate_json(data, strict=True)
     except ValidationError as fault:
         raise ValueError(first_fault(fault)) from None
 
@@ -146,18 +170,11 @@ def explained(path: Path, error: type[BottleneckError], remedy: str, work: Calla
 def _check_depth(content: Any) -> None:
     level = [content]
     for _ in range(DEEPEST):
-        level = [child for value in level if isinstance(value, dict | list) for child in _children(value)]
-        if not level:
+        nested = [value for value in level if isinstance(value, dict | list)]
+        if not nested:
             return
-    _too_deep()
-
-
-def _children(value: Any) -> Any:
-    return value.values() if isinstance(value, dict) else value
-
-
-def _too_deep() -> NoReturn:
-    raise ValueError(f"its lists and objects are nested more than {DEEPEST} deep") from None
+        level = [child for value in nested for child in (value.values() if isinstance(value, dict) else value)]
+    raise RecursionError
 
 
 @cache

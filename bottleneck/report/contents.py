@@ -11,7 +11,8 @@ from typing import Any
 
 from ..measure import verdict
 from ..results.plotting import HEADS, Look, head_of, looks
-from ..spectrum import Precision, RankEstimate, Spectrum
+from ..results.saved import SavedRank
+from ..spectrum import Spectrum
 
 Plain = Mapping[str, Any]
 
@@ -20,8 +21,7 @@ Plain = Mapping[str, Any]
 class Model:
     """One measured model."""
 
-    report: Plain
-    """What `RankReport.to_dict` returns."""
+    report: SavedRank
     origin: str
     """Where the measurement comes from, as people read it."""
     spectrum: Spectrum | None = None
@@ -32,31 +32,15 @@ class Model:
     drawn: Plain | None = None
     """What `PairwiseKLD.to_dict` returns for drawn pairs, with their histogram."""
 
-    @cached_property
-    def rank(self) -> RankEstimate:
-        """The rank of log P."""
-        return _estimate(self.report["rank"])
-
-    @cached_property
-    def rank_centered(self) -> RankEstimate:
-        """The rank of the row-centred log P."""
-        return _estimate(self.report["rank_centered"])
-
-    @property
-    def eps(self) -> Precision:
-        """The roundoff of the entries."""
-        return Precision.read(self.report["eps"])
-
     @property
     def shape(self) -> tuple[int, int]:
         """(T, M)."""
-        return self.report["contexts"], self.report["vocab"]
+        return self.report.contexts, self.report.vocab
 
     @property
     def source(self) -> Plain:
         """What was measured: path, kind, head, corpus, split."""
-        source: Plain = self.report["source"]
-        return source
+        return self.report.source
 
     @property
     def head(self) -> str | None:
@@ -81,9 +65,10 @@ class Model:
     @property
     def verdict(self) -> str:
         """What the rank says of the output layer, as one sentence."""
-        known = {"bound": self.report["bound"]["raw"], "embedding_size": self.report["embedding_size"]}
+        report = self.report
+        known = {"bound": report.bound["raw"], "embedding_size": report.embedding_size}
         of_a_model = self.source.get("kind") != "matrix"
-        return verdict(self.rank, shape=self.shape, distinct=self.eps.distinct, of_a_model=of_a_model, **known)
+        return verdict(report.rank, shape=self.shape, distinct=report.eps.distinct, of_a_model=of_a_model, **known)
 
 
 @dataclass(frozen=True)
@@ -133,10 +118,6 @@ def _same(source: Plain, other: Plain) -> bool:
     keys = ("kind", "head", "corpus", "split")
     same = all(source.get(key) == other.get(key) for key in keys)
     return same and PurePath(str(source["path"])).name == PurePath(str(other["path"])).name
-
-
-def _estimate(record: Plain) -> RankEstimate:
-    return RankEstimate(**{"at_least": False, **record})
 
 
 def _apart(models: Sequence[Model]) -> list[str]:

@@ -20,7 +20,7 @@ def curves(contents: Contents) -> list[dict[str, Any]]:
     return [
         {
             "label": label,
-            "rule": model.report["rule"],
+            "rule": model.report.rule,
             **_look(look),
             "raw": _matrix(model, centered=False),
             "centered": _matrix(model, centered=True),
@@ -42,7 +42,8 @@ def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
     if spectrum is None:
         return None
     values, error = (spectrum.centered, spectrum.centered_error) if centered else (spectrum.values, spectrum.error)
-    rank, rounding = model.rank_centered if centered else model.rank, model.eps.rounding
+    rank = model.report.rank_centered if centered else model.report.rank
+    rounding = model.report.eps.rounding
     noise = 0.0 if rounding is None else rounding.noise((T, M))
     return {
         "values": _bytes(values[values > 0]),

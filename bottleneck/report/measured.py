@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ..core.json_file import check_schema
 from ..core.progress import SILENT, Progress
 from ..errors import BottleneckError
 from ..evaluation import evaluate_source
 from ..measure import compare, kld, rank
+from ..results.saved import SavedRank
 from ..sources import Source
 from .contents import Contents, Model, Plain
 
@@ -60,7 +62,8 @@ def measure_sources(
             drawn = kld(source, pairs=pairs, progress=progress).to_dict()
         except BottleneckError as error:
             missing.append(f"no pairwise KL divergence: {error}")
-        models.append(Model(report.to_dict(), "measured for this page", report.spectrum, "", numbers, drawn))
+        saved: SavedRank = check_schema(report.to_dict(), SavedRank)
+        models.append(Model(saved, "measured for this page", report.spectrum, "", numbers, drawn))
     return Contents(tuple(models), tuple(comparisons), tuple(missing))
 
 

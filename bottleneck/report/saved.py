@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..core.json_file import check_schema
 from ..errors import ConfigurationError
 from ..figures.results import CHECKPOINT, KINDS, Saved, read, read_file
-from ..spectrum import Spectrum, load_spectrum
+from ..results.saved import SavedRank
+from ..spectrum import load_spectrum
 from .contents import Contents, Model
-from .tables import comparison_table, provenance
 
 RANKS = ("report", "rank")
 """Kinds of files that hold a rank report."""
@@ -38,7 +38,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
         if path.is_dir():
             results = read(path)
             saved += results.saved
-            missing += [f"{unknown} is no result that is known here" for unknown in results.unknown]
+            missing += [f"{unknown} is not a result of a known kind" for unknown in results.unknown]
         else:
             saved += _file(path)
     models = []
@@ -49,7 +49,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
         if models[-1].spectrum is None:
             missing.append(f"{seeds[0].path}: no singular values beside it; {WRITTEN_BY}")
     if not models:
-        raise ConfigurationError(f"{', '.join(map(str, paths))}: no rank report; {WRITTEN_BY}")
+        raise ConfigurationError(f"{', '.join(map(str, paths))}: without a rank report; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(missing))
 
@@ -61,7 +61,7 @@ def _file(path: Path) -> list[Saved]:
     kinds = [each.kind for each in saved]
     other = [kind for kind in kinds if kind not in (*RANKS, "comparison", "divergence", "evaluation")]
     if other or not kinds:
-        what = f"the result of '{KINDS[other[0]][1]}'" if other else "no result"
+        what = f"the result of '{KINDS[other[0]][1]}'" if other else "not a result"
         raise ConfigurationError(f"{path} is {what}, and a report is made of ranks; {WRITTEN_BY}")
     return saved
 
@@ -81,36 +81,22 @@ def _by_model(saved: Iterable[Saved]) -> list[list[Saved]]:
 
 
 def _model(saved: Saved, others: Iterable[Saved]) -> Model:
-    report = saved.content["report"] if saved.kind == "report" else saved.content
-    name = saved.key.rpartition("/")[2]
-    spectrum = _spectrum(saved.path.with_suffix(".npz"))
-    try:
-        model = Model(report, str(saved.path), spectrum, f"{saved.path.resolve().parent.name}/{name}")
-        numbers, drawn = _numbers(model, saved, others)
-        model = replace(model, numbers=numbers, drawn=drawn)
-        _check(model)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigurationError(f"{saved.path} is no whole rank report: {what}; {WRITTEN_BY}") from error
-    return model
-
-
-def _spectrum(path: Path) -> Spectrum | None:
-    return load_spectrum(path).spectrum if path.exists() else None
-
-
-def _check(model: Model) -> None:
-    """Refuse a report without its fields, or with the spectrum of another matrix; the error says which."""
-    json.dumps(model.report, allow_nan=False)
-    _ = model.verdict, model.eps, provenance(model), comparison_table(Contents((model,)))
-    if model.spectrum is None:
-        return
-    largest = float(model.spectrum.values[0])
-    if model.spectrum.shape != model.shape or abs(largest - model.rank.sigma_1) > 1e-9 * largest:
-        raise ValueError(
-            f"its matrix has {' × '.join(map(str, model.shape))} entries and σ_1 = {model.rank.sigma_1:.6g}, that of "
-            f"the .npz file beside it {' × '.join(map(str, model.spectrum.shape))} and σ_1 = {largest:.6g}"
-        )
+    report: SavedRank = check_schema(saved.rank_report, SavedRank)
+    path = saved.path.with_suffix(".npz")
+    spectrum = load_spectrum(path).spectrum if path.exists() else None
+    if spectrum is not None:
+        largest = float(spectrum.values[0])
+        shape = (report.contexts, report.vocab)
+        if spectrum.shape != shape or abs(largest - report.rank.sigma_1) > 1e-9 * largest:
+            raise ConfigurationError(
+                f"{saved.path}: its matrix has {' × '.join(map(str, shape))} entries and σ_1 = "
+                f"{report.rank.sigma_1:.6g}, that of the .npz file beside it {' × '.join(map(str, spectrum.shape))} "
+                f"and σ_1 = {largest:.6g}; {WRITTEN_BY}"
+            )
+    key = f"{saved.path.resolve().parent.name}/{saved.key.rpartition('/')[2]}"
+    model = Model(report, str(saved.path), spectrum, key)
+    numbers, drawn = _numbers(model, saved, others)
+    return replace(model, numbers=numbers, drawn=drawn)
 
 
 def _numbers(model: Model, saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
@@ -118,8 +104,9 @@ def _numbers(model: Model, saved: Saved, others: Iterable[Saved]) -> tuple[dict[
     content, drawn = saved.content, None
     numbers: dict[str, float] = {}
     if saved.kind == "report":
-        numbers = {f"{split} perplexity": content[f"{split}_perplexity"] for split in ("valid", "test")}
-        numbers |= {f"{model.split} pairwise KL": content["kld"], "parameters": content["parameters"]}
+        names = {"valid_perplexity": "valid perplexity", "test_perplexity": "test perplexity"}
+        names |= {"kld": f"{model.split} pairwise KL", "parameters": "parameters"}
+        numbers = {name: content[key] for key, name in names.items() if key in content}
     for other in _of(model, saved, others):
         value = other.content
         if other.kind == "evaluation" and value["how"] == "static":
@@ -127,7 +114,7 @@ def _numbers(model: Model, saved: Saved, others: Iterable[Saved]) -> tuple[dict[
         if other.kind == "divergence":
             if value["pairs"] == "all" or f"{other.split} pairwise KL" not in numbers:
                 numbers[f"{other.split} pairwise KL"] = value["kld"]
-            if "histogram" in value and other.split == model.split:
+            if value.get("histogram") and other.split == model.split:
                 drawn = value
     return numbers, drawn
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..bench.demo_table import rank_text
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
@@ -36,28 +36,28 @@ def comparison_table(contents: Contents) -> Table:
 
 
 def _line(label: str, model: Model) -> dict[str, str]:
-    report, entropy = model.report, model.report["entropy_rank"]
+    report, entropy = model.report, model.report.entropy_rank
     T, M = model.shape
-    bounds = [value for value in (report["bound"]["raw"], report["bound"]["centered"]) if value is not None]
-    effective = ["unknown" if value is None else f"{value:,}" for value in report["effective_rank"].values()]
+    bounds = [value for value in (report.bound["raw"], report.bound["centered"]) if value is not None]
+    effective = ["unknown" if value is None else f"{value:,}" for value in report.effective_rank.values()]
     return {
         "model": label,
-        "d": "" if report["embedding_size"] is None else f"{report['embedding_size']:,}",
+        "d": "" if report.embedding_size is None else f"{report.embedding_size:,}",
         "bounds": ", ".join(f"{value:,}" for value in bounds) or "none",
-        "rank": _rank(report["rank"]),
-        "row-centred rank": _rank(report["rank_centered"]),
+        "rank": _rank(report.rank),
+        "row-centred rank": _rank(report.rank_centered),
         "test perplexity": _number(model, "test perplexity"),
         "valid perplexity": "" if "test perplexity" in model.numbers else _number(model, "valid perplexity"),
         "pairwise KL, nats": _number(model, f"{model.split} pairwise KL"),
         "parameters": _number(model, "parameters"),
         "contexts × tokens": f"{T:,} × {M:,}",
-        f"effective ranks, ε = {', '.join(report['effective_rank'])}": ", ".join(effective),
-        "entropy, stable rank": f"{'unknown' if entropy is None else f'{entropy:,.1f}'}, {report['stable_rank']:,.2f}",
+        f"effective ranks, ε = {', '.join(report.effective_rank)}": ", ".join(effective),
+        "entropy, stable rank": f"{'unknown' if entropy is None else f'{entropy:,.1f}'}, {report.stable_rank:,.2f}",
     }
 
 
-def _rank(record: Any) -> str:
-    return f"≥ {record['value']:,}" if record.get("at_least") else rank_text([record])
+def _rank(rank: RankEstimate) -> str:
+    return f"≥ {rank.value:,}" if rank.at_least else rank_text([vars(rank)])
 
 
 def _number(model: Model, name: str) -> str:
@@ -105,35 +105,35 @@ def _measured(model: Model, metric: str, split: str, table: Published) -> str:
         value = model.numbers.get("parameters" if metric == "parameters" else f"{split} {metric}")
         return "" if value is None else format(value, DIGITS[metric])
     same = split == model.split and table.rank_contexts in (None, model.shape[0])
-    return _rank(model.report["rank"]) if same else ""
+    return _rank(model.report.rank) if same else ""
 
 
 def provenance(model: Model) -> list[tuple[str, str]]:
     """Return where a model's numbers come from and what certifies them, as label and text."""
-    report, eps, certificate = model.report, model.report["eps"], model.report["certificate"]
+    report, eps, certificate = model.report, model.report.eps, model.report.certificate
     source = ", ".join(f"{key} {value}" for key, value in model.source.items() if value not in (None, ""))
     residual = certificate.get("residual")
     driver = f" ({certificate['driver']})" if certificate.get("driver") else ""
-    why = f": {report['method_why']}" if report.get("method_why") else ""
+    why = f": {report.method_why}" if report.method_why else ""
     known = f"; the method resolves nothing below {certificate['error']:.2g}" if certificate.get("error") else ""
-    ranks = [("rank", model.rank), ("row-centred rank", model.rank_centered)]
+    ranks = [("rank", report.rank), ("row-centred rank", report.rank_centered)]
     return [
         ("source", source),
         ("read from", model.origin),
-        ("bound", report["bound"]["why"]),
+        ("bound", report.bound["why"]),
         *((name, _evidence(rank)) for name, rank in ranks),
-        ("by rule", ", ".join(f"{rule} {value:,}" for rule, value in report["rank_by_rule"].items())),
-        ("rule of the report", report["rule"]),
-        ("eps", f"{eps['value']:.4g} ({eps['dtype'] or 'given'}{', assumed' if eps['assumed'] else ''})"),
-        ("method", f"{report['method']}{driver}{why}"),
+        ("by rule", ", ".join(f"{rule} {value:,}" for rule, value in report.rank_by_rule.items())),
+        ("rule of the report", report.rule),
+        ("eps", f"{eps.value:.4g} ({eps.dtype or 'given'}{', assumed' if eps.assumed else ''})"),
+        ("method", f"{report.method}{driver}{why}"),
         (
             "certificate",
             f"Σσ² within {certificate['frobenius_relative_error']:.1e} of ‖A‖²"
             + (f" but for a residual of {residual:.3g}" if residual else "")
             + known,
         ),
-        ("cost", f"{report['seconds']:,.1f} s, {report['peak_memory_bytes'] / 2**30:.2f} GiB at most"),
-        ("version", report["version"]),
+        ("cost", f"{report.seconds:,.1f} s, {report.peak_memory_bytes / 2**30:.2f} GiB at most"),
+        ("version", report.version),
     ]
 
 

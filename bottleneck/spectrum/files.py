@@ -10,19 +10,17 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from annotated_types import Interval, Len
-from typing_extensions import TypedDict
 
 from ..core.files import open_file, write_bytes
-from ..core.json_file import parse_json
+from ..core.json_file import Magnitude, Size, check_schema, parse_json
 from ..errors import MatrixError
 from .registry import REGISTRY
-from .values import Limits, Spectrum
+from .values import UNKNOWN, Limits, Spectrum
 
 FORMAT = "softmax-bottleneck spectrum 1"
 
@@ -36,18 +34,19 @@ LARGEST = 1 << 30
 """Bytes of the largest spectrum that is read, unpacked: eight of 16 million values."""
 
 
-class _About(TypedDict):
-    """What is kept beside the singular values."""
+@dataclass(frozen=True)
+class _About:
+    """What is kept beside the singular values; the first files had neither errors nor limits."""
 
     format: Literal["softmax-bottleneck spectrum 1"]
     source: dict[str, Any]
-    shape: Annotated[list[Annotated[int, Interval(ge=1, lt=2**53)]], Len(2, 2)]
+    shape: tuple[Size, Size]
     method: str
-    frobenius_relative_error: float
-    residual: NotRequired[float]
-    error: NotRequired[float]
-    centered_error: NotRequired[float]
-    limits: NotRequired[dict[str, Any]]
+    frobenius_relative_error: Magnitude
+    residual: Magnitude = 0.0
+    error: Magnitude | None = None
+    centered_error: Magnitude = 0.0
+    limits: Limits = UNKNOWN
 
 
 class _NoSpectrumError(MatrixError):
@@ -86,39 +85,36 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
     """Return a saved spectrum.
 
     Raises:
-        MatrixError: when the file is missing, damaged, or no saved spectrum.
+        MatrixError: when the file is missing, damaged, or not a saved spectrum.
     """
     try:
         with open_file(Path(path)) as opened, np.load(opened, allow_pickle=False) as file:
             if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
                 raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
-            about = _about(file)
-            source = dict(about["source"])
+            about, values = _about(file), file["values"]
             spectrum = Spectrum(
-                file["values"],
+                values,
                 file["centered"],
-                (about["shape"][0], about["shape"][1]),
-                about["method"],
-                about["frobenius_relative_error"],
-                about.get("residual", 0.0),
-                # Spectra were saved without their error at first.
-                error=about.get("error", REGISTRY[about["method"]].resolution * float(file["values"][0])),
-                centered_error=about.get("centered_error", 0.0),
+                about.shape,
+                about.method,
+                about.frobenius_relative_error,
+                about.residual,
+                error=REGISTRY[about.method].resolution * float(values[0]) if about.error is None else about.error,
+                centered_error=about.centered_error,
             )
             _check(spectrum)
-            limits = Limits(**about.get("limits", {}))
     except (_NoSpectrumError, *DAMAGE) as error:
         reason = _why(error)
-        raise MatrixError(f"{path} is no spectrum written by 'bottleneck rank --save-spectrum': {reason}") from error
-    return SavedSpectrum(spectrum, source, limits)
+        raise MatrixError(f"{path} is not a spectrum of 'bottleneck rank --save-spectrum': {reason}") from error
+    return SavedSpectrum(spectrum, about.source, about.limits)
 
 
-def _about(file: Mapping[str, Any]) -> dict[str, Any]:
+def _about(file: Mapping[str, Any]) -> _About:
     """Return the description in an opened ``.npz``; `_NoSpectrumError` where it has none of this format."""
     if "about" not in file:
         arrays = ", ".join(map(repr, file)) or "no arrays"
         raise _NoSpectrumError(f"it holds {arrays}; a matrix in it is named FILE.npz:NAME")
-    about: dict[str, Any] = parse_json(str(file["about"]), _About)
+    about: _About = check_schema(parse_json(str(file["about"]), finite=True), _About)
     return about
 
 

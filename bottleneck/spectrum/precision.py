@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..core.json_file import Magnitude, Size
 from ..errors import ConfigurationError
 from .noise import Rounding
 
@@ -28,7 +29,7 @@ OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None, "dis
 class Precision:
     """The roundoff of the least precise step that computed a matrix's entries."""
 
-    value: float
+    value: Magnitude
     """eps."""
     dtype: str | None
     """The floating-point type of this eps; ``None`` for a number that the user gave."""
@@ -43,9 +44,9 @@ class Precision:
     size: float | None = None
     """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
     normalization."""
-    distinct: tuple[int, int] | None = None
+    distinct: tuple[Size, Size] | None = None
     """Number of different rows and of different columns, if some are repeated: roundoff fills no more directions."""
-    noise: float | None = None
+    noise: Magnitude | None = None
     """Standard deviation of the noise that the entries show behind their directions, whatever its size."""
 
     def noise_norm(self, shape: tuple[int, int]) -> float:

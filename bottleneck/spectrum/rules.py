@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..core.json_file import Count, Magnitude
 from ..errors import ConfigurationError, MatrixError
 from .precision import precision
 
@@ -26,17 +27,17 @@ NOISE_FACTOR = 2.0
 class RankEstimate:
     """A numerical rank with the evidence for it; ``int(estimate)`` is its value."""
 
-    value: int
+    value: Count
     """Number of singular values above the tolerance."""
-    low: int
+    low: Count
     """The rank at ten times the tolerance."""
-    high: int
+    high: Count
     """The rank at a tenth of the tolerance."""
     determinate: bool
     """Whether ``low`` and ``high`` agree, and a singular value of this matrix can exceed the tolerance at all."""
-    tolerance: float
+    tolerance: Magnitude
     """Value that a singular value must exceed to count."""
-    sigma_1: float
+    sigma_1: Magnitude
     """The largest singular value."""
     sigma_r: float | None
     """The smallest singular value counted; ``None`` for rank 0."""
@@ -44,7 +45,7 @@ class RankEstimate:
     """The largest singular value not counted; ``None`` at full rank, or if a sketch computed none."""
     gap: float | None
     """``sigma_r / sigma_next``; ``None`` if ``sigma_next`` is ``None``, zero or close to zero."""
-    at_least: bool
+    at_least: bool = False
     """Whether only "rank ≥ value" is proved, because the residual of a sketch is too large."""
     doubt: str = ""
     """Sentence with a further reason why the rank is indeterminate, or an empty string."""

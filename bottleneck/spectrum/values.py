@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.json_file import Count, Magnitude
 from .precision import EPS
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ Matrix = NDArray[np.float64]
 class Limits:
     """What a figure marks beside the singular values; ``None`` where it is not known."""
 
-    tolerance: float | None = None
+    tolerance: Magnitude | None = None
     """Value that a singular value of the raw matrix must exceed to count."""
-    centered_tolerance: float | None = None
+    centered_tolerance: Magnitude | None = None
     """The same of the row-centred matrix."""
-    bound: int | None = None
+    bound: Count | None = None
     """Largest rank of the raw matrix that the output layer allows."""
-    centered_bound: int | None = None
+    centered_bound: Count | None = None
     """The same of the row-centred matrix."""
 
 

@@ -14,10 +14,9 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from ..core.files import sha256_json, write_json
-from ..core.json_file import parse_json
+from ..core.json_file import Count, Magnitude, Size, parse_json
 from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError
-from ..results import schemas as result_schemas
 from .dirichlet import DirichletBlocks
 from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable
@@ -30,11 +29,36 @@ FORMAT = 1
 Result = dict[str, Any]
 
 
+class _Reachable(TypedDict):
+    kl: float
+    mode_match: float
+    fitted_kl: float
+    fitted_mode_match: float
+    largest_gap: float
+
+
+class Fitted(TypedDict):
+    """What summaries and figures need of a cell's result."""
+
+    model: str
+    alpha: Magnitude
+    vocab: Size
+    dim: Size
+    contexts: Size
+    seed: Count
+    mode_match: float | None
+    kl: float | None
+    converged: bool
+    diverged: bool
+    seconds: Magnitude
+    reachable: _Reachable | None
+
+
 class _Content(TypedDict):
     """What a cell's file holds."""
 
     cell: dict[str, Any]
-    result: result_schemas.Cell
+    result: Fitted
     sha256: str
 
 

@@ -71,7 +71,7 @@ def test_a_file_that_is_cut_short(folder: Path) -> None:
 def test_a_spectrum_that_is_cut_short(folder: Path) -> None:
     path = folder / "demo" / "mos.npz"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(MatrixError, match=r"mos\.npz is no spectrum written by"):
+    with pytest.raises(MatrixError, match=r"mos\.npz is not a spectrum of"):
         _ = read(folder).spectra
 
 

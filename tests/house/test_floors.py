@@ -13,6 +13,7 @@ FLOORS = {
     "core": 0,
     "results": 0,
     "results.plotting": 1,
+    "results.saved": 7,
     "spectrum": 1,
     "theory": 1,
     "heads": 2,

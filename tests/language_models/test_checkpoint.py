@@ -111,7 +111,7 @@ def test_a_changed_or_lost_file_is_named(name: str, run: Path) -> None:
         (b'{"model_type": "gpt2"}', r"config\.json was not written by this tool"),
         (b'{"format": "softmax-bottleneck run 2"}', r"\(its format is not 'softmax-bottleneck run 1'\)"),
         (b"[]", "was not written by this tool"),
-        (b"{", "it is no JSON"),
+        (b"{", "it is not JSON"),
         (b"\xff\xfe", "is not UTF-8"),
     ],
 )

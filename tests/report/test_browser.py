@@ -48,7 +48,7 @@ def expected(file: Path, factor: float, *, centered: bool = False, rule: str = "
     """The rank and its interval at a multiple of the reported tolerance, by `numerical_rank`."""
     found = read_saved([file]).models[0]
     spectrum = load_spectrum(file.with_suffix(".npz")).spectrum
-    reported = found.rank_centered if centered else found.rank
+    reported = found.report.rank_centered if centered else found.report.rank
     values = spectrum.centered if centered else spectrum.values
     rank = numerical_rank(
         values,
@@ -72,7 +72,7 @@ def test_the_reported_rank_is_shown_first(page_file: Path, family: Path, visit: 
     page = visit(page_file)
     assert ranks(page) == {HEADS[name].label: expected(family / f"{name}.json", 1.0) for name in NAMES}
     for model in read_saved([family]).models:
-        assert f"{model.rank.value:,}" == ranks(page)[HEADS[str(model.head)].label][0]
+        assert f"{model.report.rank.value:,}" == ranks(page)[HEADS[str(model.head)].label][0]
     assert page.locator("#verdicts + ul li").count() == 4
     assert "this output layer is the bottleneck." in page.locator("#verdicts + ul li").first.inner_text()
 
@@ -112,10 +112,10 @@ def test_a_wrong_number_changes_nothing(page_file: Path, visit: Open) -> None:
 def test_the_tolerance_is_drawn_where_it_is(page_file: Path, visit: Open) -> None:
     page = visit(page_file)
     page.get_by_role("button", name="Ten times the tolerance").click()
-    model = read_saved([page_file.parent / "family"]).models[0]
+    rank = read_saved([page_file.parent / "family"]).models[0].report.rank
     page.wait_for_timeout(200)
     lines = page.evaluate("['spectrum', 'cdf'].map(id => document.getElementById(id).layout.shapes.at(-1))")
-    assert lines[0]["y0"] == lines[1]["x0"] == pytest.approx(10 * model.rank.tolerance / model.rank.sigma_1, rel=1e-2)
+    assert lines[0]["y0"] == lines[1]["x0"] == pytest.approx(10 * rank.tolerance / rank.sigma_1, rel=1e-2)
 
 
 def test_the_gap_rule(tmp_path: Path, visit: Open) -> None:

@@ -39,7 +39,7 @@ def test_what_was_saved_of_one_source_comes_together(tmp_path: Path) -> None:
         assert model.numbers == {"test pairwise KL": 3.75, "test perplexity": 64.0}
         assert model.drawn is not None
         assert model.spectrum is not None
-        assert model.rank.value == 26
+        assert model.report.rank.value == 26
 
 
 def test_a_matrix_keeps_its_divergence(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "another shape": (lambda c: c.update(contexts=601), "its matrix has 601 × 400 entries .* 600 × 400"),
     "another spectrum": (lambda c: c["rank"].update(sigma_1=3.0), "σ_1 = 3, that of the .npz file .* σ_1 = 1000"),
     "newer": (lambda c: c.update(version="99.0"), r"a.json was written by version 99.0"),
-    "another result": (lambda c: c.pop("rank_by_rule"), "a.json is no result, and a report is made of ranks"),
+    "another result": (lambda c: c.pop("rank_by_rule"), "a.json is not a result, and a report is made of ranks"),
 }
 
 
@@ -154,7 +154,7 @@ def test_files_that_are_not_reports(tmp_path: Path) -> None:
     with pytest.raises(BottleneckError, match=r"there is no file .*a\.json; 'bottleneck rank --json"):
         read_saved([tmp_path / "a.npz"])
     write_json(tmp_path / "compared.json", comparison("mos", "moc"))
-    with pytest.raises(BottleneckError, match=r"compared\.json: no rank report; 'bottleneck rank --json"):
+    with pytest.raises(BottleneckError, match=r"compared\.json: without a rank report; 'bottleneck rank --json"):
         read_saved([tmp_path / "compared.json"])
     broken = comparison("mos", "moc")
     del broken["first_better"][0]["top"]
@@ -166,7 +166,7 @@ def test_files_that_are_not_reports(tmp_path: Path) -> None:
         read_saved([tmp_path / "cut.json"])
     file = save(tmp_path / "a", DECAYING)
     file.with_suffix(".npz").write_bytes(b"PK")
-    with pytest.raises(BottleneckError, match=r"a\.npz is no spectrum written by"):
+    with pytest.raises(BottleneckError, match=r"a\.npz is not a spectrum of"):
         read_saved([file])
     (tmp_path / "empty").mkdir()
     with pytest.raises(BottleneckError, match="empty holds no results"):

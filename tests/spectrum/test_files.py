@@ -90,7 +90,7 @@ def test_what_is_written_here_is_whole(tmp_path: Path) -> None:
 )
 def test_damaged_contents(tmp_path: Path, damage: dict[str, Any]) -> None:
     write(tmp_path / "s.npz", **damage)
-    with pytest.raises(MatrixError, match=r"s\.npz is no spectrum written by 'bottleneck rank --save-spectrum': "):
+    with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum of 'bottleneck rank --save-spectrum': "):
         load_spectrum(tmp_path / "s.npz")
 
 
@@ -103,7 +103,7 @@ def array_bytes() -> bytes:
 @pytest.mark.parametrize("data", [b"", b"text", array_bytes(), b"PK\x03\x04 cut"], ids=["empty", "text", "npy", "zip"])
 def test_other_files(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "s.npz").write_bytes(data)
-    with pytest.raises(MatrixError, match="is no spectrum"):
+    with pytest.raises(MatrixError, match="is not a spectrum"):
         load_spectrum(tmp_path / "s.npz")
 
 
@@ -112,7 +112,7 @@ def test_an_npz_of_a_matrix_is_named_by_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(MatrixError) as caught:
         load_spectrum(tmp_path / "lp.npz")
     assert str(caught.value).removeprefix(str(tmp_path)) == (
-        "/lp.npz is no spectrum written by 'bottleneck rank --save-spectrum': it holds 'log_probs', 'targets'; "
+        "/lp.npz is not a spectrum of 'bottleneck rank --save-spectrum': it holds 'log_probs', 'targets'; "
         "a matrix in it is named FILE.npz:NAME"
     )
 
@@ -126,7 +126,7 @@ def test_no_error_of_python_shows_through(tmp_path: Path, damage: dict[str, Any]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(MatrixError, match=r"s\.npz is no spectrum .*No such file"):
+    with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum .*No such file"):
         load_spectrum(tmp_path / "s.npz")
 
 

@@ -160,7 +160,7 @@ def test_reading_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"{", "it is no JSON at line 1"),
+        (b"{", "it is not JSON at line 1"),
         (b'{"name": "\xff"}', "the byte 10 is not UTF-8"),
         (b"[1]", "must hold settings by name, not"),
         (b'{"seeds": 5}', r"config\.json: unknown key 'seeds'"),
