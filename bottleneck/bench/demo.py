@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -18,14 +19,14 @@ from ..evaluation import Dynamic, perplexity
 from ..heads import Head
 from ..heads.plif import PLIF
 from ..language_models.checkpoint import COMPLETE, METRICS, check_hashes, load, read_config
-from ..measure import RankReport, kld, rank
+from ..measure import kld, rank
 from ..results.plotting.spectra import save_spectra
 from ..results.plotting.style import FORMATS
 from ..sources import open_source
-from ..spectrum import save_spectrum
+from ..spectrum import load_spectrum, save_spectrum
 from ..training import FitResult, Preset, RunConfig, fit, is_begun, override
 from ..training.presets import family
-from .demo_table import table
+from .demo_table import read_report, table
 
 CURVE_POINTS = 201
 """Number of points of a learned function that a report keeps."""
@@ -58,7 +59,9 @@ class Study:
         Raises:
             ConfigurationError: for an unknown family or model, fewer than one seed, or a wrong setting.
         """
-        presets = self._presets()
+        presets = family(self.family)
+        if unknown := sorted(set(self.models) - set(presets)):
+            raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(presets)}")
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
             raise ConfigurationError(
                 "seeds run from 0: give their number, at least 1, with --seeds, and leave out --set seed"
@@ -66,17 +69,12 @@ class Study:
         runs = [
             (preset, override(preset.config, [*self.settings, f"seed={seed}", *self._start(preset, seed)]))
             for seed in range(self.seeds)
-            for preset in presets
+            for name, preset in presets.items()
+            if name in (self.models or presets)
         ]
         if any(config.model.head.name != preset.head for preset, config in runs):
             raise ConfigurationError("a demo's heads are those of its presets: choose them with --family")
         return runs
-
-    def _presets(self) -> list[Preset]:
-        presets = family(self.family)
-        if unknown := sorted(set(self.models) - set(presets)):
-            raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(presets)}")
-        return [preset for name, preset in presets.items() if name in (self.models or presets)]
 
     def _start(self, preset: Preset, seed: int) -> list[str]:
         if self.initial is not None:
@@ -94,7 +92,15 @@ def file_name(preset: Preset, seed: int) -> str:
     return f"{preset.model}-{seed}" if seed else preset.model
 
 
-def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
+def run(
+    out: Path,
+    study: Study | None = None,
+    *,
+    configurations: Sequence[tuple[Preset, RunConfig]] | None = None,
+    measure_again: bool = True,
+    device: str = "cpu",
+    progress: Progress = SILENT,
+) -> str:
     """Train and measure every preset of a family; return the table as text.
 
     Writes ``runs/NAME``, ``reports/NAME.json``, the spectrum as ``reports/NAME.npz``, and ``cdf.png``, ``cdf.pdf``,
@@ -104,6 +110,8 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     Args:
         out: a folder, created if it does not exist.
         study: settings; by default those of ``make demo``.
+        configurations: presets, each with its own configuration, in place of `Study.configurations`.
+        measure_again: whether a run that has a report is measured again.
         device: device of training and evaluation.
         progress: progress display.
 
@@ -112,53 +120,42 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         BottleneckError: as for `fit` and `rank`.
     """
     study = study or Study()
-    configurations = study.configurations()
+    configurations = study.configurations() if configurations is None else configurations
     for preset, config in configurations:  # check all configurations before the first training
         if config.initial is not None and not is_begun(out / "runs" / file_name(preset, config.seed)):
             read_config(Path(config.initial))
             check_hashes(Path(config.initial))
-    make_folder(out / "reports")
+    reports = make_folder(out / "reports")
     rows, curves = [], []
-    with explained(lambda: _kept(out, configurations)):
+    with explained(lambda: _saved_models(out, configurations)):
         for preset, config in configurations:
-            file = file_name(preset, config.seed)
-            progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
-            done = fit(config, out / "runs" / file, device=device, progress=progress)
-            row = measure(preset.model, config.seed, done, study, device=device, progress=progress)
-            row.save(out / "reports" / file)
-            rows.append(row.values)
+            name = file_name(preset, config.seed)
+            if measure_again or not (reports / f"{name}.npz").exists():
+                progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
+                done = fit(config, out / "runs" / name, device=device, progress=progress)
+                measure(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
+            rows.append(read_report(reports / f"{name}.json"))
             if not config.seed:
-                curves.append(row.report.spectrum.curves(preset.model, row.report.limits))
+                saved = load_spectrum(reports / f"{name}.npz")
+                curves.append(saved.spectrum.curves(preset.model, saved.limits))
     save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
     return table(rows)
 
 
-def _kept(out: Path, configurations: list[tuple[Preset, RunConfig]]) -> str:
+def _saved_models(out: Path, configurations: Sequence[tuple[Preset, RunConfig]]) -> str:
     """Return what an interrupted demo leaves."""
     names = [file_name(preset, config.seed) for preset, config in configurations]
     trained = sum((out / "runs" / name / COMPLETE).exists() for name in names)
     return f"{trained} of {len(names)} models are trained and kept in {out / 'runs'}, and the same command continues"
 
 
-class Row(NamedTuple):
-    """One trained and measured output layer."""
-
-    values: dict[str, Any]
-    """Plain values, ready for JSON: the rank report and the results of training and of the other measurements."""
-    report: RankReport
-
-    def save(self, stem: Path) -> None:
-        """Write the values as ``stem.json`` and the spectrum as ``stem.npz``."""
-        write_json(stem.with_name(f"{stem.name}.json"), self.values)
-        save_spectrum(stem.with_name(f"{stem.name}.npz"), self.report.spectrum, self.report.source, self.report.limits)
-
-
 def measure(
-    name: str, seed: int, done: FitResult, study: Study, *, device: str = "cpu", progress: Progress = SILENT
-) -> Row:
-    """Return the rank, the divergence and, for seed 0 of an adaptive study, the adaptive scores of a run.
+    stem: Path, name: str, seed: int, done: FitResult, study: Study, *, device: str = "cpu", progress: Progress = SILENT
+) -> None:
+    """Write the rank, the divergence and, for seed 0 of an adaptive study, the adaptive scores of a run.
 
     Args:
+        stem: the report goes to ``stem.json``, its spectrum to ``stem.npz``.
         name: name of the preset in its family.
         seed: seed of the run.
         done: result of `fit`.
@@ -184,7 +181,8 @@ def measure(
         "kld": kld(source, progress=progress).kld,
         "report": report.to_dict(),
     }
-    return Row(values, report)
+    write_json(stem.with_name(f"{stem.name}.json"), values)
+    save_spectrum(stem.with_name(f"{stem.name}.npz"), report.spectrum, report.source, report.limits)
 
 
 def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:

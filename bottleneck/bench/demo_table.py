@@ -24,18 +24,24 @@ def read(folder: Path) -> list[Report]:
     Raises:
         ConfigurationError: for a folder without reports, or with other JSON files.
     """
-    reports = []
-    for path in sorted(folder.glob("*.json")):
-        if "." in path.stem:  # NAME.valid.json: another measurement of NAME
-            continue
-        report = read_json(path, DemoReport, error=ConfigurationError, remedy=REMEDY, finite=True)
-        head = report["report"]["source"].get("head")
-        if head not in REGISTRY:
-            raise ConfigurationError(f"{path} is the report of an unknown head, {head!r}; {REMEDY}")
-        reports.append((([*REGISTRY].index(head), by_numbers(report["name"]), report.get("seed", 0)), report))
+    # NAME.valid.json is another measurement of NAME.
+    reports = [read_report(path) for path in sorted(folder.glob("*.json")) if "." not in path.stem]
     if not reports:
         raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
-    return [report for _, report in sorted(reports, key=lambda one: one[0])]
+    heads = [*REGISTRY]
+    return sorted(
+        reports,
+        key=lambda one: (heads.index(one["report"]["source"]["head"]), by_numbers(one["name"]), one.get("seed", 0)),
+    )
+
+
+def read_report(path: Path) -> Report:
+    """Return one report; `ConfigurationError` for another JSON file."""
+    report: Report = read_json(path, DemoReport, error=ConfigurationError, remedy=REMEDY, finite=True)
+    head = report["report"]["source"].get("head")
+    if head not in REGISTRY:
+        raise ConfigurationError(f"{path} is the report of an unknown head, {head!r}; {REMEDY}")
+    return report
 
 
 def table(reports: Sequence[Report]) -> str:
@@ -56,38 +62,29 @@ def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
     by_name: dict[str, list[Report]] = {}
     for report in reports:
         by_name.setdefault(report["name"], []).append(report)
-    adaptive = any("adaptive" in report for report in reports)
-    scores = ["test perplexity", *(["dynamic", "with cache"] if adaptive else [])]
-    head = [
-        "model",
-        "parameters",
-        *scores,
-        "d",
-        "bound (row-centred)",
-        "rank",
-        "row-centred rank",
-        "pairwise KL",
-        "seconds",
-    ]
-    return head, [_line(name, some, adaptive=adaptive) for name, some in by_name.items()]
+    rows = [_row(each) for each in by_name.values()]
+    if not any("adaptive" in report for report in reports):
+        rows = [{name: text for name, text in row.items() if name not in ("dynamic", "with cache")} for row in rows]
+    return [*rows[0]], [[*row.values()] for row in rows]
 
 
-def _line(name: str, reports: Sequence[Report], *, adaptive: bool) -> list[str]:
+def _row(reports: Sequence[Report]) -> dict[str, str]:
     first = reports[0]
     bound = first["report"]["bound"]
-    adapted = [one["adaptive"] for one in reports if "adaptive" in one]
-    return [
-        name,
-        f"{first['parameters']:,}",
-        mean_text([one["test_perplexity"] for one in reports], ".2f"),
-        *(mean_text([one[how] for one in adapted], ".2f") for how in ("dynamic", "cache") if adaptive),
-        str(first["report"]["embedding_size"]),
-        "none" if bound["raw"] is None else f"{bound['raw']} ({bound['centered']})",
-        rank_text([one["report"]["rank"] for one in reports]),
-        rank_text([one["report"]["rank_centered"] for one in reports]),
-        mean_text([one["kld"] for one in reports], ".3f"),
-        f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
-    ]
+    adaptive = [one["adaptive"] for one in reports if "adaptive" in one]
+    return {
+        "model": first["name"],
+        "parameters": f"{first['parameters']:,}",
+        "test perplexity": mean_text([one["test_perplexity"] for one in reports], ".2f"),
+        "dynamic": mean_text([one["dynamic"] for one in adaptive], ".2f"),
+        "with cache": mean_text([one["cache"] for one in adaptive], ".2f"),
+        "d": str(first["report"]["embedding_size"]),
+        "bound (row-centred)": "none" if bound["raw"] is None else f"{bound['raw']} ({bound['centered']})",
+        "rank": rank_text([one["report"]["rank"] for one in reports]),
+        "row-centred rank": rank_text([one["report"]["rank_centered"] for one in reports]),
+        "pairwise KL": mean_text([one["kld"] for one in reports], ".3f"),
+        "seconds": f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
+    }
 
 
 def mean_text(values: Sequence[float], form: str) -> str:

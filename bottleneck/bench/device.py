@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -42,25 +42,24 @@ def check_device(device: str) -> dict[str, Any]:
     Returns:
         ``machine``; ``heads``: for each the largest relative error of the loss or of a gradient in float32, on the
         device and on the CPU; ``spectra``: for each method the largest error of a singular value, over σ_1;
-        ``asked``: whether the device's errors are within `SLACK` of the CPU's, and those of spectra within the method's
+        ``goals``: whether the device's errors are within `SLACK` of the CPU's, and those of spectra within the method's
         resolution.
     """
     errors = {name: _head_errors(name, device) for name in heads.REGISTRY}
     spectra = dict(_spectrum_errors(device))
-    eps = float(torch.finfo(torch.float32).eps)
-    goals: list[Goal] = [
-        (f"{name}: error / CPU's", one["device"] / max(one["cpu"], eps), "<=", SLACK) for name, one in errors.items()
-    ]
-    goals += [
-        (f"{method}: error / σ_1", error, "<=", max(REGISTRY[method].resolution, EXACT))
-        for method, error in spectra.items()
-    ]
+    eps = torch.finfo(torch.float32).eps
+    goals = {
+        **{Goal(f"{name}: error / CPU's", name, "<=", SLACK): one["device"] / max(one["cpu"], eps)
+           for name, one in errors.items()},
+        **{Goal(f"{name}: error / σ_1", name, "<=", max(REGISTRY[name].resolution, EXACT)): error
+           for name, error in spectra.items()},
+    }  # fmt: skip
     return {
         "machine": machine(device),
         "device": device,
         "heads": errors,
         "spectra": spectra,
-        "asked": check_goals(goals),
+        "goals": check_goals(goals),
         "version": __version__,
     }
 
@@ -79,20 +78,17 @@ def _head_errors(name: str, device: str) -> dict[str, float]:
         copied = head.to(where, dtype).eval()
         inputs = nn.Parameter(hidden.to(where, dtype))
         loss = copied.nll(inputs, targets.to(where))
-        wanted = [inputs, *(parameter for parameter in copied.parameters() if parameter.requires_grad)]
-        return [piece.detach().double().cpu() for piece in (loss, *torch.autograd.grad(loss, wanted))]
+        variables = [inputs, *(parameter for parameter in copied.parameters() if parameter.requires_grad)]
+        return [piece.detach().double().cpu() for piece in (loss, *torch.autograd.grad(loss, variables))]
 
     truth = loss_and_gradients("cpu", torch.float64)
-    pieces_by_device = {
-        "cpu": loss_and_gradients("cpu", torch.float32),
-        "device": loss_and_gradients(device, torch.float32),
-    }
-    return {where: _largest_error(pieces, truth) for where, pieces in pieces_by_device.items()}
 
+    def error(where: str) -> float:
+        """Return the largest relative error of a tensor, by its norm."""
+        pairs = zip(loss_and_gradients(where, torch.float32), truth, strict=True)
+        return max(float((one - true).norm() / true.norm()) for one, true in pairs if true.any())
 
-def _largest_error(pieces: Iterable[Tensor], truth: Iterable[Tensor]) -> float:
-    """Return the largest relative error of a tensor, by its norm."""
-    return max(float((one - true).norm() / true.norm()) for one, true in zip(pieces, truth, strict=True) if true.any())
+    return {"cpu": error("cpu"), "device": error(device)}
 
 
 def _spectrum_errors(device: str) -> Iterator[tuple[str, float]]:

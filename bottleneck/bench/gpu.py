@@ -3,7 +3,7 @@
     bottleneck bench gpu --hours 0.4 --archive ptb.zip --out gpu
 
 In order: `check_device`; the benchmarks of heads, spectra and training steps; then the models of a family of presets,
-each for its share of the remaining hours, and their ranks. Finished stages are not repeated, and a training run
+all for as many epochs as fit into the remaining hours, and their ranks. Finished stages are not repeated, and a run
 continues from its last saved state. Hours count only work, over all calls.
 """
 
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
 from .. import corpora
@@ -25,12 +24,9 @@ from ..core.files import make_folder, write_json
 from ..core.machine import machine
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..results.plotting.spectra import save_spectra
-from ..spectrum import load_spectrum
-from ..training import Preset, RunConfig, fit, override, training_cost
+from ..training import Preset, RunConfig, override, training_cost
 from ..training.presets import family
 from . import demo
-from .demo_table import read, table
 from .device import check_device
 from .heads import bench_heads
 from .spectrum import bench_spectrum
@@ -66,8 +62,7 @@ class GPUStudy:
 def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
     """Run the stages that are not finished, and return the models' table.
 
-    Writes ``bench/STAGE.json``, ``plan.json``, ``runs/NAME``, ``reports/NAME.json`` and ``.npz`` (as the demo's, which
-    `demo_table` reads), ``cdf.png``, ``cdf.csv`` and ``seconds.json`` under ``out``.
+    Writes ``bench/STAGE.json``, ``plan.json``, ``seconds.json`` and the files of `demo.run` under ``out``.
 
     Args:
         out: a folder, created if it does not exist.
@@ -79,11 +74,13 @@ def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progre
         ConfigurationError: for an unknown stage or family, or a wrong setting.
         BottleneckError: as for the benchmarks, `fit` and `rank`.
     """
+    device, shrink = study.device, study.shrink
+    shape = max(2, 20_000 // shrink), max(2, 5_000 // shrink)
     stages: dict[str, Callable[[], dict[str, Any]]] = {
-        "device": lambda: check_device(study.device),
-        "heads": lambda: bench_heads(device=study.device, shrink=study.shrink, progress=progress),
-        "spectrum": lambda: bench_spectrum(shape=_shape(study.shrink), device=study.device, progress=progress),
-        "training": lambda: bench_training(device=study.device, shrink=study.shrink, progress=progress),
+        "device": lambda: check_device(device),
+        "heads": lambda: bench_heads(device=device, shrink=shrink, progress=progress),
+        "spectrum": lambda: bench_spectrum(shape=shape, device=device, progress=progress),
+        "training": lambda: bench_training(device=device, shrink=shrink, progress=progress),
     }
     make_folder(out / "bench")
     for stage, work in stages.items():
@@ -96,33 +93,13 @@ def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progre
         return ""
     if archive is not None:
         corpora.get("ptb", sources=[archive])
-    return _models(out, study, progress)
-
-
-def _models(out: Path, study: GPUStudy, progress: Progress) -> str:
-    """Train and measure every preset of the family for the same number of epochs."""
-    configs = {model: _config(preset, study) for model, preset in family(study.family).items()}
-    epochs = _plan(out, study, configs, progress)
-    curves = []
-    for name, config in configs.items():
-        report = out / "reports" / f"{name}.json"
-        spectrum = report.with_suffix(".npz")
-        if not (report.exists() and spectrum.exists()):
-            with _counted(out, name):
-                done = fit(
-                    override(config, [f"training.epochs={epochs}"]),
-                    out / "runs" / name,
-                    device=study.device,
-                    progress=progress,
-                )
-                measures = demo.Study(family=study.family, contexts=study.contexts)
-                row = demo.measure(name, config.seed, done, measures, device=study.device, progress=progress)
-                make_folder(report.parent)
-                row.save(report.with_suffix(""))
-        saved = load_spectrum(spectrum)
-        curves.append(saved.spectrum.curves(name, saved.limits))
-    save_spectra(pd.concat(curves), out / "cdf.png", part="raw")
-    return table(read(out / "reports"))
+    presets = family(study.family)
+    configs = {name: _config(preset, study) for name, preset in presets.items()}
+    setting = f"training.epochs={_plan(out, study, configs, progress)}"
+    runs = [(presets[name], override(config, [setting])) for name, config in configs.items()]
+    with _counted(out, "models"):
+        measured = demo.Study(family=study.family, contexts=study.contexts)
+        return demo.run(out, measured, configurations=runs, measure_again=False, device=device, progress=progress)
 
 
 def _config(preset: Preset, study: GPUStudy) -> RunConfig:
@@ -150,12 +127,8 @@ def _plan(out: Path, study: GPUStudy, configs: dict[str, RunConfig], progress: P
     return epochs
 
 
-def _shape(shrink: int) -> tuple[int, int]:
-    return max(2, 20_000 // shrink), max(2, 5_000 // shrink)
-
-
 def _seconds(out: Path) -> dict[str, float]:
-    """Return the seconds of work of each stage and model, over all calls."""
+    """Return the seconds of work of each stage, over all calls."""
     file = out / "seconds.json"
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 

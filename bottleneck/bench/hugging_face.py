@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +11,13 @@ import numpy as np
 import torch
 
 from ..core.full_precision import full_precision
-from ..core.machine import machine
 from ..core.options import HuggingFaceOptions
 from ..core.progress import SILENT, Progress
-from ..core.version import __version__
 from ..hugging_face import HuggingFaceOnText
 from ..hugging_face.loading import quiet
-from ..language_models import ModelOnText
 from ..measure import rank
 from ..sources import open_source
-from .in_turn import in_turn
+from .in_turn import Work, in_turn, report
 
 SIZES = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
@@ -32,6 +26,7 @@ SIZES = {
 """The shape of GPT-2 small (Radford et al. 2019, table 2), and a tiny one for tests."""
 FORWARD, ONCE, AFTER = "forward pass", "forward pass, no overlap", "rank after it"
 """Names of the cases."""
+RATIOS = {"after / forward": FORWARD, "after / forward, no overlap": ONCE}
 
 
 def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Progress = SILENT) -> dict[str, Any]:
@@ -46,21 +41,19 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
         progress: progress display.
 
     Returns:
-        ``machine``, ``size``, ``contexts``, ``cases`` (seconds, bytes above the loaded model) and ``ratios``.
+        The result of `in_turn.report`, with ``size``, ``contexts`` and ``ratios``. Memory is that above the loaded
+        model.
     """
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), size, contexts)
-        works = {name: partial(_case, name, Path(folder), contexts) for name in (FORWARD, ONCE, AFTER)}
-        cases = in_turn(works, runs=1, warm_up=False, imports=["transformers"], progress=progress)
-    forward, once, after = (cases[name].result["seconds"] for name in (FORWARD, ONCE, AFTER))
-    return {
-        "machine": machine(),
-        "size": size,
-        "contexts": contexts,
-        "cases": {name: case.to_dict() for name, case in cases.items()},
-        "ratios": {"after / forward": after / forward, "after / forward, no overlap": after / once},
-        "version": __version__,
-    }
+        strides = {FORWARD: None, ONCE: SIZES[size]["n_positions"], AFTER: None}
+        cases = {
+            name: partial(_work, Path(folder), contexts=contexts, stride=stride, ranked=name == AFTER)
+            for name, stride in strides.items()
+        }
+        rows = in_turn(cases, runs=1, warm_up=False, imports=["transformers"], progress=progress)
+    ratios = {what: rows[AFTER]["seconds"] / rows[other]["seconds"] for what, other in RATIOS.items()}
+    return report(rows, size=size, contexts=contexts, ratios=ratios)
 
 
 def _write(folder: Path, size: str, contexts: int) -> None:
@@ -82,31 +75,30 @@ def _write(folder: Path, size: str, contexts: int) -> None:
     (folder / "text.txt").write_text(" ".join(words[token] for token in ids), encoding="utf-8")
 
 
-def _case(name: str, folder: Path, contexts: int) -> Callable[[], Any]:
-    """Load the model, and return a function that runs a case and returns its seconds."""
+def _work(folder: Path, *, contexts: int, stride: int | None, ranked: bool) -> Work:
+    """Load the model, and return a function that ranks its states, or runs its forward pass."""
     options = HuggingFaceOptions(batch_size=1)
-    if name == ONCE:
-        length: int = json.loads((folder / "config.json").read_text(encoding="utf-8"))["n_positions"]
-        options["stride"] = length
-    opened = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
-    assert isinstance(opened, HuggingFaceOnText)
-    _ = opened.head
-    return (lambda: _rank(opened)) if name == AFTER else (lambda: _forward(opened))
+    if stride is not None:
+        options["stride"] = stride
+    source = open_source(folder, data=str(folder / "text.txt"), contexts=contexts, hugging_face=options)
+    assert isinstance(source, HuggingFaceOnText)
+    _ = source.head
+    if not ranked:
+        return partial(_forward, source)
+    for _ in source.hidden(source.ranges()):  # the source keeps its states
+        pass
+    return partial(_rank, source)
 
 
-def _forward(model: HuggingFaceOnText) -> dict[str, float]:
-    started, tokens, body = time.perf_counter(), 0, model.model.body
+def _forward(source: HuggingFaceOnText) -> dict[str, Any]:
+    tokens, body = 0, source.model.body
     with full_precision():
-        for ids in model.windows():
+        for ids in source.windows():
             body(ids.unsqueeze(0), use_cache=False)
             tokens += len(ids)
-    return {"seconds": time.perf_counter() - started, "tokens": tokens}
+    return {"tokens": tokens}
 
 
-def _rank(source: ModelOnText) -> dict[str, Any]:
-    for _ in source.hidden(source.ranges()):
-        pass
-    started = time.perf_counter()
-    report = rank(source)
-    seconds = time.perf_counter() - started
-    return {"seconds": seconds, "rank": report.rank.value, "rank_centered": report.rank_centered.value}
+def _rank(source: HuggingFaceOnText) -> dict[str, Any]:
+    values = rank(source)
+    return {"rank": values.rank.value, "rank_centered": values.rank_centered.value}

@@ -1,4 +1,4 @@
-"""Measurement of several cases in turn, each in its own process.
+"""Measurement of several cases in turn, each in its own process, and the goals for what is measured.
 
 Other load on the machine then slows all cases alike, and the memory of each case is measured separately.
 """
@@ -9,103 +9,91 @@ import math
 import multiprocessing
 import os
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..core.machine import status
+from torch.utils import benchmark
+
+from ..core.machine import machine, status
 from ..core.progress import SILENT, Progress
+from ..core.version import __version__
 from ..errors import BottleneckError
 
 RUNS, SECONDS = 9, 24.0
 """Largest number of timed runs of each case, and the total seconds of the slowest case after which none begins."""
 
-Work = Callable[[], Any]
-"""A function that runs a case. Its result can be pickled, and on a GPU it returns after all kernels have finished."""
+Work = Callable[[], Mapping[str, Any]]
+"""A function that runs a case and returns what is reported beside its time. It can be pickled."""
+Cases = Mapping[str, "partial[Work]"]
+"""By name, functions that make a case's input and return its `Work`; their keyword arguments are reported."""
+Rows = dict[str, dict[str, Any]]
+"""The measurements of cases by name."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Time, memory and results of one case."""
+class Goal(NamedTuple):
+    """A bound for a value of a case, or for its ratio to a value of the case beside it."""
 
-    runs: list[float]
-    """Seconds of each run."""
-    memory_bytes: int
-    """Largest memory during the runs, of the process above its size with the input, or of the GPU if it is used."""
-    results: list[Any]
-    """Result of each run."""
+    what: str
+    """Description."""
+    case: str
+    sign: str
+    """``"<="`` or ``">="``."""
+    bound: float
+    over: str = ""
+    """The case beside it; empty for the value alone."""
+    key: str = "seconds"
+    over_key: str = ""
+    """Key of the other case's value, if it is another one."""
+    unit: float = 1.0
+    """Divisor of the value or of the ratio."""
 
-    @property
-    def seconds(self) -> float:
-        """Median of the runs."""
-        return statistics.median(self.runs)
-
-    @property
-    def result(self) -> Any:
-        """Result of the last run."""
-        return self.results[-1]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all values, ready for JSON."""
-        return {"seconds": self.seconds, **asdict(self)}
-
-    def row(self) -> dict[str, Any]:
-        """Return the values of a case whose result is a loss."""
-        values = self.to_dict()
-        del values["results"]
-        return {**values, **self.result}
+    def measure(self, rows: Rows) -> float:
+        """Return the value; NaN if a case was not measured, or is divided by 0."""
+        if not {self.case, self.over or self.case} <= rows.keys():
+            return math.nan
+        other = rows[self.over][self.over_key or self.key] if self.over else 1.0
+        return float(rows[self.case][self.key]) / other / self.unit if other else math.nan
 
 
-Goal = tuple[str, float, str, float]
-"""Description, measured value (NaN if there is none), ``"<="`` or ``">="``, and bound."""
+def report(rows: Rows, goals: Iterable[Goal] = (), *, device: str = "cpu", **about: Any) -> dict[str, Any]:
+    """Return the result of a benchmark, ready for JSON.
+
+    Args:
+        rows: from `in_turn`.
+        goals: the project's goals; those whose cases were not measured are left out.
+        device: device of the measurements.
+        about: settings, and further results.
+    """
+    return {
+        "machine": machine(device),
+        "device": device,
+        **about,
+        "cases": rows,
+        "goals": check_goals({goal: goal.measure(rows) for goal in goals}),
+        "version": __version__,
+    }
 
 
-def check_goals(goals: Iterable[Goal]) -> list[dict[str, Any]]:
-    """Return the goals that were measured, each with its bound and whether it is met."""
+def check_goals(measured: Mapping[Goal, float]) -> list[dict[str, Any]]:
+    """Return the goals whose value is not NaN, each with its bound and whether it is met."""
     return [
         {
-            "what": what,
-            "measured": measured,
-            "asked": f"{sign} {bound:.3g}",
-            "met": measured >= bound if sign == ">=" else measured <= bound,
+            "what": goal.what,
+            "measured": value,
+            "bound": f"{goal.sign} {goal.bound:.3g}",
+            "met": value >= goal.bound if goal.sign == ">=" else value <= goal.bound,
         }
-        for what, measured, sign, bound in goals
-        if not math.isnan(measured)
+        for goal, value in measured.items()
+        if not math.isnan(value)
     ]
 
 
-def ratio(rows: Mapping[str, Mapping[str, Any]], one: str, other: str, key: str = "seconds") -> float:
-    """Return a value of one case over that of another; NaN if one was not measured or the other is 0."""
-    if one not in rows or other not in rows or not rows[other][key]:
-        return math.nan
-    return float(rows[one][key] / rows[other][key])
-
-
-def run_cases(
-    cases: Mapping[str, Any], work: Callable[[Any], Work], *, device: str, shrink: int, **settings: Any
-) -> dict[str, dict[str, Any]]:
-    """Run cases in turn, and return settings, seconds, memory and loss of each, ready for JSON.
-
-    Args:
-        cases: dataclasses by name.
-        work: makes a case's input and returns its `Work`, whose result is a dictionary with the loss.
-        device: see `in_turn`.
-        shrink: divisor of the cases' sizes; only cases of full size run several times.
-        settings: other arguments of `in_turn`.
-    """
-    settings = {"runs": RUNS if shrink == 1 else 1, **settings}
-    works = {name: partial(work, case) for name, case in cases.items()}
-    measured = in_turn(works, device=device, **settings)
-    return {name: {"case": asdict(case), **measured[name].row()} for name, case in cases.items()}
-
-
 def in_turn(
-    cases: Mapping[str, Callable[[], Work]],
+    cases: Cases,
     *,
     device: str = "cpu",
     runs: int = RUNS,
@@ -113,11 +101,11 @@ def in_turn(
     warm_up: bool = True,
     imports: Sequence[str] = (),
     progress: Progress = SILENT,
-) -> dict[str, Measured]:
+) -> Rows:
     """Run all cases in turn, each in its own process; Linux only.
 
     Args:
-        cases: by name, functions that make a case's input and return its `Work`; they are called in the case's process.
+        cases: the cases.
         device: device whose memory is measured: for ``"cpu"`` that of the process, else torch's memory on the GPU.
         runs: largest number of timed runs of each case.
         seconds: total seconds of the slowest case's runs after which no round begins.
@@ -126,17 +114,21 @@ def in_turn(
             a process from which those of the cases are forked.
         progress: progress display.
 
+    Returns:
+        For each case: ``case``, its settings; ``runs``, the seconds of each run, and their median ``seconds``;
+        ``memory_bytes``, the largest memory during the runs, of the process above its size with the input, or of the
+        GPU; and what its work returns, with the median of a number over the runs.
+
     Raises:
         BottleneckError: when a case fails.
     """
+    results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in cases}
     times: dict[str, list[float]] = {name: [] for name in cases}
-    results: dict[str, list[Any]] = {name: [] for name in cases}
     multiprocessing.set_forkserver_preload(["torch", "softmax_bottleneck.bench", *imports])
     with ExitStack() as stack:
         workers = {name: stack.enter_context(closing(_Worker(name, make, device))) for name, make in cases.items()}
-        if warm_up:
-            for worker in workers.values():
-                worker.ask("run")
+        for worker in workers.values() if warm_up else ():
+            worker.ask("run")
         for number in range(1, runs + 1):
             for name, worker in workers.items():
                 time_taken, result = worker.ask("run")
@@ -146,7 +138,24 @@ def in_turn(
             if max(map(sum, times.values())) >= seconds:
                 break
         memory = {name: worker.ask("memory") for name, worker in workers.items()}
-    return {name: Measured(times[name], memory[name], results[name]) for name in cases}
+    return {
+        name: {
+            "case": make.keywords,
+            "seconds": statistics.median(times[name]),
+            "runs": times[name],
+            "memory_bytes": memory[name],
+            **_medians(results[name]),
+        }
+        for name, make in cases.items()
+    }
+
+
+def _medians(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the values of the last run, with the median of a number over all runs."""
+    return {
+        key: statistics.median(result[key] for result in results) if isinstance(value, float) else value
+        for key, value in results[-1].items()
+    }
 
 
 class _Worker:
@@ -194,9 +203,9 @@ def _serve(pipe: Connection, make: Callable[[], Work], device: str) -> None:
             if pipe.recv() == "memory":
                 pipe.send(memory())
                 continue
-            started = time.perf_counter()
+            started = benchmark.timer()  # it waits for the kernels of a GPU
             result = work()
-            pipe.send((time.perf_counter() - started, result))
+            pipe.send((benchmark.timer() - started, result))
     except EOFError:
         return
     except Exception as error:

@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import math
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from ..core.machine import machine
 from ..core.progress import SILENT, Progress
-from ..core.version import __version__
 from ..measure import dump, rank
 from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
-from .in_turn import Goal, Measured, check_goals, in_turn
+from .in_turn import Goal, Work, in_turn, report
 
-RUNS = 3
-"""Runs of each case; the median counts."""
 ROWS = 1024
 """Rows of a block."""
 PTB = (82_429, 10_000)
 """Contexts and tokens of Penn Treebank's test split."""
 PTB_RANK = 402
 """Number of columns of [H, 1, −log Z] for a Softmax with d = 400 and a bias."""
+NUMPY, TORCH, TSQR = "numpy float64 svd", "torch float32 svdvals", "tsqr float64"
+GRAM, HALF = "gram float32", "gram float32, half the contexts"
+SYRK, GEMM = "syrk rate", "gemm rate"
+"""Cases at the given shape."""
 FACTORED, STORE = "factored, PTB shape, d = 400", "gram float32, PTB shape, from a store"
-"""Cases at that shape."""
-GOALS = (
-    ("gram / numpy", "<=", 0.30),
-    ("gram / torch float32", "<=", 0.65),
-    ("gram's streaming rate / syrk rate", ">=", 0.80),
-    ("gram memory / float64 matrix", "<=", 1.0),
-    ("tsqr / numpy", "<=", 1.0),
-    ("streaming time, contexts doubled", "<=", 2.2),
-    ("memory, contexts doubled", "<=", 1.1),
+"""Cases at that of Penn Treebank."""
+RATIOS = (
+    Goal("gram / numpy", GRAM, "<=", 0.30, NUMPY),
+    Goal("gram / torch float32", GRAM, "<=", 0.65, TORCH),
+    Goal("gram's streaming rate / syrk rate", SYRK, ">=", 0.80, GRAM, over_key="stream_seconds"),
+    Goal("gram memory / float64 matrix", GRAM, "<=", 1.0, GRAM, "memory_bytes", "float64_bytes"),
+    Goal("tsqr / numpy", TSQR, "<=", 1.0, NUMPY),
+    Goal("streaming time, contexts doubled", GRAM, "<=", 2.2, HALF, "stream_seconds"),
+    Goal("memory, contexts doubled", GRAM, "<=", 1.1, HALF, "memory_bytes"),
 )
-"""The project's goals for the ratios, on two cores at the default shape."""
+"""The project's goals for ratios, on two cores at the default shape."""
+GOALS = (
+    *RATIOS,
+    Goal(f"{FACTORED}: seconds", FACTORED, "<=", 10.0),
+    Goal(f"{STORE}: seconds", STORE, "<=", 240.0),
+    Goal(f"{STORE}: GiB", STORE, "<=", 4.0, key="memory_bytes", unit=2**30),
+)
 
 
 def bench_spectrum(
@@ -59,64 +66,35 @@ def bench_spectrum(
         progress: progress display.
 
     Returns:
-        ``machine``, ``shape``, ``cases`` (median seconds, bytes above the input), ``rates`` (float64 GFLOP/s),
-        ``ratios``, and ``asked``, the project's goals: see `check_goals`.
+        The result of `in_turn.report`, with ``shape``, ``rates`` (float64 GFLOP/s) and ``ratios``. Memory is that above
+        the input.
     """
     T, M = shape
-    wanted = {
-        "numpy float64 svd": partial(_case, "numpy", T, M),
-        "torch float32 svdvals": partial(_case, "torch", T, M),
-        "gram float32": partial(_case, "gram", T, M, device),
-        "gram float32, half the contexts": partial(_case, "gram", T // 2, M, device),
-        "syrk rate": partial(_case, "syrk", T, M),
-        "gemm rate": partial(_case, "gemm", T, M),
-        "tsqr float64": partial(_case, "tsqr", T, M, device),
+    cases = {
+        NUMPY: partial(_matrix, name="numpy", rows=T, columns=M),
+        TORCH: partial(_matrix, name="torch", rows=T, columns=M),
+        GRAM: partial(_matrix, name="gram", rows=T, columns=M, device=device),
+        HALF: partial(_matrix, name="gram", rows=T // 2, columns=M, device=device),
+        SYRK: partial(_matrix, name="syrk", rows=T, columns=M),
+        GEMM: partial(_matrix, name="gemm", rows=T, columns=M),
+        TSQR: partial(_matrix, name="tsqr", rows=T, columns=M, device=device),
     }
-    cases = in_turn(wanted, runs=RUNS, seconds=math.inf, warm_up=False, progress=progress)
-    factored = {FACTORED: partial(_case, "factored", *PTB, device)}
-    cases |= in_turn(factored, runs=RUNS, warm_up=False, progress=progress)
+    rows = in_turn(cases, runs=3, seconds=math.inf, warm_up=False, progress=progress)
+    factored = {FACTORED: partial(_factored, rows=PTB[0], columns=PTB[1], device=device)}
+    rows |= in_turn(factored, runs=3, warm_up=False, progress=progress)
     if store:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "random.zarr"
             dump(_Random(PTB), path)
-            stored = {STORE: partial(_from_store, path, device)}
-            cases |= in_turn(stored, runs=1, warm_up=False, progress=progress)
-    seconds = {name: case.seconds for name, case in cases.items()}
-    gram, half = cases["gram float32"], cases["gram float32, half the contexts"]
-    stream = _stream(gram)
-    ratios = {
-        "gram / numpy": gram.seconds / seconds["numpy float64 svd"],
-        "gram / torch float32": gram.seconds / seconds["torch float32 svdvals"],
-        "gram's streaming rate / syrk rate": seconds["syrk rate"] / stream,
-        "gram memory / float64 matrix": gram.memory_bytes / (8 * T * M),
-        "tsqr / numpy": seconds["tsqr float64"] / seconds["numpy float64 svd"],
-        "streaming time, contexts doubled": stream / _stream(half),
-        "memory, contexts doubled": gram.memory_bytes / half.memory_bytes,
-    }
-    return {
-        "machine": machine(device),
-        "shape": [T, M],
-        "cases": {name: case.to_dict() for name, case in cases.items()},
-        "rates": {"syrk": T * M**2 / seconds["syrk rate"] / 1e9, "gemm": 2 * T * M**2 / seconds["gemm rate"] / 1e9},
-        "ratios": ratios,
-        "asked": check_goals(_goals(ratios, cases)),
-        "version": __version__,
-    }
-
-
-def _goals(ratios: Mapping[str, float], cases: Mapping[str, Measured]) -> list[Goal]:
-    """Return the goals of the ratios, and of the seconds and bytes of the cases at Penn Treebank's shape."""
-    goals: list[Goal] = [(name, ratios[name], sign, bound) for name, sign, bound in GOALS]
-    goals.append((f"{FACTORED}: seconds", cases[FACTORED].seconds, "<=", 10.0))
-    if STORE in cases:
-        goals.append((f"{STORE}: seconds", cases[STORE].seconds, "<=", 240.0))
-        goals.append((f"{STORE}: GiB", cases[STORE].memory_bytes / 2**30, "<=", 4.0))
-    return goals
-
-
-def _stream(case: Measured) -> float:
-    """Return the median run's seconds of streaming alone."""
-    return statistics.median(result["stream_seconds"] for result in case.results)
+            rows |= in_turn({STORE: partial(_stored, path, device=device)}, runs=1, warm_up=False, progress=progress)
+    return report(
+        rows,
+        GOALS,
+        device=device,
+        shape=[T, M],
+        rates={"syrk": T * M**2 / rows[SYRK]["seconds"] / 1e9, "gemm": 2 * T * M**2 / rows[GEMM]["seconds"] / 1e9},
+        ratios={goal.what: goal.measure(rows) for goal in RATIOS},
+    )
 
 
 @final
@@ -140,43 +118,43 @@ class _Random(Source):
             yield Block(rows.start, np.random.default_rng(rows.start).standard_normal(shape, dtype=np.float32))
 
 
-def _from_store(path: Path, device: str) -> Callable[[], Any]:
+def _stored(path: Path, *, device: str) -> Work:
     def work() -> dict[str, Any]:
-        report = rank(path, kind="matrix", method="gram", device=device).to_dict()
-        return {key: report[key] for key in ("contexts", "vocab", "method", "rank", "certificate")}
+        values = rank(path, kind="matrix", method="gram", device=device).to_dict()
+        return {key: values[key] for key in ("contexts", "vocab", "method", "rank", "certificate")}
 
     return work
 
 
-def _case(name: str, T: int, M: int, device: str = "cpu") -> Callable[[], Any]:
-    """Make a case's input, and return a function that runs it."""
+def _factored(*, rows: int, columns: int, device: str) -> Work:
     random = np.random.default_rng(0)
-    if name == "factored":
-        right = random.standard_normal((M, PTB_RANK))
-        thin = random.standard_normal((T, PTB_RANK))
-        return lambda: _streamed(Factored(right, arithmetic=on(device)), thin)
-    matrix = random.standard_normal((T, M), dtype=np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32)
-    if name == "numpy":
-        return lambda: float(np.linalg.svd(matrix.astype(np.float64), compute_uv=False)[0])
-    if name == "torch":
-        import torch
-
-        return lambda: float(torch.linalg.svdvals(torch.from_numpy(matrix))[0])
-    if name == "syrk":
-        square = np.zeros((M, M), order="F")
-        return lambda: float(dsyrk(1.0, matrix.T, beta=1.0, c=square, lower=1, overwrite_c=1)[0, 0])
-    if name == "gemm":
-        other = matrix.copy()  # for a matrix with itself NumPy calls syrk, which computes half of the product
-        return lambda: float((matrix.T @ other)[0, 0])
-    return lambda: _streamed(REGISTRY[name].build(M, Options(arithmetic=on(device))), matrix)
+    right, thin = (random.standard_normal((size, PTB_RANK)) for size in (columns, rows))
+    return lambda: _streamed(Factored(right, arithmetic=on(device)), thin)
 
 
-def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
-    """Measure block by block; return the seconds of streaming and of the decomposition."""
-    started = time.perf_counter()
-    stream = 0.0
+def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
+    """Make a random matrix, and return a function that computes its singular values, or a product with itself."""
+    dtype = np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32
+    matrix: NDArray[Any] = np.random.default_rng(0).standard_normal((rows, columns), dtype=dtype)
+    if name in REGISTRY:
+        return lambda: _streamed(REGISTRY[name].build(columns, Options(arithmetic=on(device))), matrix)
+    square = np.zeros((columns, columns) if name == "syrk" else 0, order="F")
+    # For a matrix with itself NumPy calls syrk, which computes half of the product.
+    other = matrix.copy() if name == "gemm" else matrix
+    functions: dict[str, Callable[[], Any]] = {
+        "numpy": lambda: np.linalg.svd(matrix.astype(np.float64), compute_uv=False)[0],
+        "torch": lambda: torch.linalg.svdvals(torch.from_numpy(matrix))[0],
+        "syrk": lambda: dsyrk(1.0, matrix.T, beta=1.0, c=square, lower=1, overwrite_c=1)[0, 0],
+        "gemm": lambda: (matrix.T @ other)[0, 0],
+    }
+    return lambda: {"sigma_1" if name in ("numpy", "torch") else "entry": float(functions[name]())}
 
-    def blocks() -> Any:
+
+def _streamed(method: SpectrumMethod, matrix: NDArray[Any]) -> dict[str, float]:
+    """Measure block by block; return the seconds of streaming alone, σ_1, and the certificate."""
+    started, stream = time.perf_counter(), 0.0
+
+    def blocks() -> Iterator[NDArray[Any]]:
         nonlocal stream
         for start in range(0, len(matrix), ROWS):
             yield matrix[start : start + ROWS]
@@ -185,6 +163,7 @@ def _streamed(method: SpectrumMethod, matrix: Any) -> dict[str, float]:
     spectrum = measure(blocks(), method)
     return {
         "stream_seconds": stream,
+        "float64_bytes": 8.0 * matrix.size,
         "sigma_1": float(spectrum.values[0]),
         "certificate": spectrum.frobenius_relative_error,
     }

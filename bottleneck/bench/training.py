@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -13,9 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from ..core.machine import machine
 from ..core.progress import SILENT, Progress
-from ..core.version import __version__
 from ..language_models.backbones import AWDLSTM
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Batch
@@ -25,41 +22,30 @@ from ..training.config import parse
 from ..training.objective import Objective, accumulate
 from ..training.presets import find
 from .heads import plain_nll
-from .in_turn import Goal, check_goals, ratio, run_cases
+from .in_turn import RUNS, Goal, Work, in_turn, report
 
 LENGTH, TYPES, TOKENS = 70, 10_000, 929_589
 """Tokens of a segment, of the vocabulary and of the training text of Penn Treebank."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One training step of a preset: forward, loss, backward, clipping and update."""
-
-    preset: str
-    batch_size: int
-    """Columns of the batch."""
-    plain: bool = False
-    """Whether the step is `plain_loss`'s, which holds N × K × M tensors."""
-    device: str = "cpu"
-    shrink: int = 1
-    """Divisor of the layers, the vocabulary and the batch."""
-
-    @property
-    def columns(self) -> int:
-        """Number of columns of the measured batch."""
-        return max(1, self.batch_size // self.shrink)
-
-
-SOFTMAX = Case(preset="ptb-softmax", batch_size=20)
-MOS = Case(preset="ptb-mos", batch_size=12)
 CASES = {
-    "softmax": SOFTMAX,
-    "softmax plain": replace(SOFTMAX, plain=True),
-    "mos": MOS,
-    "mos plain": replace(MOS, plain=True),
-    "mos, batch 20": replace(MOS, batch_size=20),
+    "softmax": ("ptb-softmax", 20, False),
+    "softmax plain": ("ptb-softmax", 20, True),
+    "mos": ("ptb-mos", 12, False),
+    "mos plain": ("ptb-mos", 12, True),
+    "mos, batch 20": ("ptb-mos", 20, False),
 }
-"""Softmax and MoS at their published batch sizes, and MoS at Softmax's, to compare the times of an epoch."""
+"""Preset, columns of the batch, and whether the step is that of `plain_loss`: Softmax and MoS at their published batch
+sizes, and MoS at Softmax's, to compare the times of an epoch."""
+GOALS = (
+    Goal("Softmax: seconds / plain", "softmax", "<=", 1.0, "softmax plain"),
+    Goal("MoS: plain seconds / ours", "mos plain", ">=", 1.5, "mos"),
+    Goal("MoS, batch 20: epoch / Softmax's", "mos, batch 20", "<=", 1.9, "softmax", "epoch_seconds"),
+    Goal("MoS, batch 20: memory / Softmax's", "mos, batch 20", "<=", 1.3, "softmax", "memory_bytes"),
+)
+GPU_GOALS = (
+    *GOALS,
+    Goal("Softmax: seconds an epoch", "softmax", "<=", 12.0, key="epoch_seconds"),
+    Goal("MoS, batch 20: seconds an epoch", "mos, batch 20", "<=", 25.0, key="epoch_seconds"),
+)
 
 
 def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
@@ -71,63 +57,50 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
         progress: progress display.
 
     Returns:
-        ``machine``; ``cases``: median seconds of a step, seconds of an epoch of Penn Treebank at that rate, bytes of
-        weights, gradients and all above the idle process, last loss; ``asked``, the project's goals: see `check_goals`.
+        The result of `in_turn.report`. Each case has the last ``loss``, and ``epoch_seconds``, the time of an epoch of
+        Penn Treebank at the rate of a step. Memory includes weights and gradients.
 
     Raises:
         BottleneckError: when a case fails.
     """
-    cases = {name: replace(case, device=device, shrink=shrink) for name, case in CASES.items()}
-    rows = run_cases(cases, _work, device=device, shrink=shrink, progress=progress)
-    for name, case in cases.items():
-        rows[name]["epoch_seconds"] = rows[name]["seconds"] * math.ceil(TOKENS / (LENGTH * case.columns))
-    return {
-        "machine": machine(device),
-        "device": device,
-        "shrink": shrink,
-        "cases": rows,
-        "asked": check_goals(goals(rows, on_gpu=device != "cpu")),
-        "version": __version__,
+    cases = {
+        name: partial(_work, preset=preset, batch_size=columns, plain=plain, device=device, shrink=shrink)
+        for name, (preset, columns, plain) in CASES.items()
     }
+    rows = in_turn(cases, device=device, runs=RUNS if shrink == 1 else 1, progress=progress)
+    for row in rows.values():
+        columns = _columns(row["case"]["batch_size"], shrink)
+        row["epoch_seconds"] = row["seconds"] * math.ceil(TOKENS / (LENGTH * columns))
+    return report(rows, GOALS if device == "cpu" else GPU_GOALS, device=device, shrink=shrink)
 
 
-def goals(rows: dict[str, dict[str, Any]], *, on_gpu: bool) -> list[Goal]:
-    """Return the goals of the cases; those of an epoch's seconds are for a GPU."""
-    epoch = {name: row["epoch_seconds"] if on_gpu else math.nan for name, row in rows.items()}
-    batch_20 = "mos, batch 20"
-    return [
-        ("Softmax: seconds / plain", ratio(rows, "softmax", "softmax plain"), "<=", 1.0),
-        ("MoS: plain seconds / ours", ratio(rows, "mos plain", "mos"), ">=", 1.5),
-        ("MoS, batch 20: epoch / Softmax's", ratio(rows, batch_20, "softmax", "epoch_seconds"), "<=", 1.9),
-        ("MoS, batch 20: memory / Softmax's", ratio(rows, batch_20, "softmax", "memory_bytes"), "<=", 1.3),
-        ("Softmax: seconds an epoch", epoch["softmax"], "<=", 12.0),
-        ("MoS, batch 20: seconds an epoch", epoch[batch_20], "<=", 25.0),
-    ]
+def _columns(batch_size: int, shrink: int) -> int:
+    return max(1, batch_size // shrink)
 
 
-def _work(case: Case) -> Callable[[], dict[str, float]]:
+def _work(*, shrink: int, **case: Any) -> Work:
     """Return a function that runs a step and returns its loss; the first call makes the model."""
-    _step(replace(case, shrink=200))()
-    step = cache(lambda: _step(case))
+    _step(shrink=200, **case)()
+    step = cache(lambda: _step(shrink=shrink, **case))
     return lambda: {"loss": float(step()())}
 
 
-def _step(case: Case) -> Callable[[], Tensor]:
+def _step(*, preset: str, batch_size: int, plain: bool, device: str, shrink: int) -> Callable[[], Tensor]:
     """Return one step of a preset on random text: loss, backward, clipping and update; it returns the loss."""
-    config, types = shrunk(find(case.preset).config, case.shrink), max(2, TYPES // case.shrink)
+    config, types, columns = shrunk(find(preset).config, shrink), max(2, TYPES // shrink), _columns(batch_size, shrink)
     torch.manual_seed(0)
     settings = config.training.optimizer
-    with torch.device(case.device):
+    with torch.device(device):
         model = LanguageModel(config.model, vocab_size=types)
-        ids = torch.randint(types, (LENGTH + 1, case.columns))
+        ids = torch.randint(types, (LENGTH + 1, columns))
     inputs, targets = ids[:-1], ids[1:]
     objective = Objective(model, mixed=config.training.precision == "bfloat16")
-    state = model.backbone.initial_state(case.columns)
+    state = model.backbone.initial_state(columns)
     optimizer = optimizers.build(settings, model.parameters(), model.head.parameter_settings())
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        if case.plain:
+        if plain:
             loss = plain_loss(model, inputs, targets)
             loss.backward()
         else:

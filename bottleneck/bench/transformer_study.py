@@ -31,16 +31,16 @@ from ..sources import open_source
 from ..training.config import OptimizerConfig
 from ..training.optimizer import build, learning_rate, set_learning_rate
 
-HEADS: dict[str, dict[str, Any]] = {
-    "softmax": {},
-    "softmax-untied": {},
-    "mos-2": {"components": 2},
-    "mos-4": {"components": 4},
-    "mos-2-low-rank": {"components": 2},
-    "lms-plif": {"knots": 1000},
-    "sigsoftmax": {},
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "softmax": ("softmax", {}),
+    "softmax-untied": ("softmax", {}),
+    "mos-2": ("mos", {"components": 2}),
+    "mos-4": ("mos", {"components": 4}),
+    "mos-2-low-rank": ("mos", {"components": 2}),
+    "lms-plif": ("lms-plif", {"knots": 1000}),
+    "sigsoftmax": ("sigsoftmax", {}),
 }
-"""Heads by name, with their settings. All but one share W with the input embeddings. The low-rank mixture makes its
+"""Registered head and settings by name. All but one share W with the input embeddings. The low-rank mixture makes its
 context vectors through d/8 dimensions, the ratio of openai/parameter-golf pull request 266. PLIF has 1,000 knots: with
 100,000, its default, it would have more parameters than the smallest body."""
 LAYERS, VOCABULARIES, SEEDS = 6, (1024, 8192), (0, 1, 2)
@@ -72,7 +72,7 @@ class Cell:
 
 def cells() -> Iterator[Cell]:
     """Yield the grid: the small models first, and of a width equal steps before equal time, each with all seeds."""
-    for size, regime, seed, vocab, head in product((32, 128), ("parameters", "time"), SEEDS, VOCABULARIES, HEADS):
+    for size, regime, seed, vocab, head in product(RATES, ("parameters", "time"), SEEDS, VOCABULARIES, HEADS):
         if (regime, head) != ("time", "softmax"):
             yield Cell(vocab, size, head, regime, seed)
 
@@ -103,8 +103,8 @@ def study_transformers(
             return len(missing) - number
         if cell.vocab not in texts:
             texts[cell.vocab] = _text(data, cell.vocab)
-        wanted = steps if cell.regime == "parameters" else _steps_in_time(out, cell, steps)
-        values = _run(cell, texts[cell.vocab], wanted)
+        taken = steps if cell.regime == "parameters" else _steps_in_time(out, cell, steps)
+        values = _run(cell, texts[cell.vocab], taken)
         write_json(out / f"{cell.name}.json", values)
         progress.line(f"{cell.name}: {values['bits_per_byte']:.4f} bits per byte, rank {values['rank']}")
     return 0
@@ -154,7 +154,7 @@ def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
         **asdict(cell),
         "steps": steps,
         "tokens": steps * BATCH * LENGTH,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": _parameters(model),
         "equal_parameters": equal,
         "feed_forward": model.config.intermediate_size,
         **trained,
@@ -171,12 +171,12 @@ def _model(cell: Cell) -> tuple[Any, bool]:
 
     from ..integrations.transformers import with_head
 
-    d, settings = cell.size, dict(HEADS[cell.head])
+    d, (head, settings) = cell.size, HEADS[cell.head]
     if cell.head == "mos-2-low-rank":
-        settings["context_rank"] = d // 8
-    registered = next(name for name in ("softmax", "mos", "lms-plif", "sigsoftmax") if cell.head.startswith(name))
+        settings = {**settings, "context_rank": d // 8}
+    tied = cell.head != "softmax-untied"
 
-    def build(width: int, *, tied: bool, head: str, **settings: Any) -> Any:
+    def build(width: int, tied: bool, head: str, settings: dict[str, Any]) -> Any:
         torch.manual_seed(cell.seed)
         config = LlamaConfig(
             vocab_size=cell.vocab, hidden_size=d, intermediate_size=width, num_hidden_layers=LAYERS,
@@ -185,14 +185,14 @@ def _model(cell: Cell) -> tuple[Any, bool]:
         )  # fmt: skip
         return with_head(LlamaForCausalLM(config), head, **settings)
 
-    def count(model: Any) -> int:
-        return sum(parameter.numel() for parameter in model.parameters())
-
-    tied = cell.head != "softmax-untied"
-    extra = count(build(4 * d, tied=tied, head=registered, **settings)) - count(build(4 * d, tied=True, head="softmax"))
+    extra = _parameters(build(4 * d, tied, head, settings)) - _parameters(build(4 * d, True, "softmax", {}))
     width = 4 * d - round(extra / (3 * LAYERS * d))
     equal = width >= d
-    return build(width if equal else 4 * d, tied=tied, head=registered, **settings), equal
+    return build(width if equal else 4 * d, tied, head, settings), equal
+
+
+def _parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _train(model: Any, ids: Tensor, steps: int, *, rate: float, seed: int) -> dict[str, float]:

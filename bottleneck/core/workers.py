@@ -3,37 +3,75 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import Any, TypeVar
+
+from ..errors import BottleneckError
+
+Task = TypeVar("Task")
+_shared: Any = None
+"""In a worker: the first argument of all its calls."""
 
 
-@contextmanager
-def worker_pool(processes: int, **settings: Any) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of spawned processes; when the block fails or is interrupted, they are ended at once.
+def run_in_workers(
+    function: Callable[[Any, Task], Any], shared: Any, tasks: Iterable[Task], *, processes: int, remedy: str
+) -> Iterator[tuple[Task, Any]]:
+    """Yield each task with its result, in the order in which they finish; end the workers when that is interrupted.
 
     Args:
-        processes: largest number of them.
-        settings: ``initializer`` and ``initargs``, as the pool takes them.
+        function: a function of a module; it is called with ``shared`` and one task.
+        shared: sent to each worker once.
+        tasks: arguments.
+        processes: largest number of workers.
+        remedy: what to do when a worker was killed.
+
+    Raises:
+        BottleneckError: a worker was killed.
     """
     resource_tracker.ensure_running()  # it unblocks signals when it starts
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), **settings)
+    others = {*multiprocessing.active_children()}
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=(shared,))
     try:
-        yield pool
+        with _without_interrupts():
+            waiting = {pool.submit(_call, function, task): task for task in tasks}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+    except BrokenProcessPool as error:
+        raise BottleneckError(f"a worker process was killed, probably because memory ran out: {remedy}") from error
     except BaseException:
-        for child in multiprocessing.active_children():
+        for child in {*multiprocessing.active_children()} - others:
             child.kill()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
+def _start(shared: Any) -> None:
+    """Keep the shared argument, and end this worker when the process that started it ends."""
+    global _shared
+    _shared = shared
+
+    def wait() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _call(function: Callable[[Any, Task], Any], task: Task) -> Any:
+    return function(_shared, task)
+
+
 @contextmanager
-def without_interrupts() -> Iterator[None]:
+def _without_interrupts() -> Iterator[None]:
     """Start processes that receive no SIGINT: while the block runs it is blocked, and a new process inherits that."""
     if threading.current_thread() is not threading.main_thread():
         yield

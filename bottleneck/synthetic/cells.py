@@ -17,7 +17,7 @@ from ..core.files import sha256_json, write_json
 from ..core.json_file import Count, Magnitude, Size, parse_json
 from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError
-from .dirichlet import DirichletBlocks
+from .dirichlet import LARGEST_SIZE, DirichletBlocks
 from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable
 from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, build, check_model
@@ -85,10 +85,10 @@ class Cell:
         """Refuse settings out of range."""
         check_model(self.model)
         self.blocks()
-        if self.dim < 1:
-            raise ConfigurationError(f"the embedding size must be at least 1, not {self.dim}")
-        if self.seed < 0:
-            raise ConfigurationError(f"the seed must be at least 0, not {self.seed}")
+        if not 1 <= self.dim <= LARGEST_SIZE:
+            raise ConfigurationError(f"the embedding size must lie between 1 and {LARGEST_SIZE:,}, not {self.dim}")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigurationError(f"the seed must lie between 0 and 2**63 - 1, not {self.seed}")
 
     def blocks(self, device: str = "cpu") -> DirichletBlocks:
         """Return the distributions to fit."""

@@ -16,6 +16,8 @@ BLOCK_ENTRIES = 1 << 20
 """Probabilities of one block: they fit into the cache and are enough for a fast matrix product."""
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-6, 1e6
 """Bounds between which every log-probability is finite and accurate in float32."""
+LARGEST_SIZE = 2**31 - 1
+"""Largest number of contexts, tokens and dimensions."""
 
 
 def sample_dirichlet_log_probs(
@@ -56,10 +58,14 @@ def sample_dirichlet_log_probs(
 
 
 def check_dirichlet(contexts: int, vocab: int, alpha: float) -> None:
-    """Refuse sizes below one and concentrations out of range."""
+    """Refuse sizes and concentrations out of range."""
     if contexts < 1 or vocab < 1:
         raise ConfigurationError(
             f"there must be at least one context and one token, not {contexts} contexts over {vocab} tokens"
+        )
+    if max(contexts, vocab) > LARGEST_SIZE:
+        raise ConfigurationError(
+            f"there can be at most {LARGEST_SIZE:,} contexts and tokens, not {contexts} contexts over {vocab} tokens"
         )
     if not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
         raise ConfigurationError(

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
 from itertools import product
 from pathlib import Path
 
+import psutil
 import torch
 
 from ..core.files import make_folder, unfinished
 from ..core.interruption import explained
 from ..core.machine import cores, free_memory, resolve_device
 from ..core.progress import SILENT, Progress
-from ..core.workers import without_interrupts, worker_pool
-from ..errors import BottleneckError, ConfigurationError
+from ..core.workers import run_in_workers
+from ..errors import ConfigurationError
 from .cells import Cell, Result, read, run, write
 from .dirichlet import BLOCK_ENTRIES
 from .fit import FitConfig
 from .metrics import SAMPLE
 from .targets import DEFAULT_MEMORY
 
+MOST_CELLS = 1_000_000
+"""Largest number of cells of a grid."""
 PROCESS_BYTES = 600 << 20
 """Memory of a worker process before its first cell: Python, torch and its libraries."""
 BLOCK_COPIES = 24
@@ -48,17 +46,21 @@ def grid(
     """Return every combination as a cell, those of the smallest M · D first.
 
     Raises:
-        ConfigurationError: for a grid without cells, or a cell that cannot be run.
+        ConfigurationError: for a grid without cells or with more than `MOST_CELLS`, or a cell that cannot be run.
     """
+    models, alphas, vocabs, dims = [*models], [*alphas], [*vocabs], [*dims]
+    count = len(models) * len(alphas) * len(vocabs) * len(dims) * max(0, seeds)
+    if not count:
+        raise ConfigurationError(
+            "the grid is empty: name at least one model, alpha, vocabulary and dimension, one seed"
+        )
+    if count > MOST_CELLS:
+        raise ConfigurationError(f"the grid has {count:,} cells, more than {MOST_CELLS:,}: give fewer seeds or sizes")
     config = fit or FitConfig()
     cells = [
         Cell(model=model, alpha=alpha, vocab=vocab, dim=dim, contexts=contexts, seed=seed, fit=config)
         for vocab, dim, alpha, model, seed in product(vocabs, dims, alphas, models, range(seeds))
     ]
-    if not cells:
-        raise ConfigurationError(
-            "the grid is empty: name at least one model, alpha, vocabulary and dimension, one seed"
-        )
     return sorted(dict.fromkeys(cells), key=lambda cell: cell.vocab * cell.dim)
 
 
@@ -70,6 +72,16 @@ def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
     parameters = PARAMETER_COPIES * 4 * cell.dim * (cell.contexts + cell.vocab)
     sample = 8 * cell.vocab * (SAMPLE_COPIES * min(SAMPLE, cell.contexts) + EMBEDDING_COPIES * cell.dim)
     return PROCESS_BYTES + kept + parameters + max(blocks, sample)
+
+
+def check_memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> None:
+    """Refuse a cell that needs more memory than this machine has."""
+    needed, total = memory(cell, max_memory=max_memory), psutil.virtual_memory().total
+    if needed > total:
+        raise ConfigurationError(
+            f"{cell.contexts:,} contexts, {cell.vocab:,} tokens and embeddings of size {cell.dim:,} need about "
+            f"{needed / 2**30:,.0f} GiB, and this machine has {total / 2**30:,.0f}: give smaller numbers"
+        )
 
 
 def run_grid(
@@ -93,11 +105,14 @@ def run_grid(
 
     Raises:
         OutputError: for a result that cannot be written; earlier results are kept.
+        ConfigurationError: for a cell that needs more memory than the machine has.
         BottleneckError: for a worker process that was killed.
     """
     make_folder(folder)
     done = finished(cells, folder, progress)
     missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
+    for cell in missing:
+        check_memory(cell, max_memory=max_memory)
     if done:
         progress.line(f"{len(done)} of {len(done) + len(missing)} cells already have results in {folder}")
     for cell in missing:
@@ -145,30 +160,15 @@ def _completed(
     if processes <= 1:
         yield from ((cell, work(cell, folder, device, max_memory)) for cell in cells)
         return
-    threads = max(1, torch.get_num_threads() // processes)
-    try:
-        with worker_pool(processes, initializer=_start_worker, initargs=(threads,)) as pool:
-            with without_interrupts():
-                waiting = {pool.submit(work, cell, folder, device, max_memory): cell for cell in cells}
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-    except BrokenProcessPool as error:
-        raise BottleneckError(
-            "a worker process was killed, probably because memory ran out: run the same command again with fewer "
-            "--processes; finished cells are kept"
-        ) from error
+    how = folder, device, max_memory, max(1, torch.get_num_threads() // processes)
+    remedy = "run the same command again with fewer --processes; finished cells are kept"
+    yield from run_in_workers(_work_in_process, how, cells, processes=processes, remedy=remedy)
 
 
-def _start_worker(threads: int) -> None:
-    """Set the number of threads, and end this worker process when its parent ends."""
+def _work_in_process(how: tuple[Path, str, int, int], cell: Cell) -> Result:
+    folder, device, max_memory, threads = how
     torch.set_num_threads(threads)
-
-    def wait() -> None:
-        if parent := multiprocessing.parent_process():
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+    return work(cell, folder, device, max_memory)
 
 
 def _describe(result: Result) -> str:

@@ -13,6 +13,7 @@ from .cells import Result
 
 CELL = ["alpha", "vocab", "dim", "model"]
 METRICS = ["mode_match", "kl", "best_kl", "best_mode_match"]
+COUNTS = ["seeds", "converged", "diverged", "seconds"]
 LARGEST = {"kl": math.inf, "mode_match": 1.0}
 """Largest possible value of each measure."""
 
@@ -29,40 +30,28 @@ def summarize(results: Sequence[Result]) -> pd.DataFrame:
         ConfigurationError: for two results of one model, size and seed, or different numbers of contexts for one model
             and size.
     """
-    _refuse_mixed(results)
-    table = pd.DataFrame(
-        {
-            **{column: [result[column] for result in results] for column in CELL},
-            "mode_match": [result["mode_match"] for result in results],
-            "kl": [result["kl"] for result in results],
-            **{f"best_{metric}": [best(result, metric) for result in results] for metric in ("kl", "mode_match")},
-            "largest_gap": [result["reachable"] and result["reachable"]["largest_gap"] for result in results],
-            "seeds": [1] * len(results),
-            **{column: [result[column] for result in results] for column in ("converged", "diverged", "seconds")},
-        }
-    ).astype(dict.fromkeys([*METRICS, "largest_gap"], float))
-    groups = table.groupby(CELL, sort=False)
+    columns = [*CELL, "seed", "contexts", "mode_match", "kl", "converged", "diverged", "seconds"]
+    fits = pd.DataFrame([[result[column] for column in columns] for result in results], columns=columns)
+    for metric in ("kl", "mode_match"):
+        fits[f"best_{metric}"] = [best(result, metric) for result in results]
+    fits["largest_gap"] = [result["reachable"] and result["reachable"]["largest_gap"] for result in results]
+    fits = fits.assign(seeds=1).astype(dict.fromkeys([*METRICS, "largest_gap"], float))
+    groups = fits.groupby(CELL, sort=False)
+    for place, group in groups:
+        _refuse_mixed(dict(zip(CELL, place, strict=True)), group)
     means = groups[METRICS].mean().join(groups[METRICS].std().add_suffix("_std"))
-    sums = groups[["seeds", "converged", "diverged", "seconds"]].sum()
-    return (
-        means.join(groups["largest_gap"].max())
-        .join(sums)
-        .reset_index()
-        .sort_values(CELL[:3], kind="stable", ignore_index=True)
-    )
+    summary = means.join(groups["largest_gap"].max()).join(groups[COUNTS].sum()).reset_index()
+    return summary.sort_values(CELL[:3], kind="stable", ignore_index=True)
 
 
-def _refuse_mixed(results: Sequence[Result]) -> None:
-    seen: dict[tuple[Any, ...], dict[int, int]] = {}
-    for result in results:
-        seeds = seen.setdefault(tuple(result[column] for column in CELL), {})
-        what = f"of {result['model']} with alpha {result['alpha']:g}, M = {result['vocab']:,} and D = {result['dim']}"
-        if result["seed"] in seeds:
-            raise ConfigurationError(f"two results {what} have the seed {result['seed']}")
-        seeds[result["seed"]] = result["contexts"]
-        if len(set(seeds.values())) > 1:
-            numbers = " and ".join(map(str, sorted(set(seeds.values()))))
-            raise ConfigurationError(f"the results {what} have {numbers} contexts: give results with one number only")
+def _refuse_mixed(cell: dict[str, Any], fits: pd.DataFrame) -> None:
+    what = "of {model} with alpha {alpha:g}, M = {vocab:,} and D = {dim}".format(**cell)
+    if len(repeated := fits["seed"][fits["seed"].duplicated()]):
+        raise ConfigurationError(f"two results {what} have the seed {repeated.iloc[0]}")
+    if len(numbers := sorted(fits["contexts"].unique())) > 1:
+        raise ConfigurationError(
+            f"the results {what} have {' and '.join(map(str, numbers))} contexts: give results with one number only"
+        )
 
 
 def best(result: Result, metric: str) -> float | None:

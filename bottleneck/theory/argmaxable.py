@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from concurrent.futures import as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from ..core.checks import check_above_zero, check_positive, check_seed, typed
 from ..core.progress import SILENT, Progress
 from ..core.version import __version__
-from ..core.workers import without_interrupts, worker_pool
+from ..core.workers import run_in_workers
 from ..results.base import Result
 from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Ids, Layer, Witnesses, search
@@ -21,7 +20,6 @@ from .inputs import Floats, real_matrix, real_vector
 
 AT_ONCE = 8
 """Number of tokens that a worker process decides in one task."""
-_layer: Layer | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,18 +180,11 @@ def _decisions(
         return
     items = list(rivals.items())
     tasks = [dict(items[start : start + AT_ONCE]) for start in range(0, len(items), AT_ONCE)]
-    with worker_pool(workers, initializer=_start, initargs=(layer,)) as pool:
-        with without_interrupts():
-            futures = [pool.submit(_decide, task, seconds) for task in tasks]
-        for done in as_completed(futures):
-            yield from done.result()
+    remedy = "give fewer workers"
+    for _, decisions in run_in_workers(_decide, (layer, seconds), tasks, processes=workers, remedy=remedy):
+        yield from decisions
 
 
-def _start(layer: Layer) -> None:
-    global _layer
-    _layer = layer
-
-
-def _decide(task: Mapping[int, Ids], seconds: float | None) -> list[tuple[int, Decision]]:
-    assert _layer is not None
-    return [(token, decide(_layer, token, seen, seconds=seconds)) for token, seen in task.items()]
+def _decide(how: tuple[Layer, float | None], task: Mapping[int, Ids]) -> list[tuple[int, Decision]]:
+    layer, seconds = how
+    return [(token, decide(layer, token, seen, seconds=seconds)) for token, seen in task.items()]

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from softmax_bottleneck.bench.in_turn import in_turn
+from softmax_bottleneck.bench.in_turn import Goal, in_turn, report
 from softmax_bottleneck.errors import BottleneckError
 
 
@@ -23,7 +23,7 @@ def small_case(folder: Path, name: str, seconds: float = 0.0, size: int = 0) -> 
         raise KeyError("no input")
     count = 0
 
-    def work() -> dict[str, int]:
+    def work() -> dict[str, float]:
         nonlocal count
         count += 1
         sys.stdout.write("noise")
@@ -38,7 +38,7 @@ def small_case(folder: Path, name: str, seconds: float = 0.0, size: int = 0) -> 
         held = bytearray(b"1") * size
         while time.perf_counter() < end:
             pass
-        return {"count": count, "held": len(held)}
+        return {"count": count, "half": count / 2, "held": len(held)}
 
     return work
 
@@ -54,17 +54,32 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 def test_one_run_of_each_after_one_of_every_other(tmp_path: Path) -> None:
     cases = {"A": partial(small_case, tmp_path, "a", 0.03), "B": partial(small_case, tmp_path, "b", 0.1, 50_000_000)}
-    found = in_turn(cases, runs=3)
+    rows = in_turn(cases, runs=3)
     assert (tmp_path / "order").read_text() == "ab" * 4  # the first of each is the warm-up
-    assert list(found) == ["A", "B"]
-    assert [result["count"] for result in found["B"].results] == [2, 3, 4]
-    assert found["A"].result == {"count": 4, "held": 0}
-    assert all(seconds >= 0.03 for seconds in found["A"].runs)
-    assert found["B"].seconds == sorted(found["B"].runs)[1] >= 0.1
-    assert 45e6 < found["B"].memory_bytes < 80e6
-    assert found["A"].memory_bytes < 20e6
-    assert found["A"].to_dict().keys() == {"seconds", "runs", "memory_bytes", "results"}
+    assert list(rows) == ["A", "B"]
+    assert rows["A"]["case"] == {}
+    assert (rows["B"]["count"], rows["B"]["half"], rows["A"]["held"]) == (4, 1.5, 0)  # the last; a float's median
+    assert all(seconds >= 0.03 for seconds in rows["A"]["runs"])
+    assert rows["B"]["seconds"] == sorted(rows["B"]["runs"])[1] >= 0.1
+    assert 45e6 < rows["B"]["memory_bytes"] < 80e6
+    assert rows["A"]["memory_bytes"] < 20e6
     assert not children()
+
+
+def test_goals_follow_from_rows() -> None:
+    rows = {"a": {"seconds": 6.0, "bytes": 8}, "b": {"seconds": 3.0, "bytes": 0}}
+    goals = [
+        Goal("twice", "a", "<=", 2.0, "b"),
+        Goal("half", "b", ">=", 0.6, "a"),
+        Goal("KiB", "a", "<=", 1.0, key="bytes", unit=1024),
+        Goal("over nothing", "a", "<=", 1.0, "b", "bytes"),
+        Goal("not measured", "c", "<=", 1.0),
+        Goal("beside nothing", "a", "<=", 1.0, "c"),
+    ]
+    measured = {goal["what"]: (goal["measured"], goal["bound"], goal["met"]) for goal in report(rows, goals)["goals"]}
+    assert measured == {
+        "twice": (2.0, "<= 2", True), "half": (0.5, ">= 0.6", False), "KiB": (8 / 1024, "<= 1", True)
+    }  # fmt: skip
 
 
 def test_no_round_begins_when_the_slowest_has_had_its_time(tmp_path: Path) -> None:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from softmax_bottleneck.bench import bench_transformers, study_transformers
 from softmax_bottleneck.bench import transformer_study as study
-from softmax_bottleneck.bench.in_turn import Measured, Work
 from softmax_bottleneck.errors import ConfigurationError
 
 
-def test_all_cases_have_one_loss_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each case's work is done here, in this process; the help's example does it in processes of their own."""
-
-    def measure(cases: Mapping[str, Callable[[], Work]], **more: Any) -> dict[str, Measured]:
-        seconds = {"own": 1.0, "softmax": 0.5, "mos": 4.0, "lms-plif": 1.0}
-        memory = {"softmax": 100}
-        return {
-            name: Measured([seconds[name.partition(",")[0]]], memory.get(name.partition(",")[0], 1000), [make()()])
-            for name, make in cases.items()
-        }
-
-    monkeypatch.setattr("softmax_bottleneck.bench.in_turn.in_turn", measure)
-    found = bench_transformers(shrink=100)
-    json.dumps(found, allow_nan=False)
+def test_all_cases_have_one_loss_at_the_start(here: Callable[..., list[set[str]]]) -> None:
+    seconds = {"own": 1.0, "softmax": 0.5, "mos": 4.0, "lms-plif": 1.0}
+    here(lambda name, case: (seconds[case["head"]], 100 if case["head"] == "softmax" else 1000))
+    report = bench_transformers(shrink=100)
+    json.dumps(report, allow_nan=False)
     for part in ("output layer", "whole step"):
-        losses = [case["loss"] for name, case in found["cases"].items() if name.endswith(part)]
+        losses = [case["loss"] for name, case in report["cases"].items() if name.endswith(part)]
         assert losses == pytest.approx([losses[0]] * 4, rel=1e-5)
-    goals = {goal["what"]: goal["met"] for goal in found["asked"]}
+    goals = {goal["what"]: goal["met"] for goal in report["goals"]}
     assert goals["Softmax, output layer: memory / own"]
     assert not goals["MoS, K = 4, output layer: seconds / four of Softmax"]
     assert goals["LMS-PLIF, whole step: seconds / own"]

@@ -54,9 +54,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Pa
     for head in HEADS:
         done = fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
         if head in ("softmax", "mos"):
-            row = demo.measure(head, 0, done, demo.Study())
-            make_folder(folder / "demo" / "reports")
-            row.save(folder / "demo" / "reports" / head)
+            reports = make_folder(folder / "demo" / "reports")
+            demo.measure(reports / head, head, 0, done, demo.Study())
     return folder
 
 

@@ -244,9 +244,9 @@ def test_memory_grows_until_it_is_kept_no_more() -> None:
         ({"alpha": 0.0}, "alpha must lie between"),
         ({"vocab": 0}, "at least one context and one token"),
         ({"contexts": 0}, "at least one context and one token"),
-        ({"dim": 0}, "the embedding size must be at least 1, not 0"),
+        ({"dim": 0}, "the embedding size must lie between 1 and 2,147,483,647, not 0"),
         ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),
-        ({"seed": -1}, "the seed must be at least 0"),
+        ({"seed": -1}, r"the seed must lie between 0 and 2\*\*63 - 1, not -1"),
     ],
 )
 def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> None:
