@@ -1,30 +1,38 @@
-"""``bottleneck`` and ``python -m softmax_bottleneck``: the command, and Ctrl-C before and after it."""
+"""``bottleneck`` and ``python -m softmax_bottleneck``: the command, and what a signal does before and after it."""
 
 import os
 import signal
 from types import FrameType
 
+from .core.interruption import EXIT_CODES, INTERRUPTIONS
+
 
 def run() -> None:
-    """Run the command line of this process.
+    """Run the command line of this process, and exit.
 
-    While packages are loaded there is nothing to tidy, and afterwards nothing to end: Ctrl-C then prints no traceback.
+    While packages are loaded there is nothing to tidy, and afterwards nothing to end: a signal then prints no traceback
+    and does not change the exit code.
     """
-    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # one sentence says what torch's processes run into
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _leave)
+    numbers = [number for number in EXIT_CODES if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in numbers:
+        signal.signal(number, _leave)
     from .cli import main
+    from .cli.process import Signals, prepare
+    from .cli.streams import say_interrupted
 
+    prepare()
+    signals = Signals(numbers)
     try:
-        main(prog_name="bottleneck")
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = main.exit_code("bottleneck", signals=signals)
+        signals.ignore()
+    except INTERRUPTIONS:  # between the command's end and this line
+        code = say_interrupted(signals.received or signal.SIGINT)
+    raise SystemExit(code)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
     os.write(2, b"interrupted\n")
-    os._exit(130)
+    os._exit(EXIT_CODES[number])
 
 
 if __name__ == "__main__":

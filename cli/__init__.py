@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import rich_click as click
 from click.exceptions import Exit, NoArgsIsHelpError
@@ -21,9 +22,11 @@ from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import BottleneckError, first_line, unknown
 
-from .signals import handled_signals
-from .streams import echo, flush_output, usable_streams
+from .streams import echo, flush_output, say_interrupted
 from .verbosity import with_verbosity
+
+if TYPE_CHECKING:
+    from .process import Signals
 
 COMMANDS = {
     "demo": "demo",
@@ -47,19 +50,7 @@ COMMANDS = {
 }
 """Command name → module of this package that holds it as ``command``."""
 
-OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
-TOO_LARGE = re.compile(
-    "maximum allowed dimension exceeded|array is too big|overflow when unpacking long|size calculation overflowed|"
-    "multiplication overflow|without overflow|too large to convert",
-    re.IGNORECASE,
-)
-"""What NumPy and torch say of sizes and numbers beyond their types."""
-TOO_LARGE_ERRORS = (ValueError, RuntimeError, TypeError)
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""A place in memory, as Python shows objects without a name."""
-FAILED, INTERRUPTED, TERMINATED = 1, 130, 143
-COMPLETE = "_BOTTLENECK_COMPLETE"
-"""Variable in which a shell asks for completions."""
+FAILED = 1
 
 
 class LazyGroup(click.RichGroup):
@@ -71,10 +62,9 @@ class LazyGroup(click.RichGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        if cmd_name not in COMMANDS:
-            command: click.Command | None = plugins.find("commands", cmd_name)
-        else:
-            command = import_module(f".{COMMANDS[cmd_name]}", __name__).command
+        if cmd_name in COMMANDS:
+            return with_verbosity(import_module(f".{COMMANDS[cmd_name]}", __name__).command)
+        command: click.Command | None = plugins.find("commands", cmd_name)
         return None if command is None else with_verbosity(command)
 
     def resolve_command(
@@ -88,13 +78,38 @@ class LazyGroup(click.RichGroup):
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any
     ) -> NoReturn:
-        """Run the command line and exit: with 0, or an exit code and one sentence on standard error."""
-        arguments = sys.argv[1:] if args is None else [*args]
-        with usable_streams():
-            self._complete(prog_name or "bottleneck")
-            with handled_signals(_say_interrupted):
-                code = self._code(prog_name or "bottleneck", arguments)
-        raise SystemExit(code)
+        """Run the command line and exit."""
+        raise SystemExit(self.exit_code(prog_name or "bottleneck", args))
+
+    def exit_code(self, prog_name: str, args: Sequence[str] | None = None, *, signals: Signals | None = None) -> int:
+        """Run the command line; return 0, or an exit code after one sentence on standard error.
+
+        Args:
+            prog_name: the command's name in help texts.
+            args: the words after it; by default those of this process.
+            signals: what interrupts this process, if it is the command's own.
+        """
+        try:
+            code = 0
+            try:
+                self._complete(prog_name)
+                with self.make_context(prog_name, [*(sys.argv[1:] if args is None else args)]) as context:
+                    self.invoke(context)
+            except Exit as end:
+                code = end.exit_code
+            flush_output()
+            return code
+        except INTERRUPTIONS as stop:
+            number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
+            return say_interrupted(number, getattr(stop, "__notes__", ()))
+        except Exception as error:
+            if signals is not None and signals.received is not None:  # a library made another error of it
+                return say_interrupted(signals.received, getattr(error, "__notes__", ()))
+            code, sentence = explained(error)
+            with suppress(OSError):  # it is what the sentence is about, or comes after it
+                flush_output()
+            echo(f"Error: {ADDRESS.sub('', sentence)}", err=True)
+            return code
 
     def _complete(self, prog_name: str) -> None:
         """Answer a shell that asks for completions, and exit."""
@@ -103,44 +118,41 @@ class LazyGroup(click.RichGroup):
         except (SystemExit, KeyError, ValueError) as end:
             if isinstance(end, SystemExit) and not end.code:
                 raise
-            echo(
-                f"Error: {COMPLETE}={os.environ.get(COMPLETE, '')!r} is not a question of bash, zsh or fish for "
-                "completions: unset it, or let the shell set it together with COMP_WORDS and COMP_CWORD",
-                err=True,
-            )
-            raise SystemExit(FAILED) from end
-
-    def _code(self, prog_name: str, arguments: list[str]) -> int:
-        """Run the command line; return its exit code."""
-        try:
-            code = self._run(prog_name, arguments)
-            flush_output()
-            return code
-        except INTERRUPTIONS as stop:
-            _say_interrupted(getattr(stop, "__notes__", ()))
-            return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
-        except Exception as error:
-            code, sentence = explained(error)
-            with suppress(OSError):  # it is what the sentence is about, or comes after it
-                flush_output()
-            echo(f"Error: {ADDRESS.sub('', sentence)}", err=True)
-            return code
-
-    def _run(self, prog_name: str, arguments: list[str]) -> int:
-        try:
-            with self.make_context(prog_name, [*arguments]) as context:
-                self.invoke(context)
-        except Exit as end:
-            return end.exit_code
-        except SystemExit as end:
-            return FAILED if isinstance(end.code, str) else end.code or 0
-        return 0
+            name = "_BOTTLENECK_COMPLETE"
+            raise click.ClickException(
+                f"{name} must be set by bash, zsh or fish, together with COMP_WORDS and COMP_CWORD, got "
+                f"{os.environ.get(name, '')!r}: unset it"
+            ) from end
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Example: bottleneck demo")
 @click.version_option(__version__, prog_name="bottleneck")
 def main() -> None:
     """How much of the next-token distribution can a language model's output layer express?"""
+
+
+OUT_OF_MEMORY = "out of memory: lower --max-memory, measure fewer --contexts, or train with a smaller batch_size"
+NUMBER_TOO_LARGE = "a number is too large; give a smaller one"
+TOO_LARGE = (
+    "maximum allowed dimension exceeded|array is too big|overflow when unpacking long|size calculation overflowed|"
+    "multiplication overflow|without overflow|too large to convert"
+)
+"""What NumPy and torch say of sizes and numbers beyond their types."""
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""A place in memory, as Python shows objects without a name."""
+SENTENCES: list[tuple[type[Exception], str, str]] = [
+    (MemoryError, "", OUT_OF_MEMORY),
+    # torch raises a subclass for a GPU that is out of memory, but a plain RuntimeError for the CPU.
+    (RuntimeError, "out of memory|can't allocate memory", OUT_OF_MEMORY),
+    *((kind, TOO_LARGE, NUMBER_TOO_LARGE) for kind in (ValueError, RuntimeError, TypeError)),
+    (BrokenPipeError, "", "standard output was closed before the result was written; the command must be run again"),
+    (EOFError, "", "a file is incomplete; copy it again"),
+    (RecursionError, "", "a file or setting is nested too deeply; write it with fewer levels"),
+    (OverflowError, "", NUMBER_TOO_LARGE),
+    (UnicodeError, "", "a name or a text is not UTF-8; rename or save it in UTF-8"),
+    (ImportError, "", "a package cannot be loaded; install it again, or give the process more memory"),
+]
+"""Sentences for errors that can leave any library: the error, what its text holds, and the sentence."""
 
 
 def explained(error: Exception) -> tuple[int, str]:
@@ -155,33 +167,10 @@ def explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, BottleneckError):
         return FAILED, error.for_command
     text = str(error)
-    # torch raises a subclass for a GPU that is out of memory, but a plain RuntimeError for the CPU.
-    full = isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
-    if full or isinstance(error, MemoryError):
-        return FAILED, OUT_OF_MEMORY
-    if isinstance(error, TOO_LARGE_ERRORS) and TOO_LARGE.search(text):
-        return FAILED, f"{SENTENCES[OverflowError]} ({first_line(error)})"
-    if isinstance(error, BrokenPipeError):
-        return FAILED, "standard output was closed before the result was written; the command must be run again"
+    for kind, pattern, sentence in SENTENCES:
+        if isinstance(error, kind) and re.search(pattern, text, re.IGNORECASE):
+            return FAILED, sentence if sentence == OUT_OF_MEMORY else f"{sentence} ({first_line(error)})"
     if isinstance(error, OSError):
         what = f"cannot read or write {error.filename}" if error.filename else "cannot read a file or write the result"
         return FAILED, f"{what} ({error.strerror or text}); check its name, its permissions and the disk"
-    for kind, sentence in SENTENCES.items():
-        if isinstance(error, kind):
-            return FAILED, f"{sentence} ({text})"
     raise error
-
-
-SENTENCES: dict[type[Exception], str] = {
-    EOFError: "a file is incomplete; copy it again",
-    RecursionError: "a file or setting is nested too deeply; write it with fewer levels",
-    OverflowError: "a number is too large; give a smaller one",
-    UnicodeError: "a name or a text is not UTF-8; rename or save it in UTF-8",
-    ImportError: "a package cannot be loaded; install it again, or give the process more memory",
-}
-"""Sentences for errors that can leave any library."""
-
-
-def _say_interrupted(notes: Sequence[str] = ()) -> None:
-    """Print the sentence for an interruption; ``notes`` say what is kept."""
-    echo("; ".join(["interrupted", *notes]), err=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+from click.exceptions import Exit
 
 from .options import Counts, Method, SpectrumFile, example, json_option, memory_option, progress
 from .sources import with_source
@@ -132,7 +133,7 @@ def command(
     open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]
     if strict and open_ranks:
         echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)
-        raise SystemExit(INDETERMINATE)
+        raise Exit(INDETERMINATE)
 
 
 def _measured(

@@ -1,37 +1,16 @@
-"""Standard streams that may be closed, full, or in a narrow encoding."""
+"""What is printed: names and texts without the characters that steer a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from collections.abc import Sequence
+from contextlib import suppress
 
 import rich_click as click
 
+from softmax_bottleneck.core.interruption import EXIT_CODES
 from softmax_bottleneck.core.printable import printable
-
-
-@contextmanager
-def usable_streams() -> Iterator[None]:
-    """Let a command print while the block runs, whatever its standard streams are.
-
-    A closed stream becomes the null device, also for files opened later, which would take its number. A character that
-    the encoding lacks is written as its escape sequence. What standard error cannot take is dropped: it holds reports
-    and warnings, and work must not end for them.
-    """
-    _open_closed()
-    out, error = sys.stdout, sys.stderr
-    errors = getattr(out, "errors", None)
-    _reconfigure(out, "backslashreplace")
-    sys.stderr = _Forgiving(error)
-    try:
-        yield
-    finally:
-        sys.stderr = error
-        if errors is not None:
-            _reconfigure(out, errors)
 
 
 def echo(*lines: object, err: bool = False) -> None:
@@ -50,62 +29,12 @@ def flush_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _drop(sys.stdout)
+        with suppress(OSError):  # Python flushes it once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
 
 
-def say(line: str) -> None:
-    """Write one line to standard error."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
-def _open_closed() -> None:
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-
-
-def _reconfigure(stream: Any, errors: str) -> None:
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors=errors)
-
-
-def _drop(stream: TextIO) -> None:
-    """Point a stream that takes nothing at the null device, so that Python does not fail on it at its end."""
-    with suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-        stream.flush()
-
-
-class _Forgiving:
-    """A text stream whose failures do not end the work."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write a text, or drop it."""
-        try:
-            return self._stream.write(text)
-        except (OSError, ValueError):
-            _drop(self._stream)
-            return len(text)
-
-    def flush(self) -> None:
-        """Flush the stream, or drop what it holds."""
-        try:
-            self._stream.flush()
-        except (OSError, ValueError):
-            _drop(self._stream)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+def say_interrupted(number: int, notes: Sequence[str] = ()) -> int:
+    """Print the sentence for an interruption, in which ``notes`` say what is kept; return the exit code."""
+    echo("; ".join(["interrupted", *notes]), err=True)
+    return EXIT_CODES[number]

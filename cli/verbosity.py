@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
@@ -24,40 +23,25 @@ def with_verbosity(command: click.Command) -> click.Command:
         for each in command.commands.values():
             with_verbosity(each)
     elif not any(parameter.name == "quiet" for parameter in command.params):
+        flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
         command.params += [
-            click.Option(
-                ["-q", "--quiet"],
-                is_flag=True,
-                expose_value=False,
-                callback=_set_quiet,
-                help="Show no progress.",
-            ),
-            click.Option(
-                ["-v", "--verbose"],
-                is_flag=True,
-                expose_value=False,
-                callback=_set_verbose,
-                help="Log each step to standard error.",
-            ),
+            click.Option(["-q", "--quiet"], callback=_set_quiet, help="Show no progress.", **flag),
+            click.Option(["-v", "--verbose"], callback=_set_verbose, help="Log each step to standard error.", **flag),
         ]
-        assert command.callback is not None
-        command.callback = _after_loading(command.callback)
+        callback = command.callback
+        assert callback is not None
+
+        @functools.wraps(callback)
+        def after_loading(*arguments: Any, **options: Any) -> Any:
+            if sys.stderr.isatty() and "torch" not in sys.modules:
+                click.echo(LOADING + "\r", nl=False, err=True)
+                import torch  # noqa: F401
+
+                click.echo(" " * len(LOADING) + "\r", nl=False, err=True)
+            return callback(*arguments, **options)
+
+        command.callback = after_loading
     return command
-
-
-def _after_loading(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a command; on a terminal it first loads PyTorch, and says so."""
-
-    @functools.wraps(callback)
-    def called(*arguments: Any, **options: Any) -> Any:
-        if sys.stderr.isatty() and "torch" not in sys.modules:
-            click.echo(LOADING + "\r", nl=False, err=True)
-            import torch  # noqa: F401
-
-            click.echo(" " * len(LOADING) + "\r", nl=False, err=True)
-        return callback(*arguments, **options)
-
-    return called
 
 
 def is_quiet() -> bool:
@@ -71,13 +55,10 @@ def _set_quiet(context: click.Context, parameter: click.Parameter, value: bool) 
 
 
 def _set_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Show the records of the package's logger; without the option they stay silent below warnings."""
-    logger = logging.getLogger("softmax_bottleneck")
-    for handler in [each for each in logger.handlers if each.get_name() == QUIET]:
-        logger.removeHandler(handler)
+    """Show the records of the package's logger during the command; otherwise they stay silent below warnings."""
     if value:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.set_name(QUIET)
+        logger, handler = logging.getLogger("softmax_bottleneck"), logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(relativeCreated)7.0f ms  %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
+        context.call_on_close(lambda: logger.removeHandler(handler))

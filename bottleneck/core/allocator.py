@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import cache
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Options of glibc's mallopt(3)."""
@@ -13,20 +12,22 @@ KEPT = 256 << 20
 LARGEST = 32 << 20
 """Largest allocation, in bytes, from the heap; also the upper limit of glibc's own choice."""
 SETTINGS = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"
-TUNABLES, OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
-"""Environment variable and prefix of a user's own settings, which are respected."""
+"""Environment variables of a user's own settings, which are respected, as is ``glibc.malloc`` in GLIBC_TUNABLES."""
 
 
-@cache
 def keep_freed_memory() -> bool:
     """Let the C library keep up to 256 MiB of freed memory at the end of the heap; return whether it did.
 
     This makes loops faster that allocate and free the same tensors: by default glibc returns freed memory to the system
-    as soon as it exceeds twice the largest tensor so far. Nothing changes if the environment holds settings of malloc,
-    or with another C library.
+    as soon as it exceeds twice the largest tensor so far. The command calls this once, and so do worker processes.
+    Nothing changes if the environment holds settings of malloc, or with another C library.
     """
     process = ctypes.CDLL(None)
-    is_configured = any(name in os.environ for name in SETTINGS) or OF_MALLOC in os.environ.get(TUNABLES, "")
-    if is_configured or not hasattr(process, "gnu_get_libc_version"):
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if (
+        any(name in os.environ for name in SETTINGS)
+        or "glibc.malloc." in tunables
+        or not hasattr(process, "gnu_get_libc_version")
+    ):
         return False
     return bool(process.mallopt(MMAP_THRESHOLD, LARGEST) and process.mallopt(TRIM_THRESHOLD, KEPT))

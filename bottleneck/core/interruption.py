@@ -15,6 +15,8 @@ class Terminated(BaseException):
 
 
 INTERRUPTIONS = (KeyboardInterrupt, Terminated)
+EXIT_CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143}
+"""The signals that interrupt a command, and its exit code after each."""
 
 
 @contextmanager
@@ -49,7 +51,10 @@ class Stop:
 
     @contextmanager
     def deferred(self) -> Iterator[Stop]:
-        """Note signals while the block runs, in the main thread; other threads and ignored signals stay as they are."""
+        """Note signals while the block runs, in the main thread, and obey at its end one that still waits.
+
+        Other threads and ignored signals stay as they are.
+        """
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             self._previous = {number: handler for number, handler in handlers.items() if callable(handler)}
@@ -60,6 +65,7 @@ class Stop:
         finally:
             for number, handler in self._previous.items():
                 signal.signal(number, handler)
+        self.obey()  # a signal that came after the work looked for one last
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

@@ -1,10 +1,10 @@
-"""Text from files and names as it may be shown: without characters that steer a terminal."""
+"""Text from files and names as it may be shown: without characters that steer a terminal or are not Unicode."""
 
 from __future__ import annotations
 
 import re
 
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -14,6 +14,7 @@ from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from ..errors import BottleneckError
+from .allocator import keep_freed_memory
 
 Task = TypeVar("Task")
 _shared: Any = None
@@ -57,6 +58,7 @@ def _start(shared: Any) -> None:
     """Keep the shared argument, and end this worker when the process that started it ends."""
     global _shared
     _shared = shared
+    keep_freed_memory()
 
     def wait() -> None:
         if parent := multiprocessing.parent_process():

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..core.allocator import keep_freed_memory
 from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from ..heads import Head
@@ -81,8 +80,6 @@ class Fit:
 def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: int = 0) -> Fit:
     """Minimize the mean cross entropy over the head's parameters and the context vectors (Ganea et al. 2019, §5.1).
 
-    The process keeps freed memory from then on (`keep_freed_memory`).
-
     Args:
         head: head to fit, changed in place; on the device of the targets.
         targets: P*.
@@ -90,7 +87,6 @@ def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: 
         seed: seed of the initial context vectors, which are standard normal, and of the order of the batches.
     """
     config = config or FitConfig()
-    keep_freed_memory()
     started = time.perf_counter()
     state = _State(head, targets, config, torch.Generator().manual_seed(seed))
     lowest, converged, diverged = math.inf, False, False

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.allocator import keep_freed_memory
 from ..core.files import make_folder
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from .cells import Cell
+from .cells import Cell, Result
 from .grid import finished, memory, work
 from .targets import DEFAULT_MEMORY
 
@@ -58,8 +59,14 @@ def submit(
         if not missing:
             return []
         count = len(missing)
-        jobs = executor.map_array(work, missing, [folder] * count, [device] * count, [max_memory] * count)
+        jobs = executor.map_array(_job, missing, [folder] * count, [device] * count, [max_memory] * count)
     except (RuntimeError, NameError, ValueError, TypeError, AssertionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"cells cannot be submitted to Slurm from here: {reason}") from error
     return [str(job.job_id) for job in jobs]
+
+
+def _job(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
+    """Run a cell in a process of its own."""
+    keep_freed_memory()
+    return work(cell, folder, device, max_memory)

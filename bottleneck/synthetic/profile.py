@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ..core.allocator import keep_freed_memory
 from ..core.machine import machine
 from ..heads import Head
 from ..heads.blocked import blocked_loss
@@ -38,7 +37,6 @@ def profile(
         each product in its fastest order; ``passes``, for each model without sampling; the ratios ``over_bare`` and
         ``over_softmax`` of ``passes``.
     """
-    keep_freed_memory()
     targets = Targets(blocks, max_memory=max_memory)
     first = targets.probabilities(0)
     names = list(dict.fromkeys(["softmax", *models]))

@@ -15,7 +15,6 @@ import torch
 from typing_extensions import TypedDict
 
 from .. import corpora, heads
-from ..core.allocator import keep_freed_memory
 from ..core.files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
 from ..core.interruption import explained
 from ..core.json_file import Count, read_json_lines
@@ -100,7 +99,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
     An unfinished run of the same configuration continues from its last saved state; a finished run is only read. On
     the CPU, with the same number of threads, the files are identical byte for byte however often the run was
     interrupted; Ctrl-C and SIGTERM save the state at the end of the step. The processes that ``torchrun`` starts train
-    one model together, each on its share of the batch's columns. The process keeps freed memory (`keep_freed_memory`).
+    one model together, each on its share of the batch's columns.
 
     A run is also continued by a configuration with more ``epochs``. The result is that of a run which had them from its
     start if the learning rates so far do not depend on their number; those of the schedule ``cosine`` do.
@@ -120,7 +119,6 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
             memory.
         OutputError: when the folder cannot be written; earlier files are complete.
     """
-    keep_freed_memory()
     folder, device, report = Path(folder), resolve_device(device), reporting(progress)
     with launched() as processes, ExitStack() as stack:
         devices = [torch.cuda.current_device()] if device.startswith("cuda") else []

@@ -1,157 +1,217 @@
-"""Streams, signals and limits of real processes."""
+"""Streams, signals and limits of real processes, in which the command ``doctor`` does other work."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-RANK = [sys.executable, "-m", "softmax_bottleneck", "rank", "m.npy"]
-SEND = "os.kill(os.getpid(), signal.SIGINT)"
-EARLY = f"""
+RUN = """
+import json, os, signal, subprocess, sys, threading, time, types, weakref
+from pathlib import Path
+import rich_click as click
+import softmax_bottleneck.__main__ as program
+from softmax_bottleneck import cli
+from softmax_bottleneck.core.workers import in_workers
+
+def send(number=signal.SIGINT):
+    os.kill(os.getpid(), number)
+
+def run(work):
+    command = click.Command("doctor", callback=work)
+    sys.modules["softmax_bottleneck.cli.doctor"] = types.SimpleNamespace(command=command)
+    sys.argv = ["bottleneck", "doctor"]
+    program.run()
+
+"""
+EARLY = """
 import os, signal, sys
-import softmax_bottleneck.__main__ as command
+import softmax_bottleneck.__main__ as program
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == "rich_click":
-            {SEND}
+            os.kill(os.getpid(), signal.SIGTERM)
 
 sys.meta_path.insert(0, Interrupt())
-command.run()
+program.run()
 """
-"""Ctrl-C comes while packages are loaded."""
-TWICE = f"""
-import os, signal, sys, threading, time
-import softmax_bottleneck.__main__ as command
-import softmax_bottleneck.measure as measure
-
-def rank(*arguments, **options):
+"""The signal comes while packages are loaded."""
+TWICE = """
+def work():
     try:
-        {SEND}
+        send()
         time.sleep(60)
     finally:
-        {SEND}  # while the work is left
-        {SEND}
+        send()  # while the work is left
+        send(signal.SIGTERM)
 
-measure.rank = rank
-sys.argv = ["bottleneck", "rank", "m.npy"]
-command.run()
+run(work)
 """
 LOST = """
-import os, signal, sys, time, weakref
-import softmax_bottleneck.__main__ as command
-import softmax_bottleneck.measure as measure
-
 class Part:
     pass
 
 class Closing:
     def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
+        send(signal.SIGTERM)
         time.sleep(0.1)
 
-def rank(*arguments, **options):
+def work():
     part = Part()
-    reference = weakref.ref(part, lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.1)))
+    reference = weakref.ref(part, lambda _: (send(signal.SIGTERM), time.sleep(0.1)))
     del part
     Closing()
     time.sleep(60)
 
-measure.rank = rank
-sys.argv = ["bottleneck", "rank", "m.npy"]
-command.run()
+run(work)
 """
 """SIGTERM comes inside the callback of a weak reference, and comes again inside a ``__del__``."""
-COMPUTING = f"""
-import os, signal, sys, threading, time
-import torch
-import softmax_bottleneck.__main__ as command
-import softmax_bottleneck.measure as measure
+COMPUTING = """
+import numpy as np
 
-def rank(*arguments, **options):
-    threading.Timer(0.5, lambda: {SEND}).start()
-    torch.linalg.svdvals(torch.randn(5000, 5000, dtype=torch.float64))
+def work():
+    threading.Timer(0.5, send).start()
+    np.linalg.svd(np.random.default_rng(0).standard_normal((5000, 5000)))
 
-measure.rank = rank
-sys.argv = ["bottleneck", "rank", "m.npy"]
-command.run()
+run(work)
 """
 """A decomposition of minutes, which sees no signal."""
+CONVERTED = """
+def work():
+    try:
+        send()
+        time.sleep(60)
+    except KeyboardInterrupt as stop:
+        raise ImportError("numpy failed to import") from stop
+
+run(work)
+"""
+"""A library makes another error of the interruption."""
+BURST = """
+SENDER = "import os, sys, time\\nfor k in range(300): os.kill(int(sys.argv[1]), (2, 15)[k % 2]); time.sleep(0.001)"
+
+def work():
+    subprocess.Popen([sys.executable, "-c", SENDER, str(os.getpid())], stderr=subprocess.DEVNULL)
+    time.sleep(60)
+
+run(work)
+"""
+"""Hundreds of signals come: during the work, while it is left, and after it."""
+ENDING = """
+exit_code = cli.LazyGroup.exit_code
+
+def ended(*arguments, **options):
+    try:
+        return exit_code(*arguments, **options)
+    finally:
+        send()
+
+cli.LazyGroup.exit_code = ended
+run(lambda: None)
+"""
+"""The signal comes when the command has just ended."""
+AFTER = """
+import atexit
+
+atexit.register(send)
+run(lambda: None)
+"""
+"""The signal comes while Python ends."""
+PRINTING = """
+def work():
+    print("a warning", file=sys.stderr)
+    click.echo("another", err=True)
+    print(json.dumps({"text": "…"}))
+    Path("done").touch()
+
+run(work)
+"""
+WORKERS = """
+def work():
+    for task, _ in in_workers(time.sleep, [0.0, 60.0, 60.0], processes=2):
+        Path("begun").touch()
+
+if __name__ == "__main__":
+    run(work)
+"""
+
+
+def _run(code: str, line: str = '"$@"', **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program by a line of the shell."""
+    command = ["sh", "-c", line, "sh", sys.executable, "-c", code if "program.run()" in code else RUN + code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **variables})
 
 
 @pytest.fixture(autouse=True)
-def folder(log_probs: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a matrix of 24 contexts."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    np.save("m.npy", log_probs(24, 12))
     return tmp_path
-
-
-def _run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
-
-
-def _shell(line: str) -> subprocess.CompletedProcess[str]:
-    return _run(["sh", "-c", line, "sh", *RANK])
-
-
-def test_standard_error_is_closed_or_full() -> None:
-    for number, redirection in enumerate(("2>/dev/full", "<&- 2>&-")):
-        done = _shell(f'"$@" --json {number}.json {redirection}')
-        assert done.returncode == 0
-        assert json.loads(Path(f"{number}.json").read_bytes())["contexts"] == 24
-
-
-def test_standard_output_is_full() -> None:
-    done = _shell('"$@" >/dev/full')
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "No space left on device" in done.stderr
-
-
-def test_little_memory() -> None:
-    done = _shell('ulimit -v 400000; exec "$@"')
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("Error: ")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("program", "code"),
-    [(EARLY, 130), (TWICE, 130), (COMPUTING, 130), (LOST, 143)],
-    ids=["early", "twice", "computing", "lost"],
+    [(EARLY, 143), (TWICE, 130), (COMPUTING, 130), (LOST, 143), (CONVERTED, 130), (BURST, 130), (ENDING, 130)],
+    ids=["early", "twice", "computing", "lost", "converted", "burst", "ending"],
 )
 def test_an_interruption(program: str, code: int) -> None:
-    done = _run([sys.executable, "-c", program])
+    done = _run(program)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
 
 
-def test_an_interruption_of_a_process_group(folder: Path) -> None:
+def test_a_signal_after_the_end() -> None:
+    done = _run(AFTER)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_interruption_of_a_process_group() -> None:
     """A terminal sends Ctrl-C to the workers as well."""
-    line = "synthetic --vocab 50,60 --dim 20 --models softmax --contexts 2000 --cycles 9 --processes 2 --out grid"
+    Path("program.py").write_text(RUN + WORKERS, encoding="utf-8")
     with subprocess.Popen(
-        [sys.executable, "-m", "softmax_bottleneck", *line.split()],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        [sys.executable, "program.py"], stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        cells, since = folder / "grid" / "cells", time.monotonic()
-        while not cells.exists() and time.monotonic() - since < 90:
-            time.sleep(0.1)
-        time.sleep(1.5)  # the workers start
+        since = time.monotonic()
+        while not Path("begun").exists() and time.monotonic() - since < 90:
+            time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=90)
-    assert process.returncode == 130
-    assert re.fullmatch(
-        r"interrupted; \d of 4 cells are kept in grid/cells, and the same command fits the others\n", error
-    )
+    assert (process.returncode, error) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("line", ['"$@" 2>/dev/full', '"$@" <&- 2>&-', '"$@" <&- >&- 2>&-'])
+def test_standard_error_is_full_or_closed(line: str) -> None:
+    done = _run(PRINTING, line)
+    assert done.returncode == 0
+    assert Path("done").exists()
+    assert ">&- 2" in line or json.loads(done.stdout) == {"text": "…"}
+
+
+def test_standard_output_is_full() -> None:
+    done = _run(PRINTING, '"$@" >/dev/full')
+    assert (done.returncode, done.stderr.count("\n")) == (1, 3)
+    assert "No space left on device" in done.stderr
+
+
+def test_a_narrow_encoding_shows_escape_sequences() -> None:
+    done = _run('run(lambda: print("σ\\udcff"))', PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout) == (0, "\\u03c3\\udcff\n")
+
+
+def test_what_the_process_sets_can_be_switched_off() -> None:
+    code = 'run(lambda: print(os.environ.get("MPLBACKEND")))'
+    assert _run(code, MPLBACKEND="svg").stdout == "agg\n"
+    assert _run(code, MPLBACKEND="svg", SOFTMAX_BOTTLENECK_PROCESS="plain").stdout == "svg\n"
+
+
+def test_little_memory() -> None:
+    code = "import sys, softmax_bottleneck.__main__ as program\nsys.argv[1:] = ['rank', 'm.npy']\nprogram.run()"
+    done = _run(code, 'ulimit -v 400000; exec "$@"')
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in done.stderr

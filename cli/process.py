@@ -1,0 +1,111 @@
+"""What the command sets for its whole process: variables, memory, standard streams, and how signals end it.
+
+The library sets none of this for a Python program that uses it. With ``SOFTMAX_BOTTLENECK_PROCESS=plain`` the command
+leaves variables and memory as they are, too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from softmax_bottleneck.core.allocator import keep_freed_memory
+from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
+
+from .streams import say_interrupted
+
+VARIABLE, PLAIN = "SOFTMAX_BOTTLENECK_PROCESS", "plain"
+SECONDS_TO_REACT = 1.0
+"""How long Python may take to see a signal: while LAPACK or another library computes, it sees none."""
+SECONDS_TO_END = 2.0
+"""How long the command may take to leave its work before the next signal ends it at once."""
+SECONDS_TO_REPEAT = 0.05
+"""Pause before a signal is sent again whose exception was lost."""
+
+
+def prepare() -> None:
+    """Set the variables, the memory and the standard streams of this process."""
+    if os.environ.get(VARIABLE) != PLAIN:
+        os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # one sentence says what torch's processes run into
+        keep_freed_memory()
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # a file that is opened later would take this number
+            os.open(os.devnull, os.O_RDWR)
+    encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+    sys.stderr = _StandardError(io.FileIO(2, "w", closefd=False), encoding, "backslashreplace", write_through=True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+class _StandardError(io.TextIOWrapper):
+    """Standard error that drops what it cannot take: it holds reports and warnings, and work must not end for them."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+
+class Signals:
+    """Ctrl-C and SIGTERM, from now to the end of the process: one exception in the main thread for the first signal.
+
+    A thread receives the signals too. Where a library computes and Python does not see one, the thread ends the
+    process: every file is whole at every instant, as after a kill. A signal whose exception Python cannot pass on,
+    raised in the callback of a weak reference or in a ``__del__``, is sent again. No lock is taken in a handler, which
+    another signal may interrupt.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.received: int | None = None
+        """The signal that ends the command."""
+        self._numbers, self._since = numbers, 0.0
+        for number in numbers:
+            signal.signal(number, self._receive)
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._repeat
+        threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
+
+    def ignore(self) -> None:
+        """Ignore the signals from now on: the command has ended."""
+        for number in self._numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        """Raise for the first signal; ignore those that follow at once, and end the process for one after that."""
+        if self.received is None:
+            self.received, self._since = number, time.monotonic()
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+        if time.monotonic() - self._since > SECONDS_TO_END:
+            os._exit(say_interrupted(number))
+
+    def _repeat(self, unraisable: Any) -> None:
+        """Send a signal again whose exception Python cannot pass on."""
+        if not isinstance(unraisable.exc_value, INTERRUPTIONS):
+            self._hook(unraisable)
+            return
+        number, self.received = self.received or signal.SIGINT, None
+        threading.Timer(SECONDS_TO_REPEAT, os.kill, (os.getpid(), number)).start()
+
+    def _watch(self, reader: int) -> None:
+        """End the process when a signal has come that Python does not see."""
+        while received := os.read(reader, 1):
+            number, since = received[0], time.monotonic()
+            # Work may defer signals to the end of a step.
+            while number in self._numbers and signal.getsignal(number) == self._receive and self.received is None:
+                if time.monotonic() - since > SECONDS_TO_REACT:
+                    os._exit(say_interrupted(number))
+                time.sleep(SECONDS_TO_REPEAT)
