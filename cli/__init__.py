@@ -99,12 +99,11 @@ class LazyGroup(click.RichGroup):
                 code = end.exit_code
             flush_output()
             return code
-        except INTERRUPTIONS as stop:
-            number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
-            return say_interrupted(number, getattr(stop, "__notes__", ()))
-        except Exception as error:
-            if signals is not None and signals.received is not None:  # a library made another error of it
-                return say_interrupted(signals.received, getattr(error, "__notes__", ()))
+        except (*INTERRUPTIONS, Exception) as error:
+            if (number := _signal_behind(error, signals)) is not None:
+                if signals is not None:
+                    signals.ignore()
+                return say_interrupted(number, getattr(error, "__notes__", ()))
             code, sentence = explained(error)
             with suppress(OSError):  # it is what the sentence is about, or comes after it
                 flush_output()
@@ -153,6 +152,13 @@ SENTENCES: list[tuple[type[Exception], str, str]] = [
     (ImportError, "", "a package cannot be loaded; install it again, or give the process more memory"),
 ]
 """Sentences for errors that can leave any library: the error, what its text holds, and the sentence."""
+
+
+def _signal_behind(error: BaseException, signals: Signals | None) -> int | None:
+    """Return the signal that led to an error; a library may make another error of an interruption."""
+    if isinstance(error, INTERRUPTIONS):
+        return signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+    return None if signals is None else signals.received
 
 
 def explained(error: Exception) -> tuple[int, str]:

@@ -23,12 +23,10 @@ from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 from .streams import say_interrupted
 
 VARIABLE, PLAIN = "SOFTMAX_BOTTLENECK_PROCESS", "plain"
-SECONDS_TO_REACT = 1.0
-"""How long Python may take to see a signal: while LAPACK or another library computes, it sees none."""
+LOOKS, SECONDS_BETWEEN = 5, 0.2
+"""How often, and how far apart, a thread looks whether a signal takes effect before it does something about it."""
 SECONDS_TO_END = 2.0
 """How long the command may take to leave its work before the next signal ends it at once."""
-SECONDS_TO_REPEAT = 0.05
-"""Pause before a signal is sent again whose exception was lost."""
 
 
 def prepare() -> None:
@@ -61,9 +59,9 @@ class _StandardError(io.TextIOWrapper):
 class Signals:
     """Ctrl-C and SIGTERM, from now to the end of the process: one exception in the main thread for the first signal.
 
-    A thread receives the signals too. Where a library computes and Python does not see one, the thread ends the
-    process: every file is whole at every instant, as after a kill. A signal whose exception Python cannot pass on,
-    raised in the callback of a weak reference or in a ``__del__``, is sent again. No lock is taken in a handler, which
+    A thread receives the signals too. Where Python does not see one, while LAPACK or another library computes, the
+    thread ends the process: every file is whole at every instant, as after a kill. Where the exception is lost, in a
+    ``__del__`` or in a library that drops it, the thread sends the signal again. No lock is taken in a handler, which
     another signal may interrupt.
     """
 
@@ -76,7 +74,7 @@ class Signals:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._hook, sys.unraisablehook = sys.unraisablehook, self._repeat
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._silence
         threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
 
     def ignore(self) -> None:
@@ -92,20 +90,24 @@ class Signals:
         if time.monotonic() - self._since > SECONDS_TO_END:
             os._exit(say_interrupted(number))
 
-    def _repeat(self, unraisable: Any) -> None:
-        """Send a signal again whose exception Python cannot pass on."""
+    def _silence(self, unraisable: Any) -> None:
+        """Print no warning of an interruption that is lost; it comes again."""
         if not isinstance(unraisable.exc_value, INTERRUPTIONS):
             self._hook(unraisable)
-            return
-        number, self.received = self.received or signal.SIGINT, None
-        threading.Timer(SECONDS_TO_REPEAT, os.kill, (os.getpid(), number)).start()
 
     def _watch(self, reader: int) -> None:
-        """End the process when a signal has come that Python does not see."""
+        """End the process for a signal that Python does not see; send a signal again whose exception was lost."""
+        main = threading.main_thread().ident
         while received := os.read(reader, 1):
-            number, since = received[0], time.monotonic()
-            # Work may defer signals to the end of a step.
-            while number in self._numbers and signal.getsignal(number) == self._receive and self.received is None:
-                if time.monotonic() - since > SECONDS_TO_REACT:
+            number = received[0]
+            for _ in range(LOOKS):
+                time.sleep(SECONDS_BETWEEN)
+                is_left = sys._current_exceptions().get(main) not in (None, (None, None, None))
+                # Work may defer signals to the end of a step.
+                if signal.getsignal(number) != self._receive or (self.received is not None and is_left):
+                    break
+            else:
+                if self.received is None:
                     os._exit(say_interrupted(number))
-                time.sleep(SECONDS_TO_REPEAT)
+                self.received = None
+                os.kill(os.getpid(), number)

@@ -83,6 +83,22 @@ def work():
 run(work)
 """
 """A decomposition of minutes, which sees no signal."""
+DROPPED = """
+import ctypes, operator
+from functools import partial
+
+class Part:
+    def __getattr__(self, name):
+        send()
+        time.sleep(0.1)
+
+def work():
+    has = partial(ctypes.pythonapi.PyObject_HasAttrString, ctypes.py_object(Part()), b"x")
+    list(map(operator.call, [has, partial(time.sleep, 60)]))
+
+run(work)
+"""
+"""A function in C drops the exception, and goes on."""
 CONVERTED = """
 def work():
     try:
@@ -157,8 +173,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("program", "code"),
-    [(EARLY, 143), (TWICE, 130), (COMPUTING, 130), (LOST, 143), (CONVERTED, 130), (BURST, 130), (ENDING, 130)],
-    ids=["early", "twice", "computing", "lost", "converted", "burst", "ending"],
+    [
+        (EARLY, 143),
+        (TWICE, 130),
+        (COMPUTING, 130),
+        (LOST, 143),
+        (DROPPED, 130),
+        (CONVERTED, 130),
+        (BURST, 130),
+        (ENDING, 130),
+    ],
+    ids=["early", "twice", "computing", "lost", "dropped", "converted", "burst", "ending"],
 )
 def test_an_interruption(program: str, code: int) -> None:
     done = _run(program)
