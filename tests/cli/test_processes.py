@@ -18,7 +18,7 @@ from pathlib import Path
 import rich_click as click
 import softmax_bottleneck.__main__ as program
 from softmax_bottleneck import cli
-from softmax_bottleneck.core.workers import in_workers
+from softmax_bottleneck.core.workers import run_in_workers
 
 def send(number=signal.SIGINT):
     os.kill(os.getpid(), number)
@@ -150,8 +150,11 @@ def work():
 run(work)
 """
 WORKERS = """
+def sleep(shared, seconds):
+    time.sleep(seconds)
+
 def work():
-    for task, _ in in_workers(time.sleep, [0.0, 60.0, 60.0], processes=2):
+    for _ in run_in_workers(sleep, None, [0.0, 60.0, 60.0], processes=2, remedy=""):
         Path("begun").touch()
 
 if __name__ == "__main__":
