@@ -21,11 +21,15 @@ def _build(name: str, context_dropout: float) -> heads.Head:
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_it_acts_in_training_alone(name: str) -> None:
-    head, hidden = _build(name, 0.5), torch.randn(7, 2, 6, dtype=torch.float64)
+def test_it_acts_in_training_alone_and_the_loss_sees_the_same_masks(name: str) -> None:
+    head, hidden, targets = _build(name, 0.5), torch.randn(7, 2, 6, dtype=torch.float64), torch.randint(9, (7, 2))
     assert not torch.equal(head.log_prob(hidden), head.log_prob(hidden))
-    expected = _build(name, 0.0).log_prob(hidden)
-    assert torch.equal(head.eval().log_prob(hidden), expected)
+    torch.manual_seed(3)
+    loss = head.nll(hidden, targets)
+    torch.manual_seed(3)
+    expected = F.nll_loss(head.log_prob(hidden).flatten(0, 1), targets.flatten())
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(head.eval().log_prob(hidden), _build(name, 0.0).log_prob(hidden))
 
 
 def test_a_sequence_has_one_mask_for_each_component_and_text() -> None:
@@ -34,17 +38,6 @@ def test_a_sequence_has_one_mask_for_each_component_and_text() -> None:
     assert torch.equal(dropped, dropped[:1].expand_as(dropped))
     assert not torch.equal(dropped[0, 0], dropped[0, 1])
     assert not torch.equal(dropped[0, 0, 0], dropped[0, 0, 1])
-
-
-def test_the_loss_sees_the_same_masks() -> None:
-    """The mask is drawn over the sequence, before the loss takes its contexts one by one."""
-    head, hidden = _build("mos", 0.5), torch.randn(7, 2, 6, dtype=torch.float64)
-    targets = torch.randint(9, (7, 2))
-    torch.manual_seed(3)
-    loss = head.nll(hidden, targets)
-    torch.manual_seed(3)
-    expected = F.nll_loss(head.log_prob(hidden).flatten(0, 1), targets.flatten())
-    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("wrong", [1.0, -0.1, float("nan")])

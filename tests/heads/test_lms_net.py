@@ -29,13 +29,6 @@ def test_it_is_the_sum_of_sigmoids() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-15)
 
 
-@pytest.mark.parametrize("units", [1, 2, 7])
-def test_gradcheck(units: int) -> None:
-    network = _random(units)
-    x = torch.linspace(-4, 4, 9, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, *_: network(x), (x, *network.parameters()))
-
-
 @pytest.mark.parametrize(("units", "interval"), [(10, 20.0), (100, 20.0), (30, 3.0)])
 def test_it_starts_as_the_identity_up_to_a_constant(units: int, interval: float) -> None:
     network = MonotonicNetwork(hidden_units=units, interval=interval).double()

@@ -25,7 +25,7 @@ def _threads() -> set[str]:
     return {entry.name for entry in Path("/proc/self/task").iterdir()}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 17])
+@pytest.mark.parametrize("count", [0, 1, 3, 17])
 @pytest.mark.usefixtures("runtime")
 def test_each_piece_is_done_once(count: int) -> None:
     done: list[int] = []

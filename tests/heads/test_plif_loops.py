@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -64,25 +63,6 @@ def test_a_matrix_laid_out_by_columns() -> None:
     once = _found(plif, inputs, upstream)
     turned = _found(plif, inputs.T.contiguous().T, upstream.T.contiguous().T)
     assert all(map(torch.equal, once, turned))
-
-
-@pytest.mark.usefixtures("threads")
-def test_numbers_that_are_none() -> None:
-    """An infinite input, the logit of a masked token, adds nothing to a slope's gradient; NaN stays NaN."""
-    plif = PLIF(knots=6, interval=3.0)
-    plain = torch.linspace(-2, 2, 500)
-    values, _, slopes = _found(plif, plain, torch.ones(500))
-    infinite = torch.cat([torch.tensor([math.inf, -math.inf]), plain])
-    upstream = torch.cat([torch.zeros(2), torch.ones(500)])
-    found, inputs_gradient, found_slopes = _found(plif, infinite, upstream)
-    assert found[:2].tolist() == [math.inf, -math.inf]
-    assert torch.equal(found[2:], values)
-    assert inputs_gradient.isfinite().all()
-    torch.testing.assert_close(found_slopes, slopes, rtol=1e-6, atol=0)
-    found, _, found_slopes = _found(plif, torch.tensor([math.nan, 0.0]), torch.ones(2))
-    assert found[0].isnan()
-    assert not found[1].isnan()
-    assert found_slopes.isnan().any()
 
 
 @pytest.mark.parametrize("given", [{"dtype": torch.bfloat16}, {"device": "meta"}])

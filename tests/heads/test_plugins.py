@@ -1,8 +1,8 @@
-"""Heads of other packages: tiny real distributions, installed by pip into a folder on the path."""
+"""Heads of other packages: files as pip installs them, in a folder on the path (see tests/house/test_extending.py)."""
 
 from __future__ import annotations
 
-import subprocess
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,22 +14,6 @@ from pydantic import ValidationError
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-
-PROJECT = """
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "{name}"
-version = "1.0"
-
-[project.entry-points."softmax_bottleneck.heads"]
-{head} = "{name}:{attribute}"
-
-[tool.setuptools]
-py-modules = ["{name}"]
-"""
 
 SQUARED = """
 from typing import final
@@ -75,19 +59,17 @@ class Anything(Softmax.__base__):
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    site = tmp_path / "site"
-    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.syspath_prepend(str(tmp_path))
 
     def install(name: str, code: str, *, head: str, attribute: str) -> None:
-        source = tmp_path / name
-        source.mkdir()
-        (source / f"{name}.py").write_text(code, encoding="utf-8")
-        project = PROJECT.format(name=name, head=head, attribute=attribute)
-        (source / "pyproject.toml").write_text(project, encoding="utf-8")
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
-        options = ["--disable-pip-version-check", "--target", str(site), str(source)]
-        subprocess.run([*pip, *options], check=True, capture_output=True, timeout=120)
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        metadata = tmp_path / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+        entry = f"[softmax_bottleneck.heads]\n{head} = {name}:{attribute}\n"
+        (metadata / "entry_points.txt").write_text(entry, encoding="utf-8")
         monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
 
     return install
 
