@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 from ..errors import MatrixError
@@ -41,9 +41,15 @@ def exact_rank(matrix: Sequence[Sequence[Any]]) -> int:
 def fractions(matrix: Sequence[Sequence[Any]]) -> list[list[Fraction]]:
     """Return the rows as fractions; see `exact_rank`."""
     try:
-        rows = [[Fraction(int(x) if isinstance(x, Integral) else x) for x in row] for row in matrix]
+        rows = [[Fraction(int(x) if isinstance(x, Integral) else x) for x in map(_number, row)] for row in matrix]
     except (ValueError, OverflowError, TypeError) as error:
         raise MatrixError(f"exact arithmetic takes finite numbers: {error}") from error
     if len({len(row) for row in rows}) > 1:
         raise MatrixError("the rows of a matrix must have one length: give a rectangle of numbers")
     return rows
+
+
+def _number(x: Any) -> Any:
+    if not isinstance(x, Number):
+        raise TypeError(f"{x!r} is not a number")
+    return x

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.theory import ArgmaxReport, argmax_program, unargmaxable
 
 
@@ -78,16 +77,20 @@ def test_whole_numbers_are_decided_as_by_one_program(seed: int, d: int, vocab: i
 
 
 def test_a_polytope_is_its_vertices() -> None:
-    W = np.random.default_rng(0).standard_normal((300, 3))
+    W = np.random.default_rng(0).standard_normal((150, 3))
     report = unargmaxable(torch.from_numpy(W))
     check(report, W)
-    assert sorted(set(range(300)) - set(report.unargmaxable.tolist())) == sorted(ConvexHull(W).vertices.tolist())
+    assert sorted(set(range(150)) - set(report.unargmaxable.tolist())) == sorted(ConvexHull(W).vertices.tolist())
+    values = report.to_dict()
+    assert values["argmaxable"] + len(values["unargmaxable"]) == 150
+    assert "of 150 tokens" in str(report)
+    assert unargmaxable(W[:10].T).programs == 0  # more dimensions than tokens
 
 
 def test_constructed_tokens_inside_the_hull() -> None:
     """Averages of others, deep inside, on a face, and a hair outside of it."""
     generator = np.random.default_rng(1)
-    W = generator.standard_normal((200, 12))
+    W = generator.standard_normal((100, 8))
     W /= np.linalg.norm(W, axis=1, keepdims=True)  # all on a sphere: all argmaxable
     inside = np.array([W[[3, 5]].mean(0), W[:50].mean(0), W[10] * 0.5 + W[11] * 0.25 + W[12] * 0.25, 0.2 * W[7]])
     outside = 1.0001 * W[20]
@@ -95,7 +98,7 @@ def test_constructed_tokens_inside_the_hull() -> None:
     report = unargmaxable(everything)
     check(report, everything)
     assert report.unknown.size == 0
-    assert report.unargmaxable.tolist() == [20, 200, 201, 202, 203]  # 1.0001 w beside 0.2 w hides w itself
+    assert report.unargmaxable.tolist() == [20, 100, 101, 102, 103]  # 1.0001 w beside 0.2 w hides w itself
 
 
 def test_a_bias_lifts_a_token_out_of_the_hull() -> None:
@@ -127,12 +130,6 @@ def test_the_scale_does_not_matter(scale: float) -> None:
     assert report.unknown.size == 0
 
 
-def test_more_dimensions_than_tokens() -> None:
-    report = unargmaxable(np.random.default_rng(0).standard_normal((10, 30)))
-    assert report.unargmaxable.size == 0
-    assert report.programs == 0
-
-
 def test_processes_agree_with_one() -> None:
     W = np.random.default_rng(4).standard_normal((150, 3))
     alone, together = unargmaxable(W), unargmaxable(W, workers=2)
@@ -159,22 +156,3 @@ def test_what_roundoff_hides_is_unknown_or_certified_and_never_a_witness() -> No
     W = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0], [0.0, 1.0 + 2.0**-52]])
     report = unargmaxable(W)
     assert np.isnan(report.margins[3])
-
-
-def test_the_report_reads() -> None:
-    report = unargmaxable(np.random.default_rng(0).standard_normal((50, 2)))
-    values = report.to_dict()
-    assert values["argmaxable"] + len(values["unargmaxable"]) == 50
-    assert values["least_margin"] > 0
-    assert "of 50 tokens" in str(report)
-
-
-def test_bad_input() -> None:
-    with pytest.raises(MatrixError, match="W holds nan"):
-        unargmaxable([[np.nan]])
-    with pytest.raises(MatrixError, match=r"the bias must have shape \(2,\)"):
-        unargmaxable([[1.0], [2.0]], [1.0])
-    with pytest.raises(MatrixError, match="the bias holds inf"):
-        unargmaxable([[1.0], [2.0]], [1.0, np.inf])
-    with pytest.raises(ConfigurationError, match="workers must be at least 1"):
-        unargmaxable([[1.0]], workers=0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.errors import MatrixError
 from softmax_bottleneck.theory import exact_rank, expressible, is_member, minimal_rank, row_shift
 
 
@@ -107,6 +107,8 @@ def test_too_few_dimensions_are_wrong_somewhere(d: int) -> None:
         difference = A[wrong] - log_softmax(H[wrong] @ W.T)
         assert np.linalg.norm(difference - difference.mean()) >= verdict.least_error / np.sqrt(d + 1) * (1 - 1e-9)
         assert abs(difference).max() > 1e-6
+    with pytest.raises(MatrixError, match="the verdict is on H and W"):
+        verdict.wrong_context(np.zeros((4, 3)), np.zeros((4, 3)))
     # The promise is exact for the parameters that are best for these contexts.
     error = (A - A.mean(1, keepdims=True))[rows] - fitted[rows] @ best[2][:d]
     assert np.linalg.norm(error) == pytest.approx(verdict.least_error, rel=1e-9)
@@ -121,23 +123,6 @@ def test_a_uniform_distribution_needs_nothing() -> None:
     assert verdict.least_dimension == 0
     assert verdict.H is not None
     assert not verdict.H.any()
-
-
-def test_bad_input() -> None:
-    A = np.log(np.full((3, 4), 0.25))
-    with pytest.raises(ConfigurationError, match="d must be at least 1, not 0"):
-        expressible(A, 0)
-    with pytest.raises(MatrixError, match="-inf at row 0, column 1"):
-        expressible([[0.0, -np.inf]], 1)
-    with pytest.raises(MatrixError, match=r"the shifts must have shape \(3,\)"):
-        row_shift(A, [1.0])
-    with pytest.raises(MatrixError, match="the shifts holds nan"):
-        row_shift(A, [0.0, np.nan, 0.0])
-    with pytest.raises(MatrixError, match="cannot be compared"):
-        is_member(A, A[:2])
-    verdict = expressible(np.log(np.eye(4) + 0.1), 2)
-    with pytest.raises(MatrixError, match="the verdict is on H and W"):
-        verdict.wrong_context(np.zeros((4, 3)), np.zeros((4, 3)))
 
 
 def test_exact_rank() -> None:

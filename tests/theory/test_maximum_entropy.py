@@ -12,7 +12,6 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.spatial import ConvexHull
 from scipy.special import entr, log_softmax
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.theory import best_context_vector
 
 
@@ -153,24 +152,3 @@ def test_zero_and_duplicate_embeddings() -> None:
         level = not np.ptp(W)
         assert best.attained == (level,)
         assert best.value[0] == pytest.approx(np.log(4 if level else 2), abs=1e-9)
-
-
-def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softmax_bottleneck.theory.maximum_entropy.minimize", lambda *_, **__: None)
-    best = best_context_vector([1.0, 0.0, 0.0], [[0.0], [1.0], [2.0]])
-    assert best.attained == (None,)
-    assert best.dual[0] <= best.value[0]
-
-
-def test_bad_input() -> None:
-    W = np.ones((3, 2))
-    with pytest.raises(MatrixError, match="row 1 is not a distribution"):
-        best_context_vector([[0.2, 0.3, 0.5], [0.2, 0.3, 0.6]], W)
-    with pytest.raises(MatrixError, match="not their logarithms"):
-        best_context_vector(np.log([0.2, 0.3, 0.5]), W)
-    with pytest.raises(MatrixError, match="2 tokens do not fit embeddings of 3"):
-        best_context_vector([0.5, 0.5], W)
-    with pytest.raises(MatrixError, match="W holds nan"):
-        best_context_vector([0.2, 0.3, 0.5], W * np.nan)
-    with pytest.raises(ConfigurationError, match="tolerance must be above 0"):
-        best_context_vector([0.2, 0.3, 0.5], W, tolerance=0)

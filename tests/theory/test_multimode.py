@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.errors import MatrixError
 from softmax_bottleneck.theory import multimode, parallelograms, separation
 
 
@@ -96,25 +96,6 @@ def test_radon_some_choice_of_modes_is_always_impossible(d: int) -> None:
 
     assert impossible(range(d + 1)) == 0
     assert impossible(range(d + 2)) == 2  # the split and its reverse
-
-
-def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multimode, "minimize", lambda *_, **__: None)
-    assert separation([[0.0], [1.0]], [0]).possible is None
-
-
-def test_bad_input() -> None:
-    W = np.arange(12.0).reshape(6, 2)
-    with pytest.raises(ConfigurationError, match="at least 0"):
-        parallelograms(W, tolerance=-1)
-    with pytest.raises(ConfigurationError, match="different ids from 0 to 5"):
-        separation(W, [0], [0, 1])
-    with pytest.raises(ConfigurationError, match="different ids"):
-        separation(W, [6])
-    with pytest.raises(MatrixError, match="finite"):
-        parallelograms(W + np.inf)
-    assert not parallelograms(W, limit=1).complete
-    assert parallelograms(np.zeros((5, 2))).tokens.shape == (0, 4)
 
 
 def test_too_many_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:

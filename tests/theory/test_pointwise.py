@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.theory import (
     exact_rank,
     full_rank_witness,
@@ -118,16 +117,3 @@ def test_theorem_6_has_exceptions_of_measure_zero() -> None:
     A = [[1, 2, 0], [3, 6, 1], [2, 4, 5]]  # proportional columns
     assert exact_rank(A) == 2
     assert exact_rank(applied(A, lambda x: x**2)) == 2
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ConfigurationError, match="d must be at least 1, not 0"):
-        power_rank_bound(3, 3, 0, 2)
-    with pytest.raises(ConfigurationError, match="cannot have the rank 4"):
-        power_rank_example(3, 9, 4, 2)
-    with pytest.raises(MatrixError, match="transpose it"):
-        full_rank_witness([[1], [2]])
-    with pytest.raises(MatrixError, match="finite"):
-        increasing_bijection([[np.nan]], lambda x: x)
-    with pytest.raises(ConfigurationError, match="N must be at least 2, not 1"):
-        squared_ranks(1, 5)

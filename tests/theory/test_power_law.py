@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.theory import power_law
 
 
@@ -28,12 +27,3 @@ def test_the_interval_covers_independent_noise() -> None:
         law = power_law(values, first=1, last=40)
         covered += law.low <= 2.0 <= law.high
     assert 0.91 < covered / 400 < 0.985
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ConfigurationError, match="at least three of the"):
-        power_law([3.0, 2.0, 1.0], first=2)
-    with pytest.raises(ConfigurationError, match="3 values, not 1 to 4"):
-        power_law([3.0, 2.0, 1.0], last=4)
-    with pytest.raises(MatrixError, match="above 0"):
-        power_law([3.0, 0.0, 0.0], last=3)

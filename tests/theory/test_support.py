@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.theory import (
     best_context_vector,
     discarded_by_top_p,
     provably_supported,
-    support,
 )
 
 
@@ -106,17 +105,3 @@ def test_top_p_throws_proved_tokens_away() -> None:
     assert discarded_by_top_p([0.6, 0.3, 0.1], np.ones((3, 2))).tolist() == []
     with pytest.raises(ConfigurationError, match=r"top_p must lie in \(0, 1\], not 0"):
         discarded_by_top_p([1.0], [[1.0]], top_p=0)
-
-
-def test_a_stopped_program_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(support, "minimize", lambda *_, **__: None)
-    found = provably_supported([0.5, 0.5], np.eye(2))
-    assert found.tokens.size == 0
-    assert found.unknown.tolist() == [0, 1]
-
-
-def test_bad_input() -> None:
-    with pytest.raises(MatrixError, match="not a distribution"):
-        provably_supported([0.5, 0.6], np.eye(2))
-    with pytest.raises(MatrixError, match="W holds inf"):
-        provably_supported([0.5, 0.5], np.eye(2) + np.inf)
