@@ -7,36 +7,53 @@ sentence and exits with 1 (2 for wrong usage).
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Entry = TypeVar("Entry")
 
-_COMMAND_OR_OPTION = re.compile(
-    r"('(?:bottleneck|rank|pip) [^']*'|`[^`]*`|--from [A-Z]+|--set\b)|--([a-z]+(?:-[a-z]+)*)"
-)
+
+class Parameter(NamedTuple):
+    """A parameter that an error's text names: in Python an argument, in a command an option."""
+
+    name: str
+    value: str | None = None
+    flag: str | None = None
+    """Name of the option, if it is another one."""
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+    @property
+    def option(self) -> str:
+        """Return it as an option of a command."""
+        return f"--{self.flag or self.name.replace('_', '-')}" + (f" {self.value}" if self.value is not None else "")
 
 
 class BottleneckError(Exception):
     """Base of all errors raised by this package.
 
-    Texts are written for the command line, which prints them as they are. In Python, options appear as the keyword
-    arguments of the same name.
+    Args:
+        parts: the text in pieces; what names a parameter is a `Parameter`, which a command shows as its option.
 
     Example:
-        >>> str(BottleneckError("raise --max-memory, or see 'bottleneck rank --help'"))
-        "raise max_memory, or see 'bottleneck rank --help'"
+        >>> error = BottleneckError("raise ", Parameter("max_memory"), ", or use ", Parameter("method", "sketch"))
+        >>> print(error)
+        raise max_memory, or use method='sketch'
+        >>> print(error.for_command)
+        raise --max-memory, or use --method sketch
     """
+
+    def __init__(self, *parts: str | Parameter) -> None:
+        super().__init__(*parts)
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
 
     @property
     def for_command(self) -> str:
         """The text with the names of the command's options."""
-        return super().__str__()
-
-    def __str__(self) -> str:
-        """Return the text with the names of Python's keyword arguments."""
-        return _COMMAND_OR_OPTION.sub(lambda match: match[1] or match[2].replace("-", "_"), self.for_command)
+        return "".join(part.option if isinstance(part, Parameter) else str(part) for part in self.args)
 
 
 class ConfigurationError(BottleneckError):

@@ -18,7 +18,7 @@ from typing import Any
 from softmax_bottleneck.core.json_file import check_schema, explained, read_json
 from softmax_bottleneck.core.printable import printable
 from softmax_bottleneck.core.version import __version__
-from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.errors import ConfigurationError, Parameter
 from softmax_bottleneck.results.base import by_numbers, short_names
 from softmax_bottleneck.results.saved import SCHEMAS
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
@@ -181,7 +181,7 @@ def read(folder: Path) -> Results:
             version, or two files disagree about one measurement.
     """
     if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {folder}; name one of results with --results")
+        raise ConfigurationError(f"there is no folder {folder}; name one of results with ", Parameter("results"))
     found = (path for path in sorted(folder.rglob("*.json")) if not path.name.startswith("."))
     files = {path: read_file(path, folder) for path in found}
     saved = [each for parts in files.values() for each in parts]

@@ -70,7 +70,7 @@ def explain_output_errors(path: Path) -> Iterator[None]:
         elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             remedy = "the place is not writable: name another one"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
-            remedy = "a file stands where a folder is needed: choose another folder with --out"
+            remedy = "a file stands where a folder is needed: choose another folder"
         else:
             remedy = error.strerror or str(error)
         raise OutputError(f"cannot write {path}: {remedy}") from error

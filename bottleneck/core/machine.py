@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ..errors import ConfigurationError, unknown
+from ..errors import ConfigurationError, Parameter, unknown
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,7 @@ def resolve_device(device: str | torch.device) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError("torch does not see a CUDA device: use --device cpu")
+        raise ConfigurationError("torch does not see a CUDA device: use ", Parameter("device", "cpu"))
     return device
 
 

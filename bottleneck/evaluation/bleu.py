@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.progress import SILENT, Progress
 from ..corpora import EOS, Corpus
-from ..errors import ConfigurationError, SourceError
+from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Pairs
 from ..results.base import Result
@@ -92,7 +92,9 @@ def bleu(
     pairs = Pairs(corpus, split, lines=model.backbone.context_lines, at_once=CONTEXTS_AT_ONCE)
     count = len(pairs) if contexts is None else contexts
     if not 1 <= count <= len(pairs):
-        raise SourceError(f"--answers must be between 1 and the {len(pairs):,} of this split, not {count:,}")
+        raise SourceError(
+            Parameter("answers"), f" must be between 1 and the {len(pairs):,} of this split, not {count:,}"
+        )
     beam, end = beam or Beam(), corpus.vocabulary.index[EOS]
     device, scores = model.head.weight.device, np.empty((count, len(SCORES)))
     with progress.bar("answering", count, "contexts") as bar:

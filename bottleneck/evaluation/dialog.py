@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from ..core.progress import SILENT, Progress
-from ..errors import SourceError
+from ..errors import Parameter, SourceError
 from ..language_models import RunOnText
 from ..results.base import Result
 from ..sources import Source
@@ -50,7 +50,7 @@ def score_dialog(
         ConfigurationError: if NLTK is not installed.
     """
     if not isinstance(source, RunOnText):
-        raise SourceError(f"--bleu is for runs, and {source.description['path']} is not one")
+        raise SourceError(Parameter("bleu"), f" is for runs, and {source.description['path']} is not one")
     run, head = source.run, source.head
     model = {
         "head": run.model.config.head.name,

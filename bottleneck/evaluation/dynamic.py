@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.progress import SILENT, Progress
-from ..errors import ConfigurationError, TrainingError
+from ..errors import ConfigurationError, Parameter, TrainingError
 from ..language_models.model import LanguageModel
 from ..results.published import Table, tables
 from ..training.evaluate import Perplexity, check_scorable
@@ -113,8 +113,11 @@ def dynamic_evaluate(
                 total += nll.item() * len(targets)
                 if not total <= MOST_NATS * (len(text) - 1):
                     raise TrainingError(
-                        f"dynamic evaluation diverged by token {start + len(targets)}: lower --learning-rate (now "
-                        f"{settings.learning_rate:g}) or raise --epsilon (now {settings.epsilon:g})"
+                        f"dynamic evaluation diverged by token {start + len(targets)}: lower ",
+                        Parameter("learning_rate"),
+                        f" (now {settings.learning_rate:g}) or raise ",
+                        Parameter("epsilon"),
+                        f" (now {settings.epsilon:g})",
                     )
                 nll.backward()
                 update()

@@ -15,7 +15,7 @@ from ..core.options import Opening, takes
 from ..core.progress import SILENT, Progress, reporting
 from ..core.tensor_file import digest
 from ..corpora import Corpus
-from ..errors import ConfigurationError, SourceError
+from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, RunOnText
 from ..language_models.checkpoint import Run, corpus_of
 from ..sources import Source, open_source
@@ -67,7 +67,7 @@ def perplexity(
     elif not isinstance(opened, RunOnText):
         raise ConfigurationError(f"{how} evaluation takes a run, and {opened.description['path']} is not one")
     elif not opened.is_whole:
-        raise ConfigurationError(f"{how} evaluation takes a whole split: leave out --contexts")
+        raise ConfigurationError(f"{how} evaluation takes a whole split: leave out ", Parameter("contexts"))
     elif how == "cache":
         scores = cached_scores(opened.run, opened.corpus, split=opened.split, progress=report, **changes)
     else:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from typing_extensions import TypedDict
 
 from ..core.json_file import read_json
-from ..errors import ConfigurationError, SourceError, first_line
+from ..errors import ConfigurationError, Parameter, SourceError, first_line
 
 CONFIG, ADAPTER, GENERATION = "config.json", "adapter_config.json", "generation_config.json"
 OF_A_RUN = ("vocabulary.json", "metrics.jsonl")
@@ -171,8 +171,8 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
         f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert them "
         'with: python -c "import glob, torch; from safetensors.torch import save_file; save_file({name: tensor.clone() '
         f"for file in glob.glob('{path / 'pytorch_model*.bin' if can_be_read else pickles[0]}') for name, tensor in "
-        f"torch.load(file, weights_only=True, map_location='cpu').items()}}, '{path / WHOLE}', {{'format': 'pt'}})\""
-        + (", or read their numbers only with --allow-pickle" if can_be_read else "")
+        f"torch.load(file, weights_only=True, map_location='cpu').items()}}, '{path / WHOLE}', {{'format': 'pt'}})\"",
+        *((", or read their numbers only with ", Parameter("allow_pickle")) if can_be_read else ()),
     )
 
 

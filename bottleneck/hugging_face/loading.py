@@ -18,7 +18,7 @@ from ..core.files import sha256_bytes, sha256_file
 from ..core.full_precision import full_precision
 from ..core.tensor_file import digest
 from ..core.unchanged import unchanged
-from ..errors import ConfigurationError, SourceError, first_line
+from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from ..language_models.checked_product import THROUGH_A_FUNCTION
 from . import folder
 from .headed import HEAD, OutputLayer, headed_class, read_spec
@@ -290,8 +290,9 @@ def run(
             if "memory" in str(error):
                 raise
             raise SourceError(
-                f"{kind} cannot read {ids.shape[1]:,} tokens of text: {first_line(error)}; set another "
-                "--context-length, or download the model again"
+                f"{kind} cannot read {ids.shape[1]:,} tokens of text: {first_line(error)}; set another ",
+                Parameter("context_length"),
+                ", or download the model again",
             ) from error
     if len(states) != 1 or states[0].shape[:2] != ids.shape:
         raise SourceError(

@@ -15,7 +15,7 @@ from ..core.files import sha256_bytes
 from ..core.full_precision import full_precision
 from ..core.options import HuggingFaceOptions
 from ..corpora import catalogue
-from ..errors import ConfigurationError, SourceError
+from ..errors import ConfigurationError, Parameter, SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import SAMPLE
 from ..language_models.on_text import Ids, ModelOnText, joined
@@ -219,19 +219,29 @@ def _windows(text: Tokens, module: Any, options: HuggingFaceOptions) -> Windows:
     length = options["context_length"] or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     stride = options["stride"] or max(1, (length - prefix) // 2)
     if limit and length > limit:
-        raise ConfigurationError(f"--context-length {length:,} is more than the {limit:,} tokens the model can read")
+        raise ConfigurationError(
+            Parameter("context_length"), f" {length:,} is more than the {limit:,} tokens the model can read"
+        )
     if length <= prefix:
         raise ConfigurationError(
-            f"--context-length {length} leaves no room for text after the {prefix} special tokens that begin a window: "
-            "give a larger one, or --bos off"
+            Parameter("context_length"),
+            f" {length} leaves no room for text after the {prefix} special tokens that begin a window: "
+            "give a larger one, or ",
+            Parameter("bos", "off"),
         )
     if stride > length:
-        raise ConfigurationError(f"--stride must be between 1 and --context-length, not {stride:,} with {length:,}")
+        raise ConfigurationError(
+            Parameter("stride"),
+            " must be between 1 and ",
+            Parameter("context_length"),
+            f", not {stride:,} with {length:,}",
+        )
     length -= prefix
     if len(text.read) <= length:
         raise SourceError(
             f"the text has {len(text.read):,} tokens, and one window of {length:,} and the token after it need more: "
-            "give a longer text, or a smaller --context-length"
+            "give a longer text, or a smaller ",
+            Parameter("context_length"),
         )
     return Windows(len(text.read), length, min(stride, length))
 

@@ -15,9 +15,10 @@ from torch import Tensor
 from .. import corpora
 from ..core.files import sha256_bytes
 from ..corpora import EOS, Text
-from ..errors import ConfigurationError, CorpusError, SourceError, first_line
+from ..errors import ConfigurationError, CorpusError, Parameter, SourceError, first_line
 from .tokenizer import Tokenizer
 
+DATASET = Parameter("dataset", flag="hf-dataset")
 DEFAULT_CORPUS = "python-docs"
 """Default corpus, which needs no download."""
 
@@ -119,7 +120,7 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
     """
     if dataset is not None:
         if data is not None:
-            raise ConfigurationError("--data and --hf-dataset each name a text: give one of them")
+            raise ConfigurationError(Parameter("data"), " and ", DATASET, " each name a text: give one of them")
         return _dataset(dataset, split)
     name = data or DEFAULT_CORPUS
     if name.endswith(".txt") or Path(name).is_file():
@@ -141,7 +142,7 @@ def _dataset(name: str, split: str) -> RunningText:
     try:
         import datasets
     except ImportError as error:
-        raise ConfigurationError("--hf-dataset needs the package datasets: pip install datasets") from error
+        raise ConfigurationError(DATASET, " needs the package datasets: pip install datasets") from error
     path, _, configuration = name.partition(":")
     split_name = {"valid": "validation"}.get(split, split)
     try:
@@ -151,9 +152,12 @@ def _dataset(name: str, split: str) -> RunningText:
     if "text" not in rows.column_names:
         raise CorpusError(
             f"the data set {name} has no column 'text' (its columns are {', '.join(rows.column_names)}); save the "
-            "text as a .txt file and pass it with --data"
+            "text as a .txt file and pass it with ",
+            Parameter("data"),
         )
     texts = [text for text in rows["text"] if text is not None]
     if not all(isinstance(text, str) for text in texts):
-        raise CorpusError(f"the column 'text' of the data set {name} holds no text: pass another data set, or --data")
+        raise CorpusError(
+            f"the column 'text' of the data set {name} holds no text: pass another data set, or ", Parameter("data")
+        )
     return RunningText(name, split, "\n".join(texts))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.json_file import read_json
-from ..errors import SourceError, first_line
+from ..errors import Parameter, SourceError, first_line
 from ..language_models.text import Text
 from .folder import AGAIN
 from .loading import quiet
@@ -86,7 +86,9 @@ class Tokenizer:
             if number is not None:
                 return [number]
         if bos == "on":
-            raise SourceError(f"the tokenizer of {self._name} names no token that begins a text: leave out --bos on")
+            raise SourceError(
+                f"the tokenizer of {self._name} names no token that begins a text: leave out ", Parameter("bos", "on")
+            )
         return []
 
     def tokens(self, ids: list[int]) -> list[str]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..core.full_precision import full_precision
 from ..core.unchanged import unchanged
-from ..errors import SourceError
+from ..errors import Parameter, SourceError
 
 SAMPLE = 64
 """Number of contexts on which the recomputed logits must equal the layer's or the model's."""
@@ -65,7 +65,8 @@ def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: 
     if not bool((exact < torch.inf).all()):
         raise SourceError(
             f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
-            "narrow as float16; download the model again, or use --dtype float32"
+            "narrow as float16; download the model again, or use ",
+            Parameter("dtype", "float32"),
         )
     eps = max(torch.finfo(of.dtype).eps for of in (hidden, product, exact))
     off = distance(exact, product)

@@ -26,7 +26,7 @@ from ..core import tensor_file
 from ..core.files import explain_output_errors, make_folder, sha256_file, write_bytes, write_json
 from ..core.json_file import Count, check_schema, first_fault, json_if_any, read_json
 from ..corpora import Corpus, Vocabulary
-from ..errors import BottleneckError, RunError
+from ..errors import BottleneckError, Parameter, RunError
 from .model import LanguageModel, ModelConfig, build
 
 FORMAT = "softmax-bottleneck run 1"
@@ -99,8 +99,10 @@ def corpus_of(run: Run, data: str | None = None) -> Corpus:
     corpus = corpora.load(data or run.corpus, vocabulary=run.vocabulary)
     if data is None and corpus.sha256 != run.config["corpus"]["sha256"]:
         raise RunError(
-            f"the corpus {corpus.name} is not the one {run.path} was trained on (its text has changed); "
-            f"bring the old one back, or name this one with --data {corpus.name} to measure on it all the same"
+            f"the corpus {corpus.name} is not the one {run.path} was trained on (its text has changed); bring the old "
+            "one back, or name this one with ",
+            Parameter("data", corpus.name),
+            " to measure on it all the same",
         )
     return corpus
 

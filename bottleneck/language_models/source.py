@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.progress import SILENT, Progress
-from ..errors import SourceError
+from ..errors import Parameter, SourceError
 from ..heads import RankBound
 from ..spectrum import Precision
 from .text import Text
@@ -133,8 +133,9 @@ class Source(ABC):
         """Return the first rows of this source; `SourceError` for a number of rows that it does not have."""
         if not hasattr(contexts, "__index__") or not 1 <= contexts.__index__() <= self.shape[0]:
             raise SourceError(
-                f"--contexts must be between 1 and {self.shape[0]:,}, the contexts of {self.description['path']}, not "
-                f"{contexts!r}"
+                Parameter("contexts"),
+                f" must be between 1 and {self.shape[0]:,}, the contexts of {self.description['path']}, not "
+                f"{contexts!r}",
             )
         part = copy.copy(self)
         part.targets = None if self.targets is None else self.targets[: contexts.__index__()]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.checks import check_above_zero, check_positive, typed
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import SourceError
+from ..errors import Parameter, SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
 from ..hugging_face import HuggingFaceOnText
@@ -71,5 +71,6 @@ def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
     if isinstance(source, MatrixSource) and source.description["kind"] == "matrix":
         return torch.cat([torch.from_numpy(block.log_probs.copy()) for block in source.blocks()]), None
     raise SourceError(
-        f"{what} is not an output layer: give a run, a Hugging Face model, or a matrix file of W with --kind matrix"
+        f"{what} is not an output layer: give a run, a Hugging Face model, or a matrix file of W with ",
+        Parameter("kind", "matrix"),
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import ConfigurationError, SourceError
+from ..errors import ConfigurationError, Parameter, SourceError
 from ..results.base import Result, short_names
 from ..sources import Source, open_source
 
@@ -103,7 +103,7 @@ def compare(
         ConfigurationError: for less than one example.
     """
     if examples < 1:
-        raise ConfigurationError(f"--examples must be at least 1, not {examples}")
+        raise ConfigurationError(Parameter("examples"), f" must be at least 1, not {examples}")
     sources = (open_source(first, **options), open_source(second, **options))
     targets = _same_targets(*sources)
     kept: tuple[list[_Row], list[_Row]] = ([], [])
@@ -154,8 +154,19 @@ def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
     if first.shape != second.shape or not np.array_equal(first.targets, second.targets):
         raise SourceError(
             f"{first.description['path']} and {second.description['path']} do not predict the same tokens: compare "
-            "models with one vocabulary on the same --data, --split and --contexts, with the same --context-length and "
-            "--stride, and use --bos off if only one of them begins its windows with a special token"
+            "models with one vocabulary on the same ",
+            Parameter("data"),
+            ", ",
+            Parameter("split"),
+            " and ",
+            Parameter("contexts"),
+            ", with the same ",
+            Parameter("context_length"),
+            " and ",
+            Parameter("stride"),
+            ", and use ",
+            Parameter("bos", "off"),
+            " if only one of them begins its windows with a special token",
         )
     return first.targets
 

@@ -33,7 +33,7 @@ factors those of the model."""
 
 NOTHING_KEPT = "no singular values are kept; 'bottleneck dump' keeps the rows that it writes"
 """Sentence for a short computation that was interrupted."""
-MASKED = "rank with --inf drop-columns leaves such tokens out (a large negative number masks a token as -inf does)"
+MASKED = "'bottleneck rank --inf drop-columns' leaves such tokens out (a large negative number masks one as -inf does)"
 """Advice for tokens of probability 0."""
 
 

@@ -19,7 +19,7 @@ from ..core.json_file import json_if_any
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import BottleneckError, OutputError, SourceError, StoreError
+from ..errors import BottleneckError, OutputError, Parameter, SourceError, StoreError
 from ..sources import Source, open_source, open_zarr
 from ..sources.store import (
     FIRST_FORMAT,
@@ -74,7 +74,7 @@ def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **
         with only_process(make_folder(path)) as alone:
             if not alone:
                 raise StoreError(
-                    f"another process is dumping into {path}: wait until it is done, or give another --out"
+                    f"another process is dumping into {path}: wait until it is done, or give another ", Parameter("out")
                 )
             _write(opened, path, attributes, reporting(progress))
     return path

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigurationError, MatrixError
+from ..errors import ConfigurationError, MatrixError, Parameter
 from ..spectrum import Precision, Spectrum, judge, precision
 from ..spectrum.rules import NOISE_FACTOR
 from .report import Doubts, Finding
@@ -80,8 +80,9 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     ratios = values[:-1] / values[1:]
     if values[-1] > floor and spectrum.residual:
         raise MatrixError(
-            f"none of the {values.size:,} row-centred singular values that the sketch saw is roundoff: the hidden size "
-            f"is {values.size:,} or more, or the outputs are not log-linear; use a larger --width"
+            f"none of the {values.size:,} row-centred singular values that the sketch saw is roundoff: the hidden "
+            f"size is {values.size:,} or more, or the outputs are not log-linear; use a larger ",
+            Parameter("width"),
         )
     if ratios.size < 2 or values[-1] > floor:
         raise MatrixError(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.version import __version__
-from ..errors import ConfigurationError, MatrixError
+from ..errors import ConfigurationError, MatrixError, Parameter
 from ..results.base import Result
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, checked
@@ -260,9 +260,11 @@ class _Rows:
     def _check(self, allowed: float) -> None:
         if self._largest > allowed:
             raise MatrixError(
-                f"row {self._row} is not a row of log-probabilities: the logarithm of its probabilities' sum is off by "
-                f"{self._largest:.3g}, and {allowed:.1e} is allowed at its precision; take the logarithm of "
-                "probabilities, or normalize logits (--kind logits)"
+                f"row {self._row} is not a row of log-probabilities: the logarithm of its probabilities' sum is off "
+                f"by {self._largest:.3g}, and {allowed:.1e} is allowed at its precision; take the logarithm of "
+                "probabilities, or normalize logits (",
+                Parameter("kind", "logits"),
+                ")",
             )
 
 

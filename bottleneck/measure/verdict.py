@@ -66,7 +66,7 @@ def _meaning(
     elif bound >= full:
         yield f"{T:,} contexts are too few to show the bound; measure more than {bound:,}"
     elif rank.value > bound:
-        yield "more than algebra allows, so the numbers are less precise than eps says; measure with a larger --eps"
+        yield "more than algebra allows, so the numbers are less precise than eps says; measure with a larger eps"
     elif rank.value == bound:
         yield "this output layer is the bottleneck"
     else:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.progress import SILENT, Progress
-from ..errors import MatrixError, SourceError
+from ..errors import MatrixError, Parameter, SourceError
 from ..language_models.source import UNKNOWN, Block, Cost, Source
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
@@ -210,8 +210,11 @@ class MatrixSource(Source):
             )
         raise MatrixError(
             f"{row} is not a row of log-probabilities: the logarithm of its probabilities' sum is {sums[first]:.3g}, "
-            f"and at its precision at most {allowed:.1e} from 0; use --kind logits to normalize the rows, or --kind "
-            "matrix for the rank of the rows as they are"
+            f"and at its precision at most {allowed:.1e} from 0; use ",
+            Parameter("kind", "logits"),
+            " to normalize the rows, or ",
+            Parameter("kind", "matrix"),
+            " for the rank of the rows as they are",
         )
 
 

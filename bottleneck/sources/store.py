@@ -23,7 +23,7 @@ from zarr.storage import MemoryStore
 
 from ..core.files import sha256_bytes, sha256_json
 from ..core.json_file import Count, check_schema, parse_json
-from ..errors import SourceError, StoreError
+from ..errors import Parameter, SourceError, StoreError
 from ..heads import RankBound
 from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
@@ -87,8 +87,9 @@ class StoreSource(Source):
         recorded = self._attributes["source"].get("kind")
         if kind not in ("log-probs", recorded):
             raise StoreError(
-                f"the store {path} records what it holds ({recorded}), so --kind {kind} does not apply: leave it out, "
-                "or dump the source itself again with that kind"
+                f"the store {path} records what it holds ({recorded}), so ",
+                Parameter("kind", kind),
+                " does not apply: leave it out, or dump the source itself again with that kind",
             )
         self.shape = (self._attributes["contexts"], self._attributes["vocab"])
         self.description = {**self._attributes["source"], "path": path, "kind": "store"}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import MatrixError, first_line
+from ..errors import MatrixError, Parameter, first_line
 from .arithmetic import Arithmetic, Spectra
 from .host import Host
 from .precision import EPS
@@ -75,7 +75,7 @@ class SpectrumMethod(ABC):
     name: ClassVar[str]
     resolution: ClassVar[float] = EPS["float64"]
     """Least error of its singular values, relative to the largest."""
-    smaller: ClassVar[str] = "--method sketch"
+    smaller: ClassVar[tuple[str | Parameter, ...]] = (Parameter("method", "sketch"),)
     """Advice for the error when the method does not fit in memory."""
     from_factors: ClassVar[bool] = False
     """Whether it takes the rows of a thin factor instead of those of the matrix."""
@@ -152,7 +152,8 @@ class SpectrumMethod(ABC):
         if len(rows) < 2:
             raise MatrixError(
                 f"{self.arithmetic.device} has no memory left for one row beside the {self.name} method's matrices: "
-                "use --device cpu"
+                "use ",
+                Parameter("device", "cpu"),
             ) from error
         torch.cuda.empty_cache()
         return len(rows) // 2
@@ -188,7 +189,8 @@ class SpectrumMethod(ABC):
             except FAILURES as error:
                 failures.append(first_line(error))
         raise MatrixError(
-            f"the {self.name} decomposition failed ({'; then '.join(dict.fromkeys(failures))}); try another --method"
+            f"the {self.name} decomposition failed ({'; then '.join(dict.fromkeys(failures))}); try another ",
+            Parameter("method"),
         )
 
     def _norms(self) -> Norms:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import MatrixError
+from ..errors import MatrixError, Parameter
 from .accelerator import on
 from .base import DEFAULT_WIDTH, SMALL, Options, SpectrumMethod
 from .dense import Dense
@@ -56,7 +56,8 @@ class Choice:
         except torch.OutOfMemoryError as error:
             raise MatrixError(
                 f"{self.options.arithmetic.device} has no {size(self.memory_bytes)} free for the {self.method.name} "
-                "method: use --device cpu"
+                "method: use ",
+                Parameter("device", "cpu"),
             ) from error
 
     def excess(self, allowed: int) -> str:
@@ -77,14 +78,18 @@ class Choice:
         if entries > LARGEST_INDEX:
             return MatrixError(
                 f"the {name} method would hand LAPACK an array of {entries:,} numbers, and it counts to "
-                f"{LARGEST_INDEX:,}: use {self.method.smaller}, or the run itself as SOURCE when its head is log-linear"
+                f"{LARGEST_INDEX:,}: use ",
+                *self.method.smaller,
+                ", or the run itself as SOURCE when its head is log-linear",
             )
         half = (T // 2, M)
         saves = self.method.variant(half).memory(half, self.options) < self.memory_bytes
         return MatrixError(
             f"the {name} method needs {size(self.memory_bytes)} for a {T:,} × {M:,} matrix, more than the "
-            f"{size(allowed)} allowed: raise --max-memory, {'measure fewer contexts, ' if saves else ''}"
-            f"or use {self.method.smaller}"
+            f"{size(allowed)} allowed: raise ",
+            Parameter("max_memory"),
+            f", {'measure fewer contexts, ' if saves else ''}or use ",
+            *self.method.smaller,
         )
 
 
@@ -146,7 +151,11 @@ def check_resolution(method: str, *, shape: tuple[int, int], eps: float) -> None
     if resolution > max(limit, EPS["float64"]):
         raise MatrixError(
             f"the {method} method resolves σ/σ_1 down to {resolution:.1e}, but the tolerance asked for is "
-            f"{limit:.1e}: use --method tsqr, or an --eps that fits how the numbers were made"
+            f"{limit:.1e}: use ",
+            Parameter("method", "tsqr"),
+            ", or an ",
+            Parameter("eps"),
+            " that fits how the numbers were made",
         )
 
 

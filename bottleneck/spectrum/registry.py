@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core import plugins
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, Parameter
 from .base import SpectrumMethod
 from .dense import Dense
 from .factored import Factored
@@ -28,8 +28,8 @@ def check_factors(method: str, matrix: str = "a matrix") -> None:
     """Refuse an unknown method, and one that needs thin factors for a matrix that has none."""
     if method != "auto" and find(method).from_factors:
         raise ConfigurationError(
-            f"the {method} method needs a model with a log-linear head (softmax or moc), not {matrix}; use "
-            "--method auto"
+            f"the {method} method needs a model with a log-linear head (softmax or moc), not {matrix}; use ",
+            Parameter("method", "auto"),
         )
 
 

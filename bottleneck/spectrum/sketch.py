@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import Parameter
 from .arithmetic import Arithmetic, Spectra, triangle_of, turned
 from .base import Norms, Options, SpectrumMethod, Totals
 
@@ -42,7 +43,7 @@ class Sketch(SpectrumMethod):
     fields = ("_turned_sketch", "_seen", "_basis", "_triangle", "_outside", "_totals", "_merged", "_projecting")
     passes = 2
     shared = ("_turned_sketch",)
-    smaller = "a smaller --width"
+    smaller = ("a smaller ", Parameter("width"))
 
     @classmethod
     def memory(cls, shape: tuple[int, int], options: Options) -> int:

@@ -22,7 +22,7 @@ from ..core.machine import machine, resolve_device
 from ..core.parallel import launched
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import RunError
+from ..errors import Parameter, RunError
 from ..language_models.checkpoint import (
     CHECKPOINTS,
     COMPLETE,
@@ -295,8 +295,9 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
     check_hashes(folder)
     if more and not state_files(folder):
         raise RunError(
-            f"{folder} has no state of its training, so more epochs cannot follow: --set initial={folder} and "
-            "another --out start from its weights"
+            f"{folder} has no state of its training, so more epochs cannot follow: --set initial={folder} and another ",
+            Parameter("out"),
+            " start from its weights",
         )
     return not more
 

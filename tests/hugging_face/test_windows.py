@@ -130,7 +130,7 @@ def test_windows_begin_with_the_tokenizers_first_token(
 
 def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: Path) -> None:
     folder = shutil.copytree(save("opt"), tmp_path / "opt")
-    with pytest.raises(SourceError, match="names no token that begins a text: leave out bos on"):
+    with pytest.raises(SourceError, match="names no token that begins a text: leave out bos='on'"):
         open_model(folder, bos="on")
     begin(folder, add_bos_token=True, bos_token=None)
     assert open_model(folder).description["prefix"] == []

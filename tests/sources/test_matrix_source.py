@@ -152,7 +152,7 @@ def test_rows_that_are_no_log_probabilities(
     matrix = log_probs(20, 6)
     matrix[9] = change(matrix[9])
     matrix[15] = change(matrix[15])
-    sentence = r"row 9 of array is not a row of log-probabilities: .*; use kind logits to .*, or kind matrix"
+    sentence = r"row 9 of array is not a row of log-probabilities: .*; use kind='logits' to .*, or kind='matrix'"
     opened = open_source(matrix)
     with pytest.raises(MatrixError, match=sentence):
         list(opened.blocks(opened.ranges(rows)))
@@ -317,7 +317,7 @@ def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: M
             return super().__getitem__(key)
 
     matrix = log_probs(200, 60)
-    with pytest.raises(MatrixError, match=r"the gram method resolves σ/σ_1 down to 1\.2e-07, .*use method tsqr"):
+    with pytest.raises(MatrixError, match=r"the gram method resolves σ/σ_1 down to 1\.2e-07, .*use method='tsqr'"):
         rank(matrix, method="gram")
     # NumPy's tolerance alone would pass here, but the report shows Press's rank beside it.
     with pytest.raises(MatrixError, match="the gram method resolves"):

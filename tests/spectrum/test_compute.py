@@ -76,7 +76,7 @@ def test_choose_refuses_what_does_not_fit() -> None:
 
     # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
     for shape, advice in (((30_000, 40_000), "measure fewer contexts, or use"), ((10**6, 40_000), "or use")):
-        with pytest.raises(MatrixError, match=f"raise max_memory, {advice} method sketch"):
+        with pytest.raises(MatrixError, match=f"raise max_memory, {advice} method='sketch'"):
             choose("gram", shape=shape, eps=FLOAT32, max_memory=1 << 30)
 
 
@@ -84,7 +84,7 @@ def test_choose_refuses_what_does_not_fit() -> None:
     ("method", "shape"), [("gram", (10**6, 46_341)), ("tsqr", (10**6, 46_341)), ("dense", (10**6, 2_148))]
 )
 def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(method: str, shape: tuple[int, int]) -> None:
-    with pytest.raises(MatrixError, match=r"counts to 2,147,483,647: use method sketch"):
+    with pytest.raises(MatrixError, match=r"counts to 2,147,483,647: use method='sketch'"):
         choose(method, shape=shape, eps=FLOAT32, max_memory=1 << 50)
     choice = choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50)
     assert choice.method is Sketch
@@ -235,5 +235,5 @@ def test_a_matrix_that_the_accelerator_cannot_allocate(monkeypatch: pytest.Monke
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Host, "zeros", full)
-    with pytest.raises(MatrixError, match=r"cpu has no 762\.9 MiB free for the gram method: use device cpu"):
+    with pytest.raises(MatrixError, match=r"cpu has no 762\.9 MiB free for the gram method: use device='cpu'"):
         choose("gram", shape=(20_000, 10_000), eps=FLOAT32).start()

@@ -40,5 +40,5 @@ def test_gram_refuses_what_it_cannot_resolve() -> None:
     check_resolution("gram", shape=shape, eps=eps * 1.001)
     check_resolution("dense", shape=shape, eps=EPS)
     check_resolution("auto", shape=shape, eps=EPS)
-    with pytest.raises(MatrixError, match=r"resolves σ/σ_1 down to 1\.2e-07, .* is 1\.1e-07: use method tsqr"):
+    with pytest.raises(MatrixError, match=r"resolves σ/σ_1 down to 1\.2e-07, .* is 1\.1e-07: use method='tsqr'"):
         check_resolution("gram", shape=shape, eps=eps * 0.95)

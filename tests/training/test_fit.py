@@ -252,7 +252,7 @@ def test_a_text_too_short_leaves_no_folder(tmp_path: Path, configure: Configure)
 
 def test_no_cuda_leaves_no_folder(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigurationError, match="torch does not see a CUDA device: use device cpu"):
+    with pytest.raises(ConfigurationError, match="torch does not see a CUDA device: use device='cpu'"):
         fit(configure(), tmp_path / "run", device="cuda")
     assert not (tmp_path / "run").exists()
     assert resolve_device("auto") == resolve_device("cpu") == "cpu"

@@ -162,7 +162,7 @@ def test_a_store_stays_what_it_was_dumped_as(tmp_path: Path) -> None:
     dump(low_rank(60, 40, 9), store, kind="matrix")
     for source in (str(store), store.as_uri()):
         assert rank(source, kind="matrix").rank.value == rank(source).rank.value == 9
-        with pytest.raises(StoreError, match=r"records what it holds \(matrix\), so kind logits does not apply"):
+        with pytest.raises(StoreError, match=r"records what it holds \(matrix\), so kind='logits' does not apply"):
             rank(source, kind="logits")
 
 
