@@ -92,7 +92,7 @@ class OutputError(BottleneckError):
     """A result could not be written."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an exception's text, or its class where it has none.
 
     Example:

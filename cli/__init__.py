@@ -161,7 +161,7 @@ def _signal_behind(error: BaseException, signals: Signals | None) -> int | None:
     return None if signals is None else signals.received
 
 
-def explained(error: Exception) -> tuple[int, str]:
+def explained(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the sentence for an error; an error that only a mistake in the code makes is raised."""
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.message)

@@ -97,12 +97,13 @@ class Signals:
 
     def _watch(self, reader: int) -> None:
         """End the process for a signal that Python does not see; send a signal again whose exception was lost."""
-        main = threading.main_thread().ident
+        main: Any = threading.main_thread().ident
         while received := os.read(reader, 1):
             number = received[0]
             for _ in range(LOOKS):
                 time.sleep(SECONDS_BETWEEN)
-                is_left = sys._current_exceptions().get(main) not in (None, (None, None, None))
+                exceptions: dict[int, Any] = sys._current_exceptions()  # type: ignore[assignment]
+                is_left = exceptions.get(main) not in (None, (None, None, None))
                 # Work may defer signals to the end of a step.
                 if signal.getsignal(number) != self._receive or (self.received is not None and is_left):
                     break

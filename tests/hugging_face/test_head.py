@@ -220,7 +220,9 @@ def test_tokens_that_the_bias_masks(
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.bias"][masked] = mask
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; 'bottleneck rank --inf drop-col"):
+    with pytest.raises(
+        MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; 'bottleneck rank --inf drop-col"
+    ):
         rank(open_model(folder))
     log_probs = log_probs_of(open_model(folder, precise=True))
     assert np.isneginf(log_probs[:, masked]).all()
