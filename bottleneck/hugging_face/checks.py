@@ -212,11 +212,12 @@ def _check_causal(model: HuggingFaceModel, hidden: Tensor, cuts: list[int]) -> N
     for cut, changed in zip(cuts, hidden[1:], strict=True):
         before, after = hidden[0, :cut].double(), changed[:cut].double()
         if float((before - after).norm()) > limit * float(before.norm()):
-            can_decode = getattr(model.module.config, "is_decoder", None) is False
+            remedy = ""
+            if getattr(model.module.config, "is_decoder", None) is False:
+                remedy = "; if it was trained as one, set is_decoder to true in its configuration"
             raise SourceError(
-                f"{model.name} looks ahead: its hidden states change with the tokens after them, so it is an encoder; "
-                "only causal (decoder-only) language models can be measured"
-                + ("; if it was trained as one, set is_decoder to true in its configuration" if can_decode else "")
+                f"{model.name} looks ahead: its hidden states change with the tokens after them; only causal "
+                f"(decoder-only) language models can be measured{remedy}"
             )
 
 

@@ -35,6 +35,8 @@ DEFAULT_CONTEXT_LENGTH = 1024
 """Tokens of a window if the model can take more: the limit of GPT-2, because the cost of attention grows with it."""
 TOKENS_AT_ONCE = 4096
 """Default number of tokens of a batch of windows."""
+LIMITS = ("max_position_embeddings", "max_seq_len")
+"""Configuration keys of the most tokens that a model can read; MPT's is the second."""
 POSITIONS = ("wpe", "position_embeddings", "embed_positions", "positions_embed")
 """Names of tables with an embedding for each position."""
 
@@ -198,7 +200,7 @@ def _limit(module: Any) -> int | None:
 
     A table of positions with padding, such as RoBERTa's, has no row for a token before the one after its padding.
     """
-    limits = [getattr(module.config.get_text_config(), "max_position_embeddings", None) or 0]
+    limits = [getattr(module.config.get_text_config(), name, None) for name in LIMITS]
     for name, part in module.named_modules():
         if name.rpartition(".")[2] in POSITIONS and isinstance(part, nn.Embedding):
             limits.append(part.num_embeddings - (-1 if part.padding_idx is None else part.padding_idx) - 1)

@@ -1,0 +1,46 @@
+"""How often a measurement reads the configuration, builds the model and runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+import softmax_bottleneck as sb
+
+_OPENED: list[str] = []
+sys.addaudithook(lambda event, values: _OPENED.append(str(values[0])) if event == "open" else None)
+
+
+def test_one_rank_of_a_folder(save: Callable[..., Path], text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of the logits, of causality and of the final norm is one of the two forward passes."""
+    folder, kind, calls = save("gpt2"), transformers.GPT2LMHeadModel, {"__init__": 0, "forward": 0}
+
+    def counted(name: str) -> Any:
+        method = getattr(kind, name)
+
+        def count(self: Any, *args: Any, **given: Any) -> Any:
+            calls[name] += 1
+            return method(self, *args, **given)
+
+        return count
+
+    monkeypatch.setattr(kind, "__init__", counted("__init__"))
+    monkeypatch.setattr(kind, "forward", counted("forward"))
+    _OPENED.clear()
+    sb.rank(folder, data=str(text), contexts=100, hugging_face={"context_length": 64, "stride": 32})
+    opened = [Path(each).name for each in _OPENED if each.startswith(str(folder))]
+    assert opened.count("config.json") <= 2
+    assert "generation_config.json" not in opened
+    assert calls == {"__init__": 1, "forward": 2}
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"x"'])
+def test_settings_of_generation_are_not_needed(content: str, save: Callable[..., Path], text: Path) -> None:
+    folder = save("gpt2")
+    (folder / "generation_config.json").write_text(content)
+    assert sb.rank(folder, data=str(text), contexts=20).rank.value > 1
