@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import sys
 import textwrap
@@ -111,32 +110,9 @@ def aligned(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _width(lines: Sequence[Sequence[str]]) -> int:
-    """Return the width of a table in which no cell is wrapped."""
-    return sum(max(map(len, column)) + 3 for column in zip(*lines, strict=True)) - 3
-
-
 def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as wide as the terminal, or as its longest cells where it is not read on one.
-
-    A table that is too wide for the terminal is turned, with a column for each row, if that makes it fit.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from softmax_bottleneck.results.tables import right_columns
+    """Return a table as wide as the terminal, or as its longest cells where it is not read on one."""
+    from softmax_bottleneck.results.tables import terminal
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    turned = [*zip(header, *rows, strict=True)]
-    if _width([header, *rows]) > width >= _width(turned):
-        header, *rows = turned
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, right in zip(header, right_columns(header, rows), strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    text = io.StringIO()
-    Console(width=width, file=text).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n"))
+    return terminal(header, rows, width=width)

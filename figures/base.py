@@ -19,7 +19,7 @@ from softmax_bottleneck.results.plotting import latex, markdown, save_figure
 from softmax_bottleneck.results.plotting.layout import LEAST_PANEL, Panel, lay_out
 from softmax_bottleneck.results.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.results.plotting.style import Style
-from softmax_bottleneck.results.tables import escape_markdown, float_environment
+from softmax_bottleneck.results.tables import csv_text, escape_markdown, float_environment
 
 from .results import Results
 
@@ -67,7 +67,7 @@ class Entry(ABC):
                 both.
             style: rcParams.
         """
-        texts = {**self._texts(data, stem.name), "csv": data.to_csv(index=False, lineterminator="\n")}
+        texts = {**self._texts(data, stem.name), "csv": csv_text(data)}
         paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in texts if suffix in formats}
         pictures = self._draw_all(data, stem, formats, style)
         for suffix, path in paths.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..measure import verdict
 from ..results.plotting import HEADS, Look, head_of, looks
-from ..results.saved import SavedRank
+from ..results.saved import SavedRank, Source
 from ..spectrum import Spectrum
 
 Plain = Mapping[str, Any]
@@ -38,8 +38,8 @@ class Model:
         return self.report.contexts, self.report.vocab
 
     @property
-    def source(self) -> Plain:
-        """What was measured: path, kind, head, corpus, split."""
+    def source(self) -> Source:
+        """What was measured."""
         return self.report.source
 
     @property
@@ -58,7 +58,7 @@ class Model:
         """Label of the source, or name of its preset, folder or file; a head's as the papers write it."""
         if label := self.source.get("label"):
             return str(HEADS[label].label if label in HEADS else label)
-        preset, path = self.key.rpartition("/")[2], str(self.source["path"])
+        preset, path = self.key.rpartition("/")[2], self.source["path"]
         name = preset if head_of(preset) else PurePath(path).name or path
         return HEADS[name].label if name in HEADS else name
 
@@ -109,28 +109,19 @@ class Contents:
 
     def label_of(self, source: Plain) -> str:
         """Return the label of the model that a comparison names; of one that is not on the page, its folder's name."""
-        labels = [label for label, model in zip(self.labels, self.models, strict=True) if _same(model.source, source)]
-        return labels[0] if len(labels) == 1 else PurePath(str(source["path"])).name
+
+        def identity(source: Plain) -> list[Any]:  # its folder may have moved
+            return [PurePath(source["path"]).name, *(source.get(key) for key in ("kind", "head", "corpus", "split"))]
+
+        pairs = zip(self.labels, self.models, strict=True)
+        labels = [label for label, model in pairs if identity(model.source) == identity(source)]
+        return labels[0] if len(labels) == 1 else PurePath(source["path"]).name
 
 
-def _same(source: Plain, other: Plain) -> bool:
-    """Return whether two descriptions are of one source, whose folder may have moved."""
-    keys = ("kind", "head", "corpus", "split")
-    same = all(source.get(key) == other.get(key) for key in keys)
-    return same and PurePath(str(source["path"])).name == PurePath(str(other["path"])).name
-
-
-def _apart(models: Sequence[Model]) -> list[str]:
+def _apart(models: Sequence[Model]) -> Sequence[str]:
     """Return what differs between models of one name: split, a folder above, else their numbers."""
-    places = [[model.split, *_folders(model)] for model in models]
-    for depth in range(max(map(len, places))):
-        parts = [place[depth] if depth < len(place) else "" for place in places]
-        if all(parts) and len(set(parts)) == len(parts):
+    places = [PurePath(model.key or model.source["path"]).parts[:-1] for model in models]
+    for parts in ([model.split for model in models], *zip(*(place[::-1] for place in places), strict=False)):
+        if len(set(parts)) == len(parts):
             return parts
     return [str(number) for number in range(1, len(models) + 1)]
-
-
-def _folders(model: Model) -> list[str]:
-    """Return the folders above a model, the nearest first."""
-    path = PurePath(model.key or str(model.source["path"]))
-    return [*path.parts[:-1]][::-1]

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..results.plotting import Look
-from ..spectrum import RankEstimate
-from .colors import on_dark
 from .contents import Contents, Model
+
+ON_DARK = {"#0173b2": "#2a89be", "#222222": "#dddddd"}
+"""Colours whose contrast with a dark page is below 4.5 (WCAG 2.2, success criterion 1.4.3), and what replaces them."""
 
 
 def curves(contents: Contents) -> list[dict[str, Any]]:
@@ -33,18 +34,17 @@ def curves(contents: Contents) -> list[dict[str, Any]]:
 def _look(look: Look) -> dict[str, Any]:
     width = 2 * look.width
     dash = "solid" if look.dashes[1:] == (0,) else ",".join(f"{width * length:g}px" for length in look.dashes)
-    return {"color": look.color, "dark": on_dark(look.color), "dash": dash, "width": width}
+    return {"color": look.color, "dark": ON_DARK.get(look.color, look.color), "dash": dash, "width": width}
 
 
 def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
     """Return the spectrum of the raw or the row-centred matrix with the rank that the report gives it."""
-    spectrum, (T, M) = model.spectrum, model.shape
+    spectrum, (T, M), report = model.spectrum, model.shape, model.report
     if spectrum is None:
         return None
     values, error = (spectrum.centered, spectrum.centered_error) if centered else (spectrum.values, spectrum.error)
-    rank = model.report.rank_centered if centered else model.report.rank
-    rounding = model.report.eps.rounding
-    noise = 0.0 if rounding is None else rounding.noise((T, M))
+    rank = report.rank_centered if centered else report.rank
+    noise = 0.0 if report.eps.rounding is None else report.eps.rounding.noise((T, M))
     return {
         "values": _bytes(values[values > 0]),
         "size": min(T, M),
@@ -53,12 +53,9 @@ def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
         "error": error,
         "residual": spectrum.residual,
         "noise": noise if np.isfinite(noise) else 0.0,
-        **_reported(rank),
+        "tolerance": rank.tolerance,
+        "reported": {"text": str(rank), "determinate": rank.determinate},
     }
-
-
-def _reported(rank: RankEstimate) -> dict[str, Any]:
-    return {"tolerance": rank.tolerance, "reported": {"text": str(rank), "determinate": rank.determinate}}
 
 
 def _bytes(values: NDArray[np.float64]) -> str:

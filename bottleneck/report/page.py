@@ -17,7 +17,7 @@ from ..core.files import write_bytes
 from ..core.version import __version__
 from .contents import Contents
 from .curves import curves
-from .tables import comparison_table, provenance, published_table
+from .sections import comparison_table, provenance, published_table
 
 UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 """Characters that could end a script or a line of one, as JSON escapes."""

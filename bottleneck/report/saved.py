@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from .contents import Contents, Model
 
 RANKS = ("report", "rank")
 """Kinds of files that hold a rank report."""
+MOST_MODELS = 1000
+"""Largest number of models on a page: a browser still shows their tables."""
 WRITTEN_BY = "'bottleneck rank --json FILE.json --save-spectrum FILE.npz' writes it"
 
 
@@ -29,7 +31,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
         paths: JSON files, ``.npz`` files beside their JSON files, and folders of such files.
 
     Raises:
-        ConfigurationError: a file is missing, cut short, of a newer version, or no result; or nothing is a rank report.
+        ConfigurationError: a file is missing, cut short, of a newer version, or not a result, or without a rank.
         MatrixError: a spectrum is damaged.
     """
     saved: list[Saved] = []
@@ -41,15 +43,23 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             missing += [f"{unknown} is not a result of a known kind" for unknown in results.unknown]
         else:
             saved += _file(path)
+    groups: dict[Any, list[Saved]] = {}  # the seeds of each model
+    for each in saved:
+        if each.kind in RANKS:
+            groups.setdefault((each.path.parent, each.key, each.split), []).append(each)
+    if not 0 < len(groups) <= MOST_MODELS:
+        what = f"{len(groups):,} rank reports, and a page shows at most {MOST_MODELS:,}; name fewer files"
+        what = what if groups else f"without a rank report; {WRITTEN_BY}"
+        raise ConfigurationError(f"{', '.join(map(str, paths))}: {what}")
+    others = [each for each in saved if each.kind in ("divergence", "evaluation")]
     models = []
-    for seeds in _by_model(saved):
-        models.append(_model(seeds[0], saved))
+    for seeds in groups.values():
+        first = min(seeds, key=lambda each: each.seed)
+        models.append(_model(first, others))
         if len(seeds) > 1:
-            missing.append(f"{seeds[0].key}: seed {seeds[0].seed} is shown, of {len(seeds)} seeds")
+            missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
         if models[-1].spectrum is None:
-            missing.append(f"{seeds[0].path}: no singular values beside it; {WRITTEN_BY}")
-    if not models:
-        raise ConfigurationError(f"{', '.join(map(str, paths))}: without a rank report; {WRITTEN_BY}")
+            missing.append(f"{first.path}: no singular values beside it; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(missing))
 
@@ -57,27 +67,16 @@ def read_saved(paths: Sequence[Path]) -> Contents:
 def _file(path: Path) -> list[Saved]:
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}; {WRITTEN_BY}")
-    saved = [_as_model(each) for each in read_file(path, path.parent)]
+    saved = [
+        replace(each, kind="rank", key=each.path.stem) if each.kind == CHECKPOINT else each
+        for each in read_file(path, path.parent)
+    ]
     kinds = [each.kind for each in saved]
     other = [kind for kind in kinds if kind not in (*RANKS, "comparison", "divergence", "evaluation")]
     if other or not kinds:
         what = f"the result of '{KINDS[other[0]][1]}'" if other else "not a result"
         raise ConfigurationError(f"{path} is {what}, and a report is made of ranks; {WRITTEN_BY}")
     return saved
-
-
-def _as_model(saved: Saved) -> Saved:
-    """Return the rank of a checkpoint as that of a model of its own."""
-    return replace(saved, kind="rank", key=saved.path.stem) if saved.kind == CHECKPOINT else saved
-
-
-def _by_model(saved: Iterable[Saved]) -> list[list[Saved]]:
-    """Return the rank reports of each model, the lowest seed first."""
-    groups: dict[Any, list[Saved]] = {}
-    for each in saved:
-        if each.kind in RANKS:
-            groups.setdefault((each.path.parent, each.key, each.split), []).append(each)
-    return [sorted(seeds, key=lambda each: each.seed) for seeds in groups.values()]
 
 
 def _model(saved: Saved, others: Iterable[Saved]) -> Model:
@@ -94,35 +93,27 @@ def _model(saved: Saved, others: Iterable[Saved]) -> Model:
                 f"and σ_1 = {largest:.6g}; {WRITTEN_BY}"
             )
     key = f"{saved.path.resolve().parent.name}/{saved.key.rpartition('/')[2]}"
-    model = Model(report, str(saved.path), spectrum, key)
-    numbers, drawn = _numbers(model, saved, others)
-    return replace(model, numbers=numbers, drawn=drawn)
+    numbers, drawn = _numbers(saved, others)
+    return Model(report, str(saved.path), spectrum, key, numbers, drawn)
 
 
-def _numbers(model: Model, saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
-    """Return a model's other numbers by name, and its drawn divergences."""
+def _numbers(saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
+    """Return a model's other numbers by name, and its drawn divergences: of its name and folder, or of its source."""
     content, drawn = saved.content, None
     numbers: dict[str, float] = {}
     if saved.kind == "report":
         names = {"valid_perplexity": "valid perplexity", "test_perplexity": "test perplexity"}
-        names |= {"kld": f"{model.split} pairwise KL", "parameters": "parameters"}
+        names |= {"kld": f"{saved.split} pairwise KL", "parameters": "parameters"}
         numbers = {name: content[key] for key, name in names.items() if key in content}
-    for other in _of(model, saved, others):
-        value = other.content
+    for other in others:
+        value, beside = other.content, (other.path.parent, other.key) == (saved.path.parent, saved.key)
+        if not beside and value["source"] != saved.rank_report["source"]:
+            continue
         if other.kind == "evaluation" and value["how"] == "static":
             numbers.setdefault(f"{other.split} perplexity", value["perplexity"])
         if other.kind == "divergence":
             if value["pairs"] == "all" or f"{other.split} pairwise KL" not in numbers:
                 numbers[f"{other.split} pairwise KL"] = value["kld"]
-            if value.get("histogram") and other.split == model.split:
+            if value.get("histogram") and other.split == saved.split:
                 drawn = value
     return numbers, drawn
-
-
-def _of(model: Model, saved: Saved, others: Iterable[Saved]) -> Iterator[Saved]:
-    """Yield the divergences and scores of a model: of its name in its folder, or of the same source."""
-    for other in others:
-        if other.kind in ("divergence", "evaluation"):
-            beside = (other.path.parent, other.key) == (saved.path.parent, saved.key)
-            if beside or other.content.get("source") == model.source:
-                yield other

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -12,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
-from .tables import latex, markdown
+from .tables import csv_text, latex, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,9 +111,7 @@ def table(results: Sequence[Result], *, format: str = "markdown") -> str:  # noq
     if format not in FORMATS:
         raise ConfigurationError(f"unknown format {format!r}; a table is one of {', '.join(FORMATS)}")
     if format == "csv":
-        text = io.StringIO()
-        frame(results).to_csv(text, lineterminator="\r\n")  # so that a name with either mark is quoted
-        return text.getvalue().replace("\r\n", "\n").rstrip("\n")
+        return csv_text(frame(results), index=True).rstrip("\n")
     return (latex if format == "latex" else markdown)(*cells(results)).rstrip("\n")
 
 

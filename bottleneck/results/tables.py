@@ -1,15 +1,22 @@
-"""Tables as Markdown and LaTeX, with every character escaped."""
+"""Tables as Markdown and LaTeX, with every character escaped, and for a terminal."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Rows = Sequence[Sequence[str]]
 
 LONG = 60
 """Largest number of characters of a cell that Markdown aligns; LaTeX breaks the lines of longer ones."""
 
+END_OF_LINE = "\r\n\x1f"
+"""Python's writer of CSV quotes what holds one of these characters."""
 MARKDOWN = str.maketrans(
     {**{char: f"\\{char}" for char in "\\`*_[]|~"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " "}
 )
@@ -49,19 +56,23 @@ def is_number(text: str) -> bool:
     return bool(re.match(r"[~≥±−-]?[\d.]", text)) or text in ("", "–", "none")
 
 
-def right_columns(header: Sequence[str], rows: Rows) -> list[bool]:
-    """Return whether each column is aligned to the right: all but the first, if all its cells are numbers."""
-    columns = [[row[column] for row in rows] for column in range(len(header))]
-    return [place > 0 and all(map(is_number, column)) for place, column in enumerate(columns)]
+class Table(NamedTuple):
+    """Cells as text."""
 
+    header: Sequence[str]
+    """Names of the columns."""
+    rows: Rows
+    """A cell for each column."""
 
-def _widths(header: Sequence[str], rows: Rows) -> list[tuple[bool, float]]:
-    """Return for each column whether it is aligned to the right, and its share of the line if its text is long."""
-    longest = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    shares = [length if length > LONG else 0 for length in longest]
-    total = sum(max(length, 8) for length in longest)
-    aligned = zip(right_columns(header, rows), shares, strict=True)
-    return [(right, 0.0 if right else share / total) for right, share in aligned]
+    @property
+    def right(self) -> list[bool]:
+        """Whether each column is aligned to the right: all but the first, if all its cells are numbers."""
+        return [place > 0 and all(is_number(row[place]) for row in self.rows) for place in range(len(self.header))]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of characters of the longest cell of each column."""
+        return [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
 
 
 def markdown(header: Sequence[str], rows: Rows) -> str:
@@ -71,21 +82,13 @@ def markdown(header: Sequence[str], rows: Rows) -> str:
         header: names of the columns.
         rows: cells as text, one for each column.
     """
-    right = right_columns(header, rows)
+    right = Table(header, rows).right
     lines = [[escape_markdown(cell) for cell in line] for line in (header, *rows)]
-    lengths = ([len(line[column]) for line in lines] for column in range(len(header)))
-    widths = [max([2, *(length for length in column if length <= LONG)]) for column in lengths]
-    lines.insert(
-        1, [f"{'-' * (width - 1)}:" if aside else "-" * width for width, aside in zip(widths, right, strict=True)]
-    )
+    widths = [max([2, *(len(cell) for cell in column if len(cell) <= LONG)]) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * (width - aside) + ":" * aside for width, aside in zip(widths, right, strict=True)])
     return "\n".join(
-        "| "
-        + " | ".join(
-            text.rjust(width) if aside else text.ljust(width)
-            for text, width, aside in zip(line, widths, right, strict=True)
-        )
-        + " |"
-        for line in lines
+        "| " + " | ".join(f"{cell:{'>' if aside else '<'}{width}}" for cell, width, aside in cells) + " |"
+        for cells in (zip(line, widths, right, strict=True) for line in lines)
     )
 
 
@@ -98,19 +101,15 @@ def latex(header: Sequence[str], rows: Rows, *, caption: str = "", label: str = 
         caption: plain text.
         label: label for ``\\ref``.
     """
+    table = Table(header, rows)
+    total = sum(max(length, 8) for length in table.lengths)
     columns = "".join(
-        "r" if aside else f"p{{{wide:.2f}\\linewidth}}" if wide else "l" for aside, wide in _widths(header, rows)
+        "r" if aside else f"p{{{length / total:.2f}\\linewidth}}" if length > LONG else "l"
+        for aside, length in zip(table.right, table.lengths, strict=True)
     )
-    body = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *rows)]
-    lines = [
-        f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
-        r"  \toprule",
-        f"  {body[0]}",
-        r"  \midrule",
-        *(f"  {line}" for line in body[1:]),
-        r"  \bottomrule",
-        r"\end{tabular}",
-    ]
+    body = [f"  {' & '.join(map(escape_latex, line))} \\\\" for line in (header, *rows)]
+    rules = [r"  \toprule", body[0], r"  \midrule", *body[1:], r"  \bottomrule"]
+    lines = [f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}", *rules, r"\end{tabular}"]
     return float_environment("table", lines, caption, label)
 
 
@@ -120,3 +119,35 @@ def float_environment(name: str, lines: Sequence[str], caption: str, label: str)
     titles += [f"\\label{{{label}}}"] if label else []
     inside = [r"\centering", *titles, *lines] if name == "table" else [r"\centering", *lines, *titles]
     return "\n".join([f"\\begin{{{name}}}", *(f"  {line}" for line in inside), f"\\end{{{name}}}", ""])
+
+
+def csv_text(table: pd.DataFrame, *, index: bool = False) -> str:
+    """Return a table as CSV whose lines end in a line feed; text with any other end of a line is quoted too."""
+    return table.to_csv(index=index, lineterminator=END_OF_LINE).replace(END_OF_LINE, "\n")
+
+
+def terminal(header: Sequence[str], rows: Rows, *, width: int) -> str:
+    """Return a table for a terminal; one that is too wide has a column for each row, if that makes it fit."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = Table(header, rows)
+    first, *others = zip(header, *rows, strict=True)
+    flipped = Table(first, others)
+    if _width(table) > width >= _width(flipped):
+        table = flipped
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, right in zip(table.header, table.right, strict=True):
+        shown.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    text = io.StringIO()
+    Console(width=width, file=text).print(shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n"))
+
+
+def _width(table: Table) -> int:
+    """Return the width of a table in which every cell stands on one line."""
+    return sum(table.lengths) + 3 * (len(table.header) - 1)

@@ -163,12 +163,14 @@ class Spectrum:
         Raises:
             ConfigurationError: for an unknown part or style.
         """
-        from ..results.plotting.spectra import draw_panel, new_figure
+        from ..results.plotting.spectra import draw_figure, spectrum_panels
 
         curves = self.curves(label, limits)
         if ax is None:
-            return new_figure(curves, part=part, log=log, style=style)
-        draw_panel(ax, curves, part=part, log=log)
+            from matplotlib import pyplot as plt  # it shows the figure in a notebook or a window
+
+            return draw_figure(plt.figure(), curves, part=part, log=log, style=style)
+        spectrum_panels(curves, part=part, log=log)[0].draw(ax)
         if label:
             ax.legend()
         return ax

@@ -15,9 +15,8 @@ import softmax_bottleneck as sb
 from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.report import measure_sources, read_saved
-from softmax_bottleneck.report.colors import DARK
 from softmax_bottleneck.report.page import render
-from softmax_bottleneck.report.tables import comparison_table, published_table
+from softmax_bottleneck.report.sections import comparison_table, published_table
 from softmax_bottleneck.results.base import short_names
 
 from .conftest import DECAYING, LOW_RANK, STEPS, comparison, drawn, save
@@ -101,7 +100,6 @@ def test_committed_results_make_a_page() -> None:
     assert any("seed 0 is shown, of 3 seeds" in text for text in contents.missing)
     html = render(contents)
     assert "MoS (demo) predicts better than MoC (demo)" in html
-    assert DARK in html
     published = published_table(contents).rows
     assert all(row[5] == "–" for row in published)  # the papers' models are larger
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ...core.files import write_bytes
 from ...errors import ConfigurationError
 from ...spectrum.rules import MARGIN
+from ..tables import csv_text
 from .layout import Panel, lay_out
 from .looks import Look, looks
 from .style import find_style, save_figure
@@ -33,6 +34,8 @@ ZERO = 1e-3
 ALIKE = 1.3
 """Largest ratio of tolerances that are drawn as one."""
 UNRESOLVED = "limit of resolution"
+NOTE: dict[str, Any] = {"color": "0.35", "fontsize": "small"}
+"""Look of a text beside a line."""
 
 
 def save_spectra(
@@ -50,24 +53,19 @@ def save_spectra(
     Raises:
         ConfigurationError: for an unknown part, style or suffix.
     """
+    figure = Figure()
+    draw_figure(figure, curves, part=part, log=log, style=style)
     with mpl.rc_context(find_style(style)):
-        figure = Figure()
-        lay_out(figure, spectrum_panels(curves, part=part, log=log), height=0.85, share_y=False)
         for path in paths:
             save_figure(figure, path)
     shown = curves[curves["part"].isin(_parts(part))].drop(columns="size")
-    write_bytes(
-        paths[0].with_suffix(".csv"), shown.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
-    )
+    write_bytes(paths[0].with_suffix(".csv"), csv_text(shown).encode(errors="backslashreplace"))
 
 
-def new_figure(curves: pd.DataFrame, *, part: str, log: bool, style: str) -> Axes:
-    """Draw the same figure through pyplot, which shows it in a notebook or a window; return its first axes."""
-    from matplotlib import pyplot as plt
-
+def draw_figure(figure: Figure, curves: pd.DataFrame, *, part: str, log: bool, style: str) -> Axes:
+    """Draw the panels of `spectrum_panels` into an empty figure; return its first axes."""
     with mpl.rc_context(find_style(style)):
-        panels = spectrum_panels(curves, part=part, log=log)
-        return lay_out(plt.figure(), panels, height=0.85, share_y=False)[0]
+        return lay_out(figure, spectrum_panels(curves, part=part, log=log), height=0.85, share_y=False)[0]
 
 
 def spectrum_panels(curves: pd.DataFrame, *, part: str = "both", log: bool = False) -> list[Panel]:
@@ -78,11 +76,6 @@ def spectrum_panels(curves: pd.DataFrame, *, part: str = "both", log: bool = Fal
         for each in _parts(part)
         for draw in draws
     ]
-
-
-def draw_panel(ax: Axes, curves: pd.DataFrame, *, part: str = "both", log: bool = False) -> None:
-    """Draw the first panel of `spectrum_panels`."""
-    spectrum_panels(curves, part=part, log=log)[0].draw(ax)
 
 
 def _parts(part: str) -> Sequence[str]:
@@ -142,31 +135,28 @@ def _draw_tolerances(ax: Axes, data: pd.DataFrame, models: dict[str, Look]) -> N
     tolerances = data.groupby("model")["tolerance"].first().dropna()
     if tolerances.empty:
         return
-    if tolerances.max() > ALIKE * tolerances.min():
+    several = tolerances.max() > ALIKE * tolerances.min()
+    if several:
         for model, tolerance in tolerances.items():
             ax.axhline(tolerance, color=models[str(model)].color, linestyle=":", linewidth=0.9, zorder=1)
     else:
         middle = tolerances.median()
         ax.axhspan(middle / MARGIN, middle * MARGIN, color="0.88", zorder=0, linewidth=0)
         ax.axhline(middle, color="0.45", linestyle="--", linewidth=0.9, zorder=1)
-    text = "tolerance" if tolerances.max() <= ALIKE * tolerances.min() else "tolerances"
-    ax.annotate(
-        text, (0.01, tolerances.max()), xycoords=("axes fraction", "data"), xytext=(0, 2),
-        textcoords="offset points", color="0.35", fontsize="small",
-    )  # fmt: skip
+    place = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    ax.annotate("tolerances" if several else "tolerance", (0.01, tolerances.max()), **place, **NOTE)
 
 
 def _draw_bounds(ax: Axes, data: pd.DataFrame) -> None:
     """Draw a vertical line at every bound; the numbers of two neighbours are on its two sides."""
     bounds = sorted(data["bound"].dropna().unique())
-    for place, bound in enumerate(bounds):
+    for number, bound in enumerate(bounds):
         ax.axvline(bound, color="0.45", linestyle="-.", linewidth=0.9, zorder=1)
-        is_left = len(bounds) > 1 and place % 2 == 0  # and below the curves
-        ax.annotate(
-            f"bound {bound:,}", (bound, 0.03 if is_left else 0.97 - 0.42 * (place // 2 % 2)), rotation=90,
-            xycoords=("data", "axes fraction"), xytext=(-2 if is_left else 2, 0), textcoords="offset points",
-            ha="right" if is_left else "left", va="bottom" if is_left else "top", color="0.35", fontsize="small",
-        )  # fmt: skip
+        is_left = len(bounds) > 1 and number % 2 == 0  # and below the curves
+        height, side, end = (0.03, "right", "bottom") if is_left else (0.97 - 0.42 * (number // 2 % 2), "left", "top")
+        place = {"xycoords": ("data", "axes fraction"), "xytext": (-2 if is_left else 2, 0)}
+        ax.annotate(f"bound {bound:,}", (bound, height), rotation=90, ha=side, va=end, textcoords="offset points",
+                    **place, **NOTE)  # fmt: skip
 
 
 def spaced(size: int) -> NDArray[np.int64]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ..bench.demo_table import rank_text
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..results.published import Table as Published
-from ..results.tables import right_columns
+from ..results.tables import Table
 from ..spectrum import RankEstimate
 from .contents import Contents, Model
 
@@ -16,23 +15,12 @@ DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f"
 """Metrics that have a published and a measured number, beside ranks, with the form of the measured one."""
 
 
-class Table(NamedTuple):
-    """Header and rows of text."""
-
-    header: list[str]
-    rows: list[list[str]]
-
-    @property
-    def right(self) -> list[bool]:
-        """Whether each column is aligned to the right."""
-        return right_columns(self.header, self.rows)
-
-
 def comparison_table(contents: Contents) -> Table:
     """Return one row a model; columns that no model has a number for are left out."""
     lines = [_line(label, model) for label, model in zip(contents.labels, contents.models, strict=True)]
-    header = [name for name in lines[0] if any(line[name] for line in lines)]
-    return Table(header, [[line[name] or "–" for name in header] for line in lines])
+    names = dict.fromkeys(name for line in lines for name in line)
+    header = [name for name in names if any(line.get(name) for line in lines)]
+    return Table(header, [[line.get(name) or "–" for name in header] for line in lines])
 
 
 def _line(label: str, model: Model) -> dict[str, str]:
@@ -83,21 +71,16 @@ def _published(label: str, model: Model) -> Iterator[list[str]]:
                 quantity = " ".join(part for part in (split if metric != "parameters" else "", metric) if part)
                 measured = _measured(model, metric, split, table) if published and not row.how else ""
                 text = grouped(value) if metric == "rank" else value
-                yield [label, quantity, text, _what(row), table.source, measured or "–"]
+                what = ", ".join(part for part in (row.name, row.how, row.note) if part)
+                yield [label, quantity, text, what, table.source, measured or "–"]
 
 
 def _alike(model: Model) -> Iterator[tuple[Published, Row]]:
     """Yield the papers' own models with this output layer on this corpus."""
-    for paper in PAPERS:
-        for table in tables(paper):
-            same = model.source.get("corpus") not in (None, "") and table.corpus == model.source.get("corpus")
-            for row in table.rows if same else ():
-                if row.result.rpartition("/")[2] == model.source.get("head") and not row.how:
-                    yield table, row
-
-
-def _what(row: Row) -> str:
-    return ", ".join(part for part in (row.name, row.how, row.note) if part)
+    for table in (table for paper in PAPERS for table in tables(paper)):
+        for row in table.rows if table.corpus and table.corpus == model.source.get("corpus") else ():
+            if row.result.rpartition("/")[2] == model.source.get("head") and not row.how:
+                yield table, row
 
 
 def _measured(model: Model, metric: str, split: str, table: Published) -> str:
