@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Unpack, final
 
 import numpy as np
@@ -15,10 +16,8 @@ from numpy.typing import NDArray
 from ..core.options import Opening, takes
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..heads import RankBound
-from ..hugging_face.on_text import HuggingFaceOnText
-from ..language_models import RunOnText
 from ..language_models.on_text import Ids, joined
-from ..language_models.source import Block, Source, spanning
+from ..language_models.source import UNKNOWN, Block, Source, spanning
 from ..spectrum import Inspection, Precision
 from ..spectrum.blocks import as_array, native_dtype
 from .function import KIND as FUNCTION
@@ -29,64 +28,31 @@ HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
 """Tokens of a history and a future that are drawn from a text; fewer if the model reads less."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Predictor:
-    """What predicts the next token after histories and a future, and what is known of it."""
+class _Function:
+    """A function as a model that predicts; its answers alone show their precision, and are of `dtypes`."""
 
-    next_log_probs: Callable[[Ids], Callable[[Ids], NDArray[Any]]]
-    """See `RunOnText.next_log_probs`."""
-    vocab: int
-    description: Mapping[str, Any]
-    precision: Precision | None = None
-    """Precision of the answers; ``None`` if only they show it."""
-    bound: int | None = None
-    """Largest rank of one future's block, if it is known."""
-    identity: Mapping[str, str] = field(default_factory=dict)
-    reads: int = 1 << 30
-    """Largest number of tokens that the model reads."""
-    text: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Text that histories and futures are drawn from."""
-    dtypes: set[str] = field(default_factory=set)
-    """Types of the answers so far, if they show the precision."""
+    precision, bound, identity, text = None, UNKNOWN, MappingProxyType({}), None
+    longest_input = 1 << 30
 
+    def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:
+        self._function, self.shape, self.dtypes = function, (0, vocab), set[str]()
+        name = getattr(function, "__name__", type(function).__name__)
+        self.description = {"path": name, "head": None, "corpus": None, "split": None}
 
-def _of_model(model: Any) -> _Predictor:
-    if not isinstance(model, RunOnText | HuggingFaceOnText):
-        raise SourceError(
-            "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
-            f"{type(model).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
-        )
-    return _Predictor(
-        next_log_probs=model.next_log_probs,
-        vocab=model.shape[1],
-        description=model.description,
-        precision=model.precision,
-        bound=model.bound.centered,
-        identity=model.identity,
-        reads=model.longest_input,
-        text=np.zeros(0, dtype=np.int64) if model.text is None else model.text.ids,
-    )
+    def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
+        """Return a function from a future to the logits of the token after each history with it, (n, M)."""
 
-
-def _of_function(function: Callable[[Ids], Any], vocab: int) -> _Predictor:
-    dtypes: set[str] = set()
-
-    def next_log_probs(histories: Ids) -> Callable[[Ids], NDArray[Any]]:
         def after(future: Ids) -> NDArray[Any]:
-            answer = function(joined(histories, future))
-            dtypes.add(native_dtype(answer))
+            answer = self._function(joined(histories, future))
+            self.dtypes.add(native_dtype(answer))
             logits = np.array(as_array(answer))  # the function may reuse its memory
             logits = logits if logits.dtype.kind == "f" else logits.astype(np.float64)
             logits = logits[:, -1] if logits.ndim == 3 else logits
-            if logits.shape != (len(histories), vocab):
-                raise MatrixError(f"the function must return logits of shape (B, {vocab}), not {logits.shape}")
+            if logits.shape != (len(histories), self.shape[1]):
+                raise MatrixError(f"the function must return logits of shape (B, {self.shape[1]}), not {logits.shape}")
             return logits
 
         return after
-
-    name = getattr(function, "__name__", type(function).__name__)
-    description = {"path": name, "head": None, "corpus": None, "split": None}
-    return _Predictor(next_log_probs=next_log_probs, vocab=vocab, description=description, dtypes=dtypes)
 
 
 @final
@@ -105,9 +71,9 @@ class ExtendedSource(Source):
     embedding_size = None
     targets = None
 
-    def __init__(self, model: _Predictor, histories: Sequence[Ids], futures: Sequence[Ids]) -> None:
+    def __init__(self, model: Any, histories: Sequence[Ids], futures: Sequence[Ids]) -> None:
         self._model, self.histories, self.futures = model, list(histories), list(futures)
-        self.vocab = model.vocab
+        self.vocab = model.shape[1]
         self.shape = (len(self.futures) * self.vocab, len(self.histories))
         lengths = np.array([len(history) for history in self.histories])
         self._blocks = [
@@ -122,7 +88,8 @@ class ExtendedSource(Source):
         self.dtype = "float32" if self._future(0).dtype.itemsize <= 4 else "float64"
         self.description = {**model.description, "kind": "extended", "histories": len(self.histories)}
         self.description |= {"futures": len(self.futures), "tokens": self.vocab}
-        most = None if model.bound is None else min(len(self.histories), len(self.futures) * model.bound)
+        each = model.bound.centered
+        most = None if each is None else min(len(self.histories), len(self.futures) * each)
         why = "each future adds a block of the rank that the output layer's bound allows"
         self.bound = RankBound(most, most, why if most else "the output layer bounds the rank of no future's block")
         digest = hashlib.sha256(repr([part.tolist() for part in (*self.histories, *self.futures)]).encode())
@@ -254,41 +221,51 @@ def extended_logits(
         >>> matrix.shape, bool(np.ptp(matrix.future(1), axis=1).any())  # a bigram has forgotten the history
         ((10, 3), False)
     """
+    opened = _opened(model, options)
+    text = np.zeros(0, dtype=np.int64) if opened.text is None else opened.text.ids
+    draw = partial(_sequences, text=text, generator=np.random.default_rng(seed), vocab=opened.shape[1])
+    if history_length is None:
+        history_length = min(HISTORY_LENGTH, 3 * opened.longest_input // 4)
+    if future_length is None:
+        future_length = min(FUTURE_LENGTH, opened.longest_input // 4)
+    return ExtendedSource(
+        opened,
+        draw("histories", histories, history_length, least=1),
+        draw("futures", futures, future_length, least=0),
+    )
+
+
+def _opened(model: Any, options: Opening) -> Any:
+    """Return a model that has ``next_log_probs``."""
     from .kinds import find, open_source  # imported late: its registry imports this folder's modules
 
     vocab_size = options.get("vocab_size")
     if find(str(model) if isinstance(model, Path) else model) is not FUNCTION:
-        predictor = _of_model(open_source(model, **options))
-    elif others := sorted(options.keys() - {"vocab_size"}):
-        raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
-    elif not callable(model) or vocab_size is None or vocab_size < 1:
-        raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
-    else:
-        predictor = _of_function(model, vocab_size)
-    generator = np.random.default_rng(seed)
-    if history_length is None:
-        history_length = min(HISTORY_LENGTH, 3 * predictor.reads // 4)
-    if future_length is None:
-        future_length = min(FUTURE_LENGTH, predictor.reads // 4)
-    parts = [
-        _sequences(given, length, predictor.text, generator, predictor.vocab, least, what)
-        for given, length, least, what in (
-            (histories, history_length, 1, "histories"),
-            (futures, future_length, 0, "futures"),
+        opened = open_source(model, **options)
+        if hasattr(opened, "next_log_probs"):
+            return opened
+        raise SourceError(
+            "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
+            f"{type(opened).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
         )
-    ]
-    return ExtendedSource(predictor, *parts)
+    if others := sorted(options.keys() - {"vocab_size"}):
+        raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
+    if not callable(model) or vocab_size is None or vocab_size < 1:
+        raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
+    return _Function(model, vocab_size)
 
 
 def _sequences(
+    what: str,
     given: int | Sequence[Any],
     length: int,
+    *,
+    least: int,
     text: Ids,
     generator: np.random.Generator,
     vocab: int,
-    least: int,
-    what: str,
 ) -> list[Ids]:
+    """Return the given sequences of at least ``least`` tokens, or draw that many different ones from a text."""
     if isinstance(given, int | np.integer):
         if given < 1 or length < 1 or len(text) < length:
             raise ConfigurationError(
