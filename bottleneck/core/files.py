@@ -36,11 +36,20 @@ def cache_folder() -> Path:
 
 def open_file(path: Path) -> BufferedReader:
     """Open a regular file to read its bytes; ``OSError`` for a pipe or a device, which may hang or never end."""
+    if kind := kind_of(path):  # a socket cannot be opened at all
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced meanwhile
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file", str(path))
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     return open(descriptor, "rb")  # noqa: PTH123 (a descriptor)
+
+
+def kind_of(path: Path) -> str:
+    """Return ``"a folder"``, ``"a pipe"``, ``"a socket"`` or ``"a device"``; ``""`` for a file, or where none is."""
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    kinds |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds.get(stat.S_IFMT(path.stat().st_mode), "") if path.exists() else ""
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:
@@ -110,7 +119,7 @@ def only_process(folder: Path) -> Iterator[bool]:
 
 def is_special(path: Path) -> bool:
     """Return whether ``path`` is, or links to, a device, a pipe or a socket, which cannot be replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return kind_of(path) not in ("", "a folder")
 
 
 def followed(path: Path) -> Path:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from ..core.files import is_special, open_file
+from ..core.files import kind_of, open_file
 from ..errors import SourceError
 from ..language_models.checkpoint import CONFIG
 from ..spectrum.blocks import WHOLE, check_untyped, type_name
@@ -69,8 +69,8 @@ def read_array(path: Path, name: str | None = None) -> Any:
     suffix = path.suffix.lower()
     if path.name == CONFIG:
         raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
-    if is_special(path):
-        raise SourceError(f"{path} is a pipe, a socket or a device, not a file: write its content to a file")
+    if kind := kind_of(path):
+        raise SourceError(f"{path} is {kind}, not a file: give a file")
     if not path.is_file():
         raise SourceError(f"there is no file {path}; check its name")
     if suffix in CONVERT:

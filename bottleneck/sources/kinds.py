@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from torch import nn
 
 from ..core import plugins
+from ..core.files import kind_of
 from ..core.machine import resolve_device
 from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
 from ..errors import ConfigurationError, RunError, SourceError
@@ -147,7 +148,7 @@ def _unknown(source: Any) -> Exception:
     what = "a run folder, a .zarr store, a matrix file such as .npy, or a Hugging Face model's folder or name"
     if not path.exists():
         return SourceError(f"there is no {path}; SOURCE is {what}")
-    return SourceError(f"{path} cannot be measured: give {what}")
+    return SourceError(f"{path}{(kind := kind_of(path)) and f' is {kind} and'} cannot be measured: give {what}")
 
 
 def _short(source: Any) -> str:

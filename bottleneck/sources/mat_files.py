@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +17,10 @@ import numpy as np
 from ..core.files import open_file
 from ..errors import SourceError
 from .file_rows import UNREADABLE, FileRows, unreadable
-from .sizes import check_size, largest
+from .sizes import ALWAYS, PACKED, check_size, largest
 
+DEFLATE = 1
+"""Number of zlib's filter in HDF5."""
 SECONDS, BYTES_A_SECOND = 60.0, 1e7
 """Time that SciPy may take, and the slowest that it reads."""
 READ_MAT = """
@@ -99,6 +102,24 @@ def read_hdf5(path: Path, *, transposed: bool = False) -> dict[str, Any]:
     return arrays
 
 
+def _check_chunks(dataset: Any, most: int) -> None:
+    """Refuse chunks that unpack to more than ``most`` bytes: HDF5 unpacks a chunk before it looks at the size."""
+    creation = dataset.id.get_create_plist()
+    filters = [creation.get_filter(number)[0] for number in range(creation.get_nfilters())]
+    if len({*filters}) < len(filters):
+        raise ValueError(f"the chunks of {dataset.name} are packed twice: write it again")
+
+    def check(chunk: Any) -> None:
+        too_large = filters and chunk.size > most
+        if DEFLATE in filters and not chunk.filter_mask and PACKED * chunk.size > ALWAYS:
+            _, data = dataset.id.read_direct_chunk(chunk.chunk_offset)
+            too_large |= len(zlib.decompressobj().decompress(data, most + 1)) > most
+        if too_large:
+            raise ValueError(f"a chunk of {dataset.name} unpacks to more than the {most:,} bytes that its shape allows")
+
+    dataset.id.chunk_iter(check)
+
+
 def _dataset(path: Path, dataset: Any, *, transposed: bool) -> FileRows:
     """Return the rows of a dataset whose entries are all in its own file."""
     name = dataset.name
@@ -106,15 +127,14 @@ def _dataset(path: Path, dataset: Any, *, transposed: bool) -> FileRows:
         raise ValueError(f"{name} is a view of other files, and only numbers in the file itself are read")
     stored, shape = dataset.id.get_storage_size(), dataset.shape or ()
     if dataset.size:
-        chunks = dataset.chunks and math.prod(
-            math.ceil(n / size) for n, size in zip(shape, dataset.chunks, strict=True)
-        )
-        if not stored or (chunks and dataset.id.get_num_chunks() < chunks):
+        chunks = math.prod(map(math.ceil, np.divide(shape, dataset.chunks))) if dataset.chunks else 0
+        if not stored or (dataset.chunks and dataset.id.get_num_chunks() < chunks):
             raise ValueError(f"some entries of {name} were never written: write the whole dataset")
-        check_size(
-            dataset.chunks or shape, dataset.dtype.itemsize, stored=stored, what=name, whole=bool(dataset.chunks)
-        )
         check_size(shape, dataset.dtype.itemsize, stored=stored, what=name)
+        if dataset.chunks:
+            size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+            check_size((size,), 1, stored=stored, what=f"a chunk of {name}", whole=True)
+            _check_chunks(dataset, 2 * size + (1 << 16))
     if transposed:
         return FileRows(path, shape[::-1], lambda rows: np.asarray(dataset[..., rows]).T)
     return FileRows(path, shape, lambda rows: np.asarray(dataset[rows]))

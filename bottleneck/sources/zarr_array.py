@@ -19,7 +19,7 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
-from ..core.files import is_special
+from ..core.files import kind_of
 from ..core.machine import free_memory
 from ..errors import BottleneckError, SourceError, StoreError
 from .matrix import MatrixSource
@@ -50,9 +50,9 @@ class RegularFiles(LocalStore):
     ) -> Buffer | None:
         """Return the bytes of a file, ``None`` without one; ``OSError`` for anything else."""
         path = self.root / key
-        if is_special(path):
-            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(path))
-        if path.is_file() and path.stat().st_size > self.largest:
+        if (what := kind_of(path)) not in ("", "a folder"):
+            raise OSError(errno.EINVAL, f"it is {what}, not a file", str(path))
+        if not what and path.exists() and path.stat().st_size > self.largest:
             raise OSError(errno.EFBIG, f"it has more than {self.largest:,} bytes", str(path))
         return await super().get(key, prototype, byte_range)
 
@@ -70,7 +70,8 @@ def open_node(name: str, *, write: bool = False) -> Any:
         if is_url(name) and not name.startswith(LOCAL):
             return zarr.open(store=name, mode="r", storage_options=_limits(name))
         if not path.is_dir():
-            raise StoreError(f"there is no store {path}; 'bottleneck dump RUN --out {path}' makes one")
+            what = f"it is {kind_of(path) or 'a file'}, not a folder; " if path.exists() else ""
+            raise StoreError(f"there is no store {path}; {what}'bottleneck dump RUN --out {path}' makes one")
         return zarr.open(store=RegularFiles(path, read_only=not write), mode="r+" if write else "r")
 
 

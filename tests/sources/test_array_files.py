@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import socket
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -132,24 +135,16 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", READERS)
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 99, "½ cup".encode("latin-1")])
-def test_damaged_files(suffix: str, damage: bytes, tmp_path: Path) -> None:
+def test_damaged_files(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"matrix{suffix}"
-    path.write_bytes(damage)
-    with pytest.raises(BottleneckError) as caught:
-        open_source(str(path))
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_file_cut_short(tmp_path: Path) -> None:
-    for suffix, write in WRITERS.items():
-        path = tmp_path / f"cut{suffix}"
-        write(path)
-        if suffix not in (".csv", ".tsv"):  # a text file may end anywhere
-            path.write_bytes(path.read_bytes()[:-40])
-            with pytest.raises(BottleneckError, match=f"cut{suffix} "):
-                open_source(str(path))
+    WRITERS[suffix](path)
+    cut = path.read_bytes()[:-40]
+    for damage in (b"", "½ cup".encode("latin-1"), *([] if suffix in (".csv", ".tsv") else [cut])):
+        path.write_bytes(damage)  # a text may end anywhere
+        with pytest.raises(BottleneckError) as caught:
+            open_source(str(path))
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_text_in_a_table_is_named(tmp_path: Path) -> None:
@@ -241,17 +236,54 @@ def test_hdf5_is_read_from_the_file_alone(name: str, why: str, suffix: str, tmp_
 
 
 def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) -> None:
-    path, rng = tmp_path / "m.mat", np.random.default_rng(0)
+    path = tmp_path / "m.mat"
     scipy.io.savemat(path, {"file": np.eye(4), "sparse": scipy.sparse.eye(3), "text": "a"})
     original = path.read_bytes()
     assert open_source(f"{path}:file", kind="matrix").shape == (4, 4)
     with pytest.raises(BottleneckError, match=r"sparse of .*m.mat is not a full matrix, but .*: save it by full"):
         open_source(f"{path}:sparse", kind="matrix")
     inner_type = original.index(np.eye(4).tobytes()) - 8
-    for at, value in [(inner_type, tag) for tag in (0, 8, 14, 99)] + rng.integers(0, [[264, 256]] * 8).tolist():
+    for at, value in ((inner_type, 0), (inner_type, 99), (131, 255)):  # the first two end SciPy's process
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
-        with suppress(BottleneckError):
+        with pytest.raises(BottleneckError, match=r"m\.mat cannot be read as a \.mat file: it is damaged"):
             open_source(f"{path}:file", kind="matrix")
+
+
+def _socket(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (os.mkfifo, "a pipe"),
+        (_socket, "a socket"),
+        (lambda path: os.symlink("/dev/zero", path), "a device"),  # noqa: PTH211
+        (os.mkdir, "a folder"),
+    ],
+)
+def test_what_is_not_a_file_is_named(
+    make: Callable[[str], None], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    for suffix in (*READERS, ".json", ".zarr"):
+        make(f"m{suffix}")
+        with pytest.raises(BottleneckError, match=f"it is {kind}, not a folder|is {kind}, not a file|cannot be read"):
+            open_source(f"m{suffix}")
+
+
+@pytest.mark.parametrize(("shape", "blocks"), [((8, 4), 4), ((512, 512), 1100)])
+def test_a_chunk_of_hdf5_that_unpacks_to_gigabytes_is_refused(
+    shape: tuple[int, int], blocks: int, tmp_path: Path
+) -> None:
+    packer = zlib.compressobj(9)
+    first, block = (packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        data = file.create_dataset("a", shape, "f8", chunks=shape, compression="gzip", shuffle=True)
+        data.id.write_direct_chunk((0, 0), first + blocks * block + packer.flush())
+    with pytest.raises(BottleneckError, match=r"a chunk of /a unpacks to more than the .* bytes that its shape"):
+        open_source(tmp_path / "m.h5", kind="matrix")
 
 
 @pytest.mark.parametrize(
@@ -275,10 +307,10 @@ def test_any_delimiter_is_read(text: str, suffix: str, tmp_path: Path) -> None:
     assert np.array_equal(block.log_probs, [[1.5, 2.5, 3], [4, 5, 6.5]])
 
 
-def test_a_text_of_a_million_columns_is_read(tmp_path: Path) -> None:
-    line = ",".join(["0.5"] * 10**6)
+def test_a_text_of_many_columns_is_read(tmp_path: Path) -> None:
+    line = ",".join(["0.5"] * 200_000)
     (tmp_path / "m.csv").write_text(f"{line}\n{line}\n", encoding="utf-8")
-    assert open_source(str(tmp_path / "m.csv"), kind="matrix").shape == (2, 10**6)
+    assert open_source(str(tmp_path / "m.csv"), kind="matrix").shape == (2, 200_000)
 
 
 def test_tensors_at_any_depth_of_a_checkpoint_are_named(tmp_path: Path) -> None:
@@ -321,7 +353,7 @@ def test_a_damaged_hdf5_file_is_read_or_refused(tmp_path: Path) -> None:
     path, rng = tmp_path / "m.h5", np.random.default_rng(5)
     _hdf5(path, **{"a": LOG_PROBS, "g/x": np.eye(2)})
     original = path.read_bytes()
-    for at, value in zip(rng.integers(0, len(original), 300), rng.integers(0, 256, 300), strict=True):
+    for at, value in zip(rng.integers(0, len(original), 100), rng.integers(0, 256, 100), strict=True):
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
         with suppress(BottleneckError):
             open_source(f"{path}:a", kind="matrix")
