@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from softmax_bottleneck.core.files import write_bytes
-from softmax_bottleneck.results.plotting import latex, markdown, save_figure
-from softmax_bottleneck.results.plotting.layout import LEAST_PANEL, Panel, lay_out
+from softmax_bottleneck.results.plotting import Look, latex, looks, markdown, save_figure
+from softmax_bottleneck.results.plotting.layout import Panel, lay_out
 from softmax_bottleneck.results.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.results.plotting.style import Style
 from softmax_bottleneck.results.tables import csv_text, escape_markdown, float_environment
@@ -67,20 +67,21 @@ class Entry(ABC):
                 both.
             style: rcParams.
         """
-        texts = {**self._texts(data, stem.name), "csv": csv_text(data)}
-        paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in texts if suffix in formats}
-        pictures = self._draw_all(data, stem, formats, style)
-        for suffix, path in paths.items():
-            write_bytes(path, texts[suffix].encode())
-        return [*pictures, *paths.values()]
+        texts = {**self.texts(data, stem.name), "csv": csv_text(data)}
+        paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in formats}
+        pictures = [paths[suffix] for suffix in PICTURES if suffix in paths and isinstance(self, Figure)]
+        if isinstance(self, Figure) and pictures:
+            with mpl.rc_context(style):
+                canvas = self.picture(data)
+                for path in pictures:
+                    save_figure(canvas, path)
+        for suffix in texts.keys() & paths.keys():
+            write_bytes(paths[suffix], texts[suffix].encode())
+        return [*pictures, *(paths[suffix] for suffix in texts if suffix in paths)]
 
     @abstractmethod
-    def _texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
+    def texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
         """Return the contents of its text files by suffix, without csv."""
-
-    def _draw_all(self, data: pd.DataFrame, stem: Path, formats: Sequence[str], style: Style) -> list[Path]:
-        """Write its pictures; a table has none."""
-        return []
 
 
 @final
@@ -98,41 +99,25 @@ class Figure(Entry):
     """Whether a lone panel has its title too."""
     heading: Callable[[pd.DataFrame], str] = lambda data: ""
     """Returns the line above the legend."""
-    height: float = 0.62
-    """Height of one of several panels, as a multiple of its width; a single panel has the style's height."""
-    least_width: float = LEAST_PANEL
-    """Width in inches that a panel beside others needs."""
-    share_y: bool = True
-    from_zero: bool = False
-    """Whether the vertical axis begins at zero."""
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `lay_out`."""
 
-    def _texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
-        picture = [f"\\includegraphics{{{name}}}"]
-        return {"tex": float_environment("figure", picture, self.caption(data), f"fig:{name}")}
-
-    def _draw_all(self, data: pd.DataFrame, stem: Path, formats: Sequence[str], style: Style) -> list[Path]:
-        paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats if suffix in PICTURES]
+    def picture(self, data: pd.DataFrame) -> Canvas:
+        """Draw all panels in the current style."""
         groups = list(data.groupby(self.panel, sort=False)) if self.panel else [("", data)]
-        titled = self.lone_title or len(groups) > 1
+        is_titled = self.lone_title or len(groups) > 1
 
         def panel(value: object, rows: pd.DataFrame) -> Panel:
-            return Panel(lambda ax: self.draw(ax, rows), self.panel_title(value, rows) if titled else "")
+            return Panel(lambda ax: self.draw(ax, rows), self.panel_title(value, rows) if is_titled else "")
 
-        panels = [panel(value, rows) for value, rows in groups]
-        with mpl.rc_context(style):
-            canvas = Canvas()
-            lay_out(
-                canvas,
-                panels,
-                height=self.height,
-                least_width=self.least_width,
-                share_y=self.share_y,
-                from_zero=self.from_zero,
-                heading=self.heading(data),
-            )
-            for path in paths:
-                save_figure(canvas, path)
-        return paths
+        canvas, panels = Canvas(), [panel(value, rows) for value, rows in groups]
+        lay_out(canvas, panels, heading=self.heading(data), **self.layout)
+        return canvas
+
+    def texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
+        """Return LaTeX that includes the picture."""
+        picture = [f"\\includegraphics{{{name}}}"]
+        return {"tex": float_environment("figure", picture, self.caption(data), f"fig:{name}")}
 
 
 @final
@@ -152,21 +137,16 @@ class Table(Entry):
 
     def rows(self, data: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         """Return the header and the rows of text."""
-        kinds = data["kind"].map(lambda kind: f", {kind}" if kind else "")
+        aside = "row" if self.kinds_as_rows else "column"
+        data = data.assign(**{aside: data[aside] + data["kind"].map(lambda kind: f", {kind}" if kind else "")})
         if self.kinds_as_rows:
-            data = data.assign(row=data["row"] + kinds, heading=data["column"])
             data = data[data.groupby("row")["text"].transform("any")]
-        else:
-            data = data.assign(heading=data["column"] + kinds)
-        headings, names = (list(dict.fromkeys(data[column])) for column in ("heading", "row"))
-        cells = {
-            (row, heading): text for row, heading, text in data[["row", "heading", "text"]].itertuples(index=False)
-        }
-        return [self.first, *headings], [
-            [name, *(cells.get((name, heading), "") for heading in headings)] for name in names
-        ]
+        headings, names = (list(dict.fromkeys(data[each])) for each in ("column", "row"))
+        cells = data.set_index(["row", "column"])["text"].to_dict()
+        return [self.first, *headings], [[name, *(cells.get((name, each), "") for each in headings)] for name in names]
 
-    def _texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
+    def texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
+        """Return the table as Markdown and LaTeX."""
         header, rows = self.rows(data)
         caption = self.caption(data)
         return {
@@ -215,6 +195,17 @@ def table_of(cells: Cells, **settings: Any) -> Table:
     return Table(compute=lambda results: pd.DataFrame([*cells(results)], columns=COLUMNS), **settings)
 
 
+def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return frames below each other; an empty frame for none."""
+    return pd.concat([pd.DataFrame(), *frames])
+
+
+def by_model(data: pd.DataFrame) -> Iterator[tuple[Look, pd.DataFrame]]:
+    """Yield the look and the rows of each model, in the order in which they are drawn."""
+    for model, look in looks(dict.fromkeys(data["model"])).items():
+        yield look, data[data["model"] == model]
+
+
 def family_panels() -> dict[str, Any]:
     """Return the settings of a figure with one panel for each family of presets, under the name of its corpus."""
 
@@ -222,7 +213,7 @@ def family_panels() -> dict[str, Any]:
         corpus = CORPORA.get(family.partition("-")[0])
         return f"{corpus} ({family})" if corpus else family
 
-    return {"panel": "family", "panel_title": title, "least_width": 2.4}
+    return {"panel": "family", "panel_title": title, "layout": {"least_width": 2.4}}
 
 
 def cell(row: str, column: str, kind: str, text: str, **more: Any) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from scipy import integrate, special, stats
 
 from softmax_bottleneck.heads.plif import PLIF, UNIT_SLOPE
-from softmax_bottleneck.results.plotting import HEADS, head_of, looks
+from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.plotting.statistical import PALETTE
 from softmax_bottleneck.results.published import tables
 
-from .base import cell, family_panels, figure, table
+from .base import by_model, cell, family_panels, figure, stacked, table
 from .results import KINDS, Results
 
 PIECES, INTERVAL, SEED = 8, 4.0, 3
@@ -54,13 +54,13 @@ def plif(ax: Axes, data: pd.DataFrame) -> None:
 
 def learned_functions(results: Results) -> pd.DataFrame:
     """Return ``family``, ``model``, ``x`` and ``f`` of the functions in the reports, seed 0."""
-    frames = [pd.DataFrame()]
-    for saved in results.of("report"):
-        if "function" in saved.content and saved.seed == 0:
-            place = {"family": saved.key.rpartition("/")[0], "model": saved.content["name"]}
-            function = saved.content["function"]
-            frames.append(pd.DataFrame({**place, "x": function["knots"], "f": function["values"]}))
-    return pd.concat(frames)
+    return stacked(
+        pd.DataFrame(
+            {"family": saved.family, "model": saved.content["name"], "x": function["knots"], "f": function["values"]}
+        )
+        for saved in results.of("report")
+        if saved.seed == 0 and (function := saved.content.get("function"))
+    )
 
 
 @figure("lms-figure-4", data=learned_functions, needs=FUNCTION, **family_panels())
@@ -69,8 +69,7 @@ def learned_plif(ax: Axes, data: pd.DataFrame) -> None:
     line is the identity, with which the head is a Softmax; a learned function close to the identity hides it (Ganea et
     al. 2019, figure 4, for WikiText-2).
     """
-    for model, look in looks(dict.fromkeys(data["model"])).items():
-        rows = data[data["model"] == model]
+    for look, rows in by_model(data):
         ax.plot(rows["x"], rows["f"], **look.line())
     ends = [data["x"].min(), data["x"].max()]
     ax.plot(ends, ends, ":", color="0.5", linewidth=1, label="identity")
@@ -79,16 +78,21 @@ def learned_plif(ax: Axes, data: pd.DataFrame) -> None:
 
 def concentrations(results: Results) -> pd.DataFrame:
     """Return ``vocab``, ``alpha``, ``rank`` and quantiles of the probability, ``low``, ``median``, ``high``."""
-    frames = [pd.DataFrame()]
-    for curve in (curve for saved in results.of("concentrations") for curve in saved.content["curves"]):
-        quantiles = dict(zip(("low", "median", "high"), np.exp(curve["log_probs"]), strict=True))
-        place = {"vocab": curve["vocab"], "alpha": curve["alpha"], "rank": curve["ranks"]}
-        frames.append(pd.DataFrame({**place, **quantiles}))
-    return pd.concat(frames)
+    return stacked(
+        pd.DataFrame(
+            {
+                **{key: curve[key] for key in ("vocab", "alpha")},
+                "rank": curve["ranks"],
+                **dict(zip(("low", "median", "high"), np.exp(curve["log_probs"]), strict=True)),
+            }
+        )
+        for saved in results.of("concentrations")
+        for curve in saved.content["curves"]
+    )
 
 
-@figure("lms-figure-5", data=concentrations, needs=KINDS["concentrations"][1], height=0.95, panel="vocab",
-        panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
+@figure("lms-figure-5", data=concentrations, needs=KINDS["concentrations"][1], layout={"height": 0.95},
+        panel="vocab", panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
 def dirichlet_draws(ax: Axes, data: pd.DataFrame) -> None:
     """Probability of the most probable, second most probable, … of M tokens in distributions drawn from a Dirichlet
     with concentration α: median and band from the first to the last decile over contexts (Ganea et al. 2019, figure 5).
@@ -118,7 +122,7 @@ def slopes(results: Results) -> Iterator[dict[str, Any]]:
     for saved in results.of("report"):
         if "function" in saved.content:
             label = HEADS[head_of(saved.content["name"]) or "lms-plif"].label
-            name = f"{label}, {saved.key.rpartition('/')[0]}, seed {saved.seed}, measured"
+            name = f"{label}, {saved.family}, seed {saved.seed}, measured"
             rows.append((name, saved.content["function"]["slopes"], saved.key))
     for name, numbers, source in rows:
         for column in published.columns:

@@ -12,20 +12,20 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.results.plotting import Look, draw_means, looks
+from softmax_bottleneck.results.plotting import Look, draw_means
 from softmax_bottleneck.results.plotting.statistical import PALETTE
 from softmax_bottleneck.results.plotting.style import FORMATS, SCREEN
 from softmax_bottleneck.synthetic import Result, summarize
 from softmax_bottleneck.synthetic.summary import best
 
-from .base import ENTRIES, Figure, figure
+from .base import ENTRIES, Figure, by_model, figure, stacked
 from .results import Results
 
 LABELS = {"mode_match": "matching modes, %", "kl": "KL($P^*$ ‖ $Q$), nats"}
 ABOUT = {"mode_match": "Contexts whose modes match", "kl": "Mean KL divergence of the fit from the truth"}
 SCALES = {"mode_match": 100.0, "kl": 1.0}
-KEPT = ("alpha", "vocab", "dim", "model", "seed", "contexts", "converged")
-"""Keys of a result that are columns of `tidy`."""
+KEYS = ("alpha", "vocab", "dim", "model", "seed", "contexts")
+"""Keys that tell results apart."""
 MOST_LEVEL = 3
 """Number of models whose names fit side by side under a panel."""
 
@@ -33,8 +33,8 @@ MOST_LEVEL = 3
 def dirichlet_figure(metric: str, alpha: float, *, number: int | None = None) -> Figure:
     """Return a figure of one metric against the embedding size D at one concentration.
 
-    Its data are one row a fit: the columns of ``KEPT``, the metric, and ``attainable``, the metric of a linear softmax
-    at the context vectors of least KL divergence for its fitted embeddings.
+    Its data are one row a fit: the columns of ``KEYS``, the metric, ``attainable`` (the metric of a linear softmax at
+    the context vectors of least KL divergence for its fitted embeddings) and ``converged``.
 
     Args:
         metric: a key of ``LABELS``.
@@ -52,8 +52,7 @@ def dirichlet_figure(metric: str, alpha: float, *, number: int | None = None) ->
         panel="vocab",
         panel_title=lambda vocab, rows: f"M = {vocab:,}, N = {rows['contexts'].max():,}",
         lone_title=True,
-        height=0.95,
-        from_zero=True,
+        layout={"height": 0.95, "from_zero": True},
     )
 
 
@@ -80,24 +79,17 @@ def _heading(data: pd.DataFrame) -> str:
 
 def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
     """Return one row a fit, whose metric is NaN if the fit diverged; see `dirichlet_figure`."""
-    unique = {
-        tuple(cell[key] for key in ("alpha", "vocab", "dim", "model", "seed", "contexts")): cell for cell in cells
-    }
-    columns = ["alpha", "vocab", "dim", "model", "seed", "contexts", metric, "attainable", "converged"]
-    if not unique:
-        return pd.DataFrame(columns=columns)
-    summarize(list(unique.values()))  # refuses results with different numbers of contexts
-    scale = SCALES[metric]
-    rows = [
-        {
-            **{key: cell[key] for key in columns if key in KEPT},
-            metric: math.nan if cell["diverged"] else scale * cell[metric],
-            "attainable": None if cell["diverged"] or (value := best(cell, metric)) is None else scale * value,
-            "converged": cell["converged"] and not cell["diverged"],
-        }
-        for cell in unique.values()
-    ]
-    return pd.DataFrame(rows, columns=columns).sort_values(["vocab", "dim"], kind="stable", ignore_index=True)
+    unique = {tuple(cell[key] for key in KEYS): cell for cell in cells}.values()
+    summarize([*unique])  # refuses results with different numbers of contexts
+
+    def row(cell: Result) -> list[Any]:
+        attainable = None if cell["diverged"] else best(cell, metric)
+        value = math.nan if cell["diverged"] else SCALES[metric] * cell[metric]
+        attainable = None if attainable is None else SCALES[metric] * attainable
+        return [*(cell[key] for key in KEYS), value, attainable, cell["converged"] and not cell["diverged"]]
+
+    data = pd.DataFrame(map(row, unique), columns=[*KEYS, metric, "attainable", "converged"])
+    return data.sort_values(["vocab", "dim"], kind="stable", ignore_index=True)
 
 
 def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
@@ -105,18 +97,14 @@ def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
 
     With one embedding size there is no line to draw, and the models stand side by side.
     """
-    models = looks(dict.fromkeys(data["model"]))
-    dims = sorted(data["dim"].unique())
-    for place, (model, look) in enumerate(models.items()):
-        rows = data[data["model"] == model]
+    dims, models = sorted(data["dim"].unique()), [*by_model(data)]
+    for place, (look, rows) in enumerate(models):
         if len(dims) > 1:
             draw_means(ax, rows, "dim", metric, **look.line(marker=look.marker, markeredgewidth=0))
         else:
-            spread = rows[metric].std(ddof=1) if len(rows) > 1 else None
-            style: dict[str, Any] = {"color": look.color, "marker": look.marker, "linestyle": "", "capsize": 3}
-            ax.errorbar([place], [rows[metric].mean()], None if spread is None else [spread], **style)
-    for place, (model, look) in enumerate(models.items()):
-        rows = data[data["model"] == model]
+            spread = [rows[metric].std()] if len(rows) > 1 else None
+            ax.errorbar([place], [rows[metric].mean()], spread, fmt=look.marker, color=look.color, capsize=3)
+    for place, (look, rows) in enumerate(models):
         _draw_marks(ax, rows.assign(place=rows["dim"] if len(dims) > 1 else place), metric, look)
     if len(dims) > 1:
         ax.set_xscale("log")
@@ -124,7 +112,7 @@ def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
         ax.set_xlabel("embedding size $D$")
     else:
         tilted: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(models) > MOST_LEVEL else {}
-        ax.set_xticks(range(len(models)), [look.label for look in models.values()], **tilted)
+        ax.set_xticks(range(len(models)), [look.label for look, _ in models], **tilted)
         ax.set_xlim(-0.6, len(models) - 0.4)
         ax.set_xlabel(f"embedding size $D$ = {dims[0]}")
     ax.minorticks_off()
@@ -166,15 +154,15 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
 def attainable_ratios(results: Results) -> pd.DataFrame:
     """Return ``vocab``, ``alpha``, ``dim``, ``seed`` and ``ratio``."""
     cells = _fits(results)
-    frames = [pd.DataFrame()]
-    for alpha in sorted({cell["alpha"] for cell in cells}):
-        fits = tidy([cell for cell in cells if cell["alpha"] == alpha], "kl").dropna(subset=["attainable"])
-        frames.append(fits.assign(alpha=alpha, ratio=fits["attainable"].astype(float) / fits["kl"]))
-    data = pd.concat(frames)
-    return data[["vocab", "alpha", "dim", "seed", "ratio"]] if len(data) else data
+    alphas = sorted({cell["alpha"] for cell in cells})
+    data = stacked(tidy([cell for cell in cells if cell["alpha"] == alpha], "kl") for alpha in alphas)
+    if not len(data):
+        return data
+    data = data.dropna(subset=["attainable"]).assign(ratio=lambda fits: fits["attainable"].astype(float) / fits["kl"])
+    return data[["vocab", "alpha", "dim", "seed", "ratio"]]
 
 
-@figure("attainable-kl", data=attainable_ratios, height=0.95, panel="vocab",
+@figure("attainable-kl", data=attainable_ratios, layout={"height": 0.95}, panel="vocab",
         needs="cells of a linear Softmax: bottleneck synthetic --alpha 0.1 --json FILE",
         panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
 def attainable_kl(ax: Axes, data: pd.DataFrame) -> None:

@@ -63,7 +63,7 @@ def by_components(results: Results) -> pd.DataFrame:
 
 
 @figure("mos-table-7-plot", data=by_components, lacks=unmeasured, panel="column",
-        panel_title=lambda column, rows: "", share_y=False, height=0.75)  # fmt: skip
+        panel_title=lambda column, rows: "", layout={"share_y": False, "height": 0.75})  # fmt: skip
 def table_7(ax: Axes, data: pd.DataFrame) -> None:
     """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (Yang
     et al. 2018, table 7): published (grey, hollow) and, where measured, this repository's, also of small models (blue,

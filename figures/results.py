@@ -55,6 +55,16 @@ class Saved:
     content: Content
 
     @property
+    def family(self) -> str:
+        """Return the family of presets."""
+        return self.key.rpartition("/")[0]
+
+    @property
+    def model(self) -> str:
+        """Return the name of the model in its family."""
+        return self.key.rpartition("/")[2]
+
+    @property
     def seed(self) -> int:
         """Return the seed; 0 if the file does not state it."""
         seed = self.content.get("seed")
@@ -92,7 +102,7 @@ class Results:
 
     def reports(self, family: str) -> list[Content]:
         """Return the demo's reports of one family of presets."""
-        return [each.content for each in self.of("report") if each.key.rpartition("/")[0] == family]
+        return [each.content for each in self.of("report") if each.family == family]
 
     @cached_property
     def spectra(self) -> Mapping[str, Spectrum]:
@@ -151,7 +161,7 @@ class Results:
             each
             for kind in ("report", "evaluation")
             for each in self.of(kind)
-            if each.key.rpartition("/")[0] == family and "embedding_size" in each.rank_report
+            if each.family == family and "embedding_size" in each.rank_report
         ]
         by_key = {each.key: each.rank_report for each in reversed(kept)}
         return [{**by_key[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]

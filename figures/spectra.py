@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.results.plotting import HEADS, head_of, looks
+from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.plotting.spectra import ZERO, draw_cdf, draw_scree, mark_unresolved, spaced
 from softmax_bottleneck.spectrum import Limits, Spectrum
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.spectrum.rules import MARGIN
 
-from .base import family_panels, figure
+from .base import by_model, family_panels, figure, stacked
 from .results import SPECTRUM, Results
 
 NEEDS = f"spectra with their reports, of the demo or of 'bottleneck demo --family NAME' (or {SPECTRUM}, rank --json)"
@@ -43,34 +44,30 @@ class Measured:
         return pd.DataFrame({"family": self.family, "model": self.model, **columns})
 
 
-def measured(results: Results) -> list[Measured]:
-    """Return every saved spectrum that has a report beside it, in the order of the reports."""
-    spectra = []
+def measured(results: Results) -> Iterator[Measured]:
+    """Yield every saved spectrum that has a report beside it, in the order of the reports."""
     for saved in (*results.of("report"), *results.of("rank")):
-        report = saved.rank_report
         if saved.seed == 0 and saved.key in results.spectra:
-            family, _, model = saved.key.rpartition("/")
+            report = saved.rank_report
             tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
             bounds = (report.get("bound", {}).get(which) for which in ("raw", "centered"))
-            spectra.append(Measured(family, model, results.spectra[saved.key], Limits(*tolerances, *bounds)))
-    return spectra
+            yield Measured(saved.family, saved.model, results.spectra[saved.key], Limits(*tolerances, *bounds))
 
 
 def cdf_data(results: Results) -> pd.DataFrame:
     """Return ``family``, ``model``, ``normalized``, ``percent`` and ``resolved``; see `Spectrum.curves`."""
-    frames = [pd.DataFrame()]
-    for key, spectrum in results.spectra.items():
+
+    def curves(key: str, spectrum: Spectrum) -> pd.DataFrame:
         family, _, model = key.rpartition("/")
-        curves = spectrum.curves(model).assign(family=family)
-        rows = curves[curves["part"] == "raw"].sort_values("normalized", kind="stable")
-        frames.append(rows[["family", "model", "normalized", "percent", "resolved"]])
-    return pd.concat(frames)
+        rows = spectrum.curves(model).assign(family=family).query("part == 'raw'")
+        columns = ["family", "model", "normalized", "percent", "resolved"]
+        return rows.sort_values("normalized", kind="stable")[columns]
+
+    return stacked(curves(key, spectrum) for key, spectrum in results.spectra.items())
 
 
-CDF_NEEDS = f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}"
-
-
-@figure("mos-figure-1", data=cdf_data, needs=CDF_NEEDS, **family_panels())
+@figure("mos-figure-1", data=cdf_data, **family_panels(),
+        needs=f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}")  # fmt: skip
 def cdf(ax: Axes, data: pd.DataFrame) -> None:
     """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
     1). Where a curve starts with a hollow circle, its method does not resolve smaller values.
@@ -80,8 +77,7 @@ def cdf(ax: Axes, data: pd.DataFrame) -> None:
 
 def scree_data(results: Results) -> pd.DataFrame:
     """Return the raw rows of `Spectrum.curves`, with the ``family``."""
-    frames = [each.curves() for each in measured(results)]
-    return pd.concat([pd.DataFrame(), *(frame[frame["part"] == "raw"] for frame in frames)])
+    return stacked(each.curves().query("part == 'raw'") for each in measured(results))
 
 
 @figure("spectra", data=scree_data, needs=NEEDS, **family_panels())
@@ -99,13 +95,14 @@ def ranks_by_tolerance(results: Results) -> pd.DataFrame:
 
     ``unresolved`` says whether the method does not reach the smallest factors.
     """
-    frames = [pd.DataFrame()]
-    for each in measured(results):
+
+    def ranks(each: Measured) -> pd.DataFrame:
         limits, values, error = FACTORS * (each.limits.tolerance or 0.0), each.spectrum.values, each.spectrum.error
-        ranks = np.searchsorted(-values, -limits)  # values above a limit
-        kept = (limits >= error) | (values[-1] > error)
-        frames.append(each.frame(factor=FACTORS[kept], rank=ranks[kept], unresolved=not kept.all()))
-    return pd.concat(frames)
+        counts = np.searchsorted(-values, -limits)  # values above a limit
+        resolved = (limits >= error) | (values[-1] > error)
+        return each.frame(factor=FACTORS[resolved], rank=counts[resolved], unresolved=not resolved.all())
+
+    return stacked(map(ranks, measured(results)))
 
 
 @figure("rank-by-tolerance", data=ranks_by_tolerance, needs=NEEDS, **family_panels())
@@ -116,8 +113,7 @@ def rank_by_tolerance(ax: Axes, data: pd.DataFrame) -> None:
     """
     ax.axvspan(1 / MARGIN, MARGIN, color="0.9", zorder=0, linewidth=0)
     ax.axvline(1, color="0.45", linestyle="--", linewidth=0.9, zorder=1)
-    for model, look in looks(dict.fromkeys(data["model"])).items():
-        rows = data[data["model"] == model]
+    for look, rows in by_model(data):
         ax.plot(rows["factor"], rows["rank"], drawstyle="steps-post", **look.line())
         if rows["unresolved"].any():
             mark_unresolved(ax, rows.head(1), "factor", "rank", look)
@@ -126,14 +122,15 @@ def rank_by_tolerance(ax: Axes, data: pd.DataFrame) -> None:
 
 def effective_ranks_data(results: Results) -> pd.DataFrame:
     """Return ``family``, ``model``, ``epsilon`` and ``rank`` where it is resolved."""
-    frames = [pd.DataFrame()]
-    for each in measured(results):
+
+    def ranks(each: Measured) -> pd.DataFrame:
         values, error = each.spectrum.values, each.spectrum.error
         hidden = np.count_nonzero(values <= error) * error**2 / float((values**2).sum())
-        kept = EPSILONS[hidden < EPSILONS]
-        ranks = [effective_rank(values, epsilon=e, residual=each.spectrum.residual) for e in kept.tolist()]
-        frames.append(each.frame(epsilon=kept, rank=pd.array(ranks, dtype="Int64")))
-    return pd.concat(frames)
+        shares = EPSILONS[hidden < EPSILONS]
+        counts = [effective_rank(values, epsilon=e, residual=each.spectrum.residual) for e in shares.tolist()]
+        return each.frame(epsilon=shares, rank=pd.array(counts, dtype="Int64"))
+
+    return stacked(map(ranks, measured(results)))
 
 
 @figure("effective-ranks", data=effective_ranks_data, needs=NEEDS, **family_panels())
@@ -141,27 +138,26 @@ def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
     """ε-effective rank: the number of singular values that hold all but a share ε of the energy Σσ² (Parthiban et al.
     2021). A curve ends where the singular values that the method does not resolve could hold that share.
     """
-    for model, look in looks(dict.fromkeys(data["model"])).items():
-        rows = data[(data["model"] == model) & data["rank"].notna()]
-        ax.plot(rows["epsilon"], rows["rank"].astype(float), **look.line())
+    for look, rows in by_model(data):
+        known = rows[rows["rank"].notna()]
+        ax.plot(known["epsilon"], known["rank"].astype(float), **look.line())
     ax.set(xscale="log", yscale="log", xlabel="share ε of the energy left out", ylabel="ε-effective rank")
     ax.invert_xaxis()
 
 
 def row_centring_data(results: Results) -> pd.DataFrame:
     """Return the resolved rows of `Spectrum.curves` of the first family; ``tolerance`` is not over σ_1."""
-    spectra = measured(results)
-    frames = [pd.DataFrame()]
-    for each in spectra:
-        if each.family == spectra[0].family:
-            head, rows = head_of(each.model), each.curves()
-            rows["tolerance"] *= rows.groupby("part")["sigma"].transform("max")
-            name = HEADS[head].label if head == each.model else each.model
-            frames.append(rows[rows["resolved"]].assign(model=name))
-    return pd.concat(frames)
+
+    def curves(each: Measured) -> pd.DataFrame:
+        head, rows = head_of(each.model), each.curves()
+        rows["tolerance"] *= rows.groupby("part")["sigma"].transform("max")
+        return rows[rows["resolved"]].assign(model=HEADS[head].label if head == each.model else each.model)
+
+    spectra = [*measured(results)]
+    return stacked(curves(each) for each in spectra if each.family == spectra[0].family)
 
 
-@figure("row-centring", data=row_centring_data, needs=NEEDS, panel="model", height=0.85)
+@figure("row-centring", data=row_centring_data, needs=NEEDS, panel="model", layout={"height": 0.85})
 def row_centring(ax: Axes, data: pd.DataFrame) -> None:
     """Singular values of the log-probability matrix, raw and with each row's mean subtracted, which removes the large
     first value in the direction of all ones. Dotted lines of the same colour show the tolerances. Values that the

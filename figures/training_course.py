@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from softmax_bottleneck.bench.demo_table import rank_text
-from softmax_bottleneck.results.plotting import HEADS, head_of, looks
+from softmax_bottleneck.results.plotting import HEADS, head_of
 
-from .base import cell, figure, table
+from .base import by_model, cell, figure, table
 from .results import CHECKPOINT, Results, Saved
 
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
@@ -29,25 +29,23 @@ def course(results: Results) -> pd.DataFrame:
 
     It is the family with most checkpoints, or the last one if none was kept.
     """
-    rows = []
-    for saved in results.of("report"):
-        family, _, model = saved.key.rpartition("/")
-        for row in saved.content.get("history", []) if saved.seed == 0 else []:
-            place = {"family": family, "model": model, "epoch": row["epoch"]}
-            rows.append({"panel": "perplexity", **place, "value": row["valid_perplexity"]})
+    rows = [
+        _row("perplexity", saved, epoch=row["epoch"], value=row["valid_perplexity"])
+        for saved in results.of("report")
+        for row in saved.content.get("history", [])
+        if saved.seed == 0
+    ]
     for saved in results.of(CHECKPOINT):
-        family, _, model = saved.key.rpartition("/")
         rank = {key: saved.content["rank_centered"][key] for key in ("value", "low", "high")}
-        rows.append({"panel": "rank", "family": family, "model": model, "epoch": saved.epoch, **rank})
-    columns = ["panel", "family", "model", "epoch", "value", "low", "high"]
-    data = pd.DataFrame(rows, columns=columns)
-    return data[data["family"].isin(_most_ranked(data))].sort_values(["panel", "model", "epoch"], kind="stable")
+        rows.append(_row("rank", saved, epoch=saved.epoch, **rank))
+    data = pd.DataFrame(rows, columns=["panel", "family", "model", "epoch", "value", "low", "high"])
+    ranked = data.loc[data["panel"] == "rank", "family"].mode()[:1]
+    family = ranked if len(ranked) else data["family"][-1:]
+    return data[data["family"].isin(family)].sort_values(["panel", "model", "epoch"], kind="stable")
 
 
-def _most_ranked(data: pd.DataFrame) -> list[str]:
-    """Return the family with most ranks; without ranks the last family, and no family without data."""
-    ranked = data.loc[data["panel"] == "rank", "family"]
-    return [*ranked.mode()[:1]] if len(ranked) else [*data["family"][-1:]]
+def _row(panel: str, saved: Saved, **values: Any) -> dict[str, Any]:
+    return {"panel": panel, "family": saved.family, "model": saved.model, **values}
 
 
 def _unranked(data: pd.DataFrame) -> list[str]:
@@ -55,7 +53,7 @@ def _unranked(data: pd.DataFrame) -> list[str]:
 
 
 @figure("training-course", data=course, lacks=_unranked, panel="panel", panel_title=lambda panel, rows: "",
-        share_y=False, height=0.75)  # fmt: skip
+        layout={"share_y": False, "height": 0.75})  # fmt: skip
 def training_course(ax: Axes, data: pd.DataFrame) -> None:
     """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from the
     lowest to the highest rank within the interval of tolerances. Marks of one epoch stand side by side. Models of the
@@ -63,13 +61,12 @@ def training_course(ax: Axes, data: pd.DataFrame) -> None:
     ranked.
     """
     panel = data["panel"].iloc[0]
-    models = looks(dict.fromkeys(data["model"]))
-    for place, (model, look) in enumerate(models.items()):
-        rows = data[data["model"] == model]
-        aside = ASIDE * (place - (len(models) - 1) / 2) if panel == "rank" else 0.0
-        ax.plot(rows["epoch"] + aside, rows["value"], **look.line(marker=look.marker))
+    middle = (data["model"].nunique() - 1) / 2
+    for place, (look, rows) in enumerate(by_model(data)):
+        epochs = rows["epoch"] + (ASIDE * (place - middle) if panel == "rank" else 0.0)
+        ax.plot(epochs, rows["value"], **look.line(marker=look.marker))
         if panel == "rank":
-            ax.vlines(rows["epoch"] + aside, rows["low"], rows["high"], color=look.color, linewidth=0.8)
+            ax.vlines(epochs, rows["low"], rows["high"], color=look.color, linewidth=0.8)
     if panel == "rank":
         is_wide = data["high"].max() > DECADE * data["low"].min()
         ax.set_yscale("log" if is_wide else "linear")
@@ -84,7 +81,18 @@ def training_course_table(results: Results) -> Iterator[dict[str, Any]]:
     checkpoint was measured; an indeterminate rank follows its interval for tolerances ten times larger and smaller.
     """
     for saved in results.of(CHECKPOINT):
-        yield from _cells(saved, _perplexity(results, saved))
+        content, head, perplexity = saved.content, head_of(saved.model), _perplexity(results, saved)
+        row = f"{HEADS[head].label if head else saved.model} ({saved.family}), epoch {saved.epoch}"
+        values: list[tuple[str, str, float | None]] = [
+            ("contexts", f"{content['contexts']:,}", content["contexts"]),
+            ("validation perplexity", "" if perplexity is None else f"{perplexity:.2f}", perplexity),
+            ("rank", rank_text([content["rank"]]), content["rank"]["value"]),
+            ("row-centred rank", rank_text([content["rank_centered"]]), content["rank_centered"]["value"]),
+        ]
+        for eps, rank in content["effective_rank"].items():
+            values.append((f"10{eps.removeprefix('1e').translate(RAISED)}-effective rank", f"{rank:,}", rank))
+        for column, text, value in values:
+            yield cell(row, column, "", text, value=value, source=saved.key)
 
 
 def _perplexity(results: Results, saved: Saved) -> float | None:
@@ -92,22 +100,3 @@ def _perplexity(results: Results, saved: Saved) -> float | None:
     reports = [report for report in results.of("report", saved.key) if report.seed == saved.seed]
     rows = [row for report in reports for row in report.content.get("history", [])]
     return next((row["valid_perplexity"] for row in reversed(rows) if row["epoch"] == saved.epoch), None)
-
-
-def _cells(saved: Saved, perplexity: float | None) -> Iterator[dict[str, Any]]:
-    family, _, name = saved.key.rpartition("/")
-    head = head_of(name)
-    row = f"{HEADS[head].label if head else name} ({family}), epoch {saved.epoch}"
-    content = saved.content
-    ranks = {"rank": content["rank"], "row-centred rank": content["rank_centered"]}
-    texts: dict[str, tuple[str, float | None]] = {
-        "contexts": (f"{content['contexts']:,}", content["contexts"]),
-        "validation perplexity": ("" if perplexity is None else f"{perplexity:.2f}", perplexity),
-        **{column: (rank_text([rank]), rank["value"]) for column, rank in ranks.items()},
-        **{
-            f"10{eps.removeprefix('1e').translate(RAISED)}-effective rank": (f"{rank:,}", rank)
-            for eps, rank in content["effective_rank"].items()
-        },
-    }
-    for column, (text, value) in texts.items():
-        yield cell(row, column, "", text, value=value, source=saved.key)

@@ -102,7 +102,7 @@ def differences(results: Results) -> pd.DataFrame:
     return shown[["panel", "head", "regime", "seed", "difference"]]
 
 
-@figure("transformer-study-figure", data=differences, needs=NEEDS, panel="panel", height=0.75)
+@figure("transformer-study-figure", data=differences, needs=NEEDS, panel="panel", layout={"height": 0.75})
 def transformer_study_figure(ax: Axes, data: pd.DataFrame) -> None:
     """Bits per byte of the first 50,000 bytes of the test text, less those of the tied Softmax with the same seed: left
     of the line a head is better. Filled after equal steps, hollow after equal processor time. Means of the seeds, bars
