@@ -31,7 +31,8 @@ HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
 class _Function:
     """A function as a model that predicts; its answers alone show their precision, and are of `dtypes`."""
 
-    precision, bound, identity, text = None, UNKNOWN, MappingProxyType({}), None
+    precision, bound, text = None, UNKNOWN, None
+    identity: Mapping[str, str] = MappingProxyType({})
     longest_input = 1 << 30
 
     def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:

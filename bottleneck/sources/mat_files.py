@@ -110,10 +110,10 @@ def _check_chunks(dataset: Any, most: int) -> None:
         raise ValueError(f"the chunks of {dataset.name} are packed twice: write it again")
 
     def check(chunk: Any) -> None:
-        too_large = filters and chunk.size > most
+        too_large = bool(filters) and chunk.size > most
         if DEFLATE in filters and not chunk.filter_mask and PACKED * chunk.size > ALWAYS:
             _, data = dataset.id.read_direct_chunk(chunk.chunk_offset)
-            too_large |= len(zlib.decompressobj().decompress(data, most + 1)) > most
+            too_large = too_large or len(zlib.decompressobj().decompress(data, most + 1)) > most
         if too_large:
             raise ValueError(f"a chunk of {dataset.name} unpacks to more than the {most:,} bytes that its shape allows")
 
