@@ -11,7 +11,8 @@ from typing import Any
 import rich_click as click
 
 from .completion import completing, head_names
-from .options import NAMES, Command, device_option, emit, example, json_option, listed, progress
+from .options import NAMES, Command, device_option, example, json_option, listed, progress
+from .outputs import emit
 from .streams import echo
 from .tables import terminal_table
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from .options import example, keep_inputs
+from .options import example
+from .outputs import keep_inputs
 from .streams import echo
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import rich_click as click
 
 from .completion import completing, corpus_names
-from .options import emit, example, json_option, progress
+from .options import example, json_option, progress
+from .outputs import emit
 from .streams import echo
 
 

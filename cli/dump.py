@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Folder, example, progress
+from .options import example, progress
+from .outputs import Folder
 from .sources import with_source
 from .streams import echo
 

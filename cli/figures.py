@@ -7,7 +7,8 @@ from pathlib import Path
 import rich_click as click
 
 from .completion import completing, figure_names
-from .options import check_outputs, example, style_option
+from .options import example, style_option
+from .outputs import Output, keep_inputs
 from .streams import echo
 
 
@@ -39,7 +40,7 @@ from .streams import echo
 )
 @click.option(
     "--gallery",
-    type=click.Path(path_type=Path),
+    type=Output(),
     metavar="FILE.md",
     help="Write a page that shows all figures and tables.",
 )
@@ -68,7 +69,8 @@ def command(
         raise click.UsageError("give NAME or --all with --out, or --readme, or --gallery")
     from softmax_bottleneck.figures import REGISTRY, output, read
 
-    check_outputs(gallery, sources=[folder])
+    if gallery is not None:
+        keep_inputs(gallery, [folder])
     results = read(folder)
     missing: dict[tuple[str, str], None] = {}
     if out is not None:

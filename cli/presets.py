@@ -10,7 +10,8 @@ from typing import Any
 import rich_click as click
 
 from .completion import completing, preset_names
-from .options import emit, example, json_option
+from .options import example, json_option
+from .outputs import emit
 
 
 @click.command("presets", epilog=example("bottleneck presets 'ptb-*'"))

@@ -102,7 +102,7 @@ class Signals:
             number = received[0]
             for _ in range(LOOKS):
                 time.sleep(SECONDS_BETWEEN)
-                exceptions: dict[int, Any] = sys._current_exceptions()  # type: ignore[assignment]
+                exceptions: dict[int, Any] = sys._current_exceptions()
                 is_left = exceptions.get(main) not in (None, (None, None, None))
                 # Work may defer signals to the end of a step.
                 if signal.getsignal(number) != self._receive or (self.received is not None and is_left):

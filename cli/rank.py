@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.exceptions import Exit
 
-from .options import Counts, Method, SpectrumFile, example, json_option, memory_option, progress
+from .options import example, json_option, memory_option, method, pair, progress
+from .outputs import Output
 from .sources import with_source
 from .streams import echo
 from .tables import format_option, measure_all, show_all
@@ -27,7 +28,8 @@ INDETERMINATE = 3
 @with_source(count=-1, parallel=True)
 @click.option(
     "--method",
-    type=Method(),
+    type=method,
+    metavar="METHOD",
     default="auto",
     show_default=True,
     help="Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that "
@@ -69,7 +71,7 @@ INDETERMINATE = 3
 )
 @click.option(
     "--extended",
-    type=Counts(),
+    type=pair,
     metavar="HISTORIES,FUTURES",
     panel="What to measure",
     help="Measure instead the logits after this many histories, each followed by this many futures, all drawn from "
@@ -89,7 +91,7 @@ INDETERMINATE = 3
 )
 @click.option(
     "--save-spectrum",
-    type=SpectrumFile(),
+    type=Output("a spectrum's file", ".npz"),
     metavar="FILE.npz",
     panel="Output",
     help="Write the singular values of one SOURCE to FILE.npz.",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Page, example, memory_option, progress
+from .options import example, memory_option, progress
+from .outputs import Output
 from .sources import with_source
 from .streams import echo
 
@@ -24,7 +25,9 @@ def is_saved(name: str) -> bool:
 
 @click.command("report", epilog=example("bottleneck report demo/reports --out demo/report.html"))
 @with_source(count=-1, device=True, saved=is_saved)
-@click.option("--out", required=True, type=Page(), metavar="PAGE.html", help="Page to write.")
+@click.option(
+    "--out", required=True, type=Output("a report", ".html", ".htm"), metavar="PAGE.html", help="Page to write."
+)
 @click.option(
     "--pairs",
     type=click.IntRange(min=2),

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import OPENING, Opening, Option
+from softmax_bottleneck.core.options import OPENING, Opening
 from softmax_bottleneck.errors import SourceError
 
-from .completion import completing, corpus_names, files
-from .options import check_written, progress
+from .completion import files
+from .options import Command, opening_option, progress
+from .outputs import check_outputs
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
-
-
-def _as_click(name: str, option: Option) -> Callable[[Command], Command]:
-    """Return an option that opens a source as an option of a command."""
-    how: dict[str, Any] = {"help": option.help, "panel": option.panel, "metavar": option.metavar}
-    if option.choices:
-        how |= {"type": click.Choice(option.choices), "show_default": True}
-    elif option.counts:
-        how["type"] = click.IntRange(min=1)
-    if name == "data":
-        how["shell_complete"] = completing(corpus_names)
-    flag = option.flag or f"--{name.replace('_', '-')}"
-    return click.option(flag, name, default=option.default, is_flag=option.default is False, **how)
 
 
 def is_spectrum(name: str) -> bool:
@@ -64,25 +50,27 @@ def with_source(
             ``processes`` and ``device``.
         saved: whether a name is that of saved results, which are passed on as paths.
     """
-
-    shown = {name: option for name, option in OPENING.items() if option.panel and (kind or name != "kind")}
+    shown = [name for name, option in OPENING.items() if option.panel and (kind or name != "kind")]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def opened(**given: Any) -> Any:
-            names = given.pop("source") if count == 1 else given.pop("sources")
-            if count > 1 and len(names) != count:
-                raise click.UsageError(f"the command takes {count} sources, not {len(names)}")
-            named = {names: names} if count == 1 else labelled(names)
-            check_written(given, sources=named.values(), data=given["data"])
+        def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
+            if count > 1 and len(sources) != count:
+                raise click.UsageError(f"the command takes {count} sources, not {len(sources)}")
+            named = {source: source} if count == 1 else labelled(sources)
+            check_outputs(given, sources=named.values(), data=given["data"])
+            options = {name: given.pop(name) for name in shown}
 
             def run(**more: Any) -> Any:
-                sources = _open(named, options, saved)
-                if len(sources) > 1 and not given.get("dry_run"):
-                    _prepare(sources.values())
-                return command(**given, **more, **({"source": sources[names]} if count == 1 else {"sources": sources}))
+                opened = _open(named, options, saved)
+                if len(opened) > 1 and not given.get(
+                    "dry_run"
+                ):  # each is what it is said to be, before one is measured
+                    for each in opened.values():
+                        if not isinstance(each, Path):
+                            each.prepare(progress())
+                return command(**given, **more, **({"source": opened[source]} if count == 1 else {"sources": opened}))
 
-            options = {name: given.pop(name) for name in shown if name in given}
             if not parallel:
                 return run(**({"device": options["device"]} if device else {}))
             from softmax_bottleneck.core.parallel import launched
@@ -91,21 +79,14 @@ def with_source(
                 return run(processes=processes, device=options["device"])
 
         wrapped: Any = opened
-        for name, option in reversed(shown.items()):
-            wrapped = _as_click(name, option)(wrapped)
+        for name in reversed(shown):
+            wrapped = opening_option(name)(wrapped)
         if count == 1:
             return click.argument("source", shell_complete=files)(wrapped)
         several = "[LABEL=]SOURCE…" if count < 0 else " ".join(["SOURCE"] * count)
         return click.argument("sources", nargs=-1, required=True, metavar=several, shell_complete=files)(wrapped)
 
     return decorate
-
-
-def _prepare(sources: Iterable[Source | Path]) -> None:
-    """Check that each source is what it is said to be, before the first is measured."""
-    for source in sources:
-        if not isinstance(source, Path):
-            source.prepare(progress())
 
 
 def labelled(names: Sequence[str]) -> dict[str, str]:
@@ -148,6 +129,6 @@ def _open(
         names = ", ".join(chosen)
         raise click.UsageError(f"{names}: saved results were measured before, and no option changes them")
     if missing := [name for name in results if not Path(name).exists()]:
-        raise SourceError(f"there is no file {missing[0]}")
+        raise SourceError(f"the file {missing[0]} does not exist")
     opened = iter(open_sources([name for name in named.values() if name not in results], cast("Opening", options)))
     return {label: Path(name) if name in results else next(opened) for label, name in named.items()}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import Figure, example, memory_option, progress, style_option
+from .options import example, memory_option, progress, style_option
+from .outputs import Figure
 from .sources import is_spectrum, with_source
 from .streams import echo
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     required=True,
-    type=Figure(),
+    type=Figure("a figure", ".png", ".pdf", ".svg"),
     metavar="FIGURE.(png|pdf|svg)",
     help="Figure to write; its numbers go to a CSV file of the same name.",
 )

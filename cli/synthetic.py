@@ -14,26 +14,25 @@ from softmax_bottleneck.core.version import __version__
 
 from .options import (
     NAMES,
-    Listed,
-    Memory,
+    NUMBERS,
+    WHOLE,
     device_option,
-    emit,
     example,
     json_option,
     listed,
+    memory,
     progress,
 )
+from .outputs import emit
 
 if TYPE_CHECKING:
     from softmax_bottleneck.synthetic import Cell, Result
-
-WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 
 
 @click.command("synthetic", epilog=example("bottleneck synthetic --vocab 20 --dim 2,5 --models mos --contexts 50"))
 @click.option("--preset", "preset_name", metavar="paper-fig2|paper-fig3|paper-fig6|paper-fig7|paper-fig8",
               help="Grid of a figure of Ganea et al. (2019); the options below replace parts of it.")  # fmt: skip
-@listed("--alpha", "alphas", Listed(float, "numbers; write it as 0.1,1"), metavar="α,…",
+@listed("--alpha", "alphas", NUMBERS, metavar="α,…",
         help="Dirichlet concentrations.  [default: 0.1, or the preset's]")  # fmt: skip
 @listed("--vocab", "vocabs", WHOLE, metavar="M,…", help="Vocabulary sizes.  [default: 100]")
 @listed("--dim", "dims", WHOLE, metavar="D,…", help="Embedding sizes.  [default: 2,5,10,20]")
@@ -47,7 +46,7 @@ WHOLE = Listed(int, "whole numbers; write it as 2,10,50")
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), show_default=True, metavar="DIR",
               help="Folder of cells and figures.")  # fmt: skip
-@click.option("--max-memory", type=Memory(), default="2GiB", show_default=True,
+@click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB", show_default=True,
               help="Memory for the distributions P* of a cell; larger ones are drawn anew in every pass.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(min=1), metavar="N",
               help="Number of cells fitted at a time.  [default: as many as fit in memory]")  # fmt: skip

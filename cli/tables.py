@@ -13,7 +13,8 @@ import rich_click as click
 
 from softmax_bottleneck.core.printable import printable
 
-from .options import emit, progress
+from .options import progress
+from .outputs import emit
 
 if TYPE_CHECKING:
     from softmax_bottleneck.results.base import Result

@@ -83,8 +83,8 @@ def test_checkpoints_are_models(world: Path, bottleneck: Bottleneck) -> None:
 
 def test_what_is_refused(world: Path, bottleneck: Bottleneck) -> None:
     for out, error in (
-        ("page.pdf", "page.pdf does not end in .html"),
-        ("nowhere/page.html", "there is no folder nowhere"),
+        ("page.pdf", "a report ends in .html, .htm; name it page.pdf.html"),
+        ("nowhere/page.html", "the folder nowhere does not exist"),
         ("demo/reports/page.html", "it is part of what is read, demo/reports"),
     ):
         done = bottleneck("report", "demo/reports", "--out", out)

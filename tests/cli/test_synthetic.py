@@ -132,7 +132,7 @@ def test_profile(place: Path) -> None:
         (["--cycles", "0"], "cycles must be at least 1, not 0"),
         (["--seeds", "0"], "the grid is empty"),
         (["--preset", "paper-fig9"], "unknown preset 'paper-fig9'; known presets are paper-fig2"),
-        (["--json", "no/where.json"], "there is no folder no"),
+        (["--json", "no/where.json"], "the folder no does not exist"),
         (["--launcher", "slurm", *SMALL], "cannot be submitted to Slurm from here"),
     ],
 )
