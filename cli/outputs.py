@@ -32,9 +32,9 @@ class Output(click.Path):
         super().__init__(path_type=Path)
         self.what, self.suffixes = what, suffixes
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse a file that cannot be written."""
-        path = Path(super().convert(value, param, ctx))
+        path: Any = super().convert(value, param, ctx)
         if path != STANDARD:
             self.check(path)
         return path
@@ -98,9 +98,11 @@ def check_outputs(given: Mapping[str, Any], *, sources: Iterable[str | Path], da
     """Refuse outputs of the running command that are inputs, or that two results share."""
     from softmax_bottleneck.core.files import is_special
 
+    context = click.get_current_context()
+    assert context is not None
     files = [
         file
-        for parameter in click.get_current_context().command.params
+        for parameter in context.command.params
         if isinstance(parameter.type, Output) and given.get(str(parameter.name)) not in (None, STANDARD)
         for file in parameter.type.files(given[str(parameter.name)])
         if not is_special(file)
