@@ -129,7 +129,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_model(text: Path) -> Open:
     """Open a model on the text, in windows of sixteen."""
 
-    def open_model(folder: Path, *, dtype: str = "float32", contexts: int | None = None, **options: Any) -> Any:
+    def open_model(folder: Path | str, *, dtype: str = "float32", contexts: int | None = None, **options: Any) -> Any:
         settings = HuggingFaceOptions(**{"context_length": 16, "stride": 8, **options})
         return open_source(folder, data=str(text), dtype=dtype, contexts=contexts, hugging_face=settings)
 

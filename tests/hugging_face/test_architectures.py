@@ -20,8 +20,11 @@ LOG_LINEAR = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi", "opt", "gpt-n
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", LOG_LINEAR)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, DTYPES[number % 3]) for number, name in enumerate(LOG_LINEAR)] + [("llama", each) for each in DTYPES],
+    ids=str,
+)
 def test_log_linear_models_have_the_rank_of_the_algebra(
     architectures: Any, save: Save, open_model: Open, name: str, dtype: torch.dtype
 ) -> None:
@@ -38,7 +41,7 @@ def test_log_linear_models_have_the_rank_of_the_algebra(
     json.dumps(report.to_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("name", LOG_LINEAR)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "phi"])
 def test_factors_are_the_materialized_matrix(save: Save, open_model: Open, name: str) -> None:
     """To 1e-10 relative each, and of σ_1 where they are roundoff; another decomposition of another form of it."""
     source = open_model(save(name, seed=3), dtype="float64")
@@ -51,9 +54,8 @@ def test_factors_are_the_materialized_matrix(save: Save, open_model: Open, name:
         np.testing.assert_allclose(one[r:], other[r:], rtol=0, atol=1e-10 * other[0])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_soft_capping_has_no_bound(save: Save, open_model: Open, dtype: torch.dtype) -> None:
-    report = rank(open_model(save("gemma2", dtype=dtype)))
+def test_soft_capping_has_no_bound(save: Save, open_model: Open) -> None:
+    report = rank(open_model(save("gemma2", dtype=torch.bfloat16)))
     assert (report.bound["raw"], report.bound["centered"]) == (None, None)
     assert "soft-capping at 3 is a pointwise nonlinearity" in report.bound["why"]
     assert report.rank_centered.value == 59
@@ -99,7 +101,7 @@ def test_any_body_reaches_the_same_rank_without_bias(save: Save, open_model: Ope
     [{"batch_size": 1}, {"batch_size": 5}, {"stride": 1}, {"stride": 16}, {"context_length": 23, "stride": 7}],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["gpt2", "phi", "mamba", "opt"])
+@pytest.mark.parametrize("name", ["phi", "mamba"])
 def test_windows_change_no_rank(
     architectures: Any, save: Save, open_model: Open, name: str, options: dict[str, int]
 ) -> None:

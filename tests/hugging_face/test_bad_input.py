@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import struct
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.core.options import HuggingFaceOptions
-from softmax_bottleneck.errors import BottleneckError, ConfigurationError, CorpusError, SourceError
+from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.hugging_face.text import read_text
 from softmax_bottleneck.language_models import ModelOnText
@@ -46,37 +45,16 @@ def pickle_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
-def shard(folder: Path) -> None:
+def shard(folder: Path, whole: str = "model.safetensors") -> None:
+    """Cut the weights into two files, pickled ones for another name."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    names = sorted(tensors)
-    places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(names)}
+    stem, suffix = whole.split(".")
+    places = {name: f"{stem}-0000{1 + n % 2}-of-00002.{suffix}" for n, name in enumerate(sorted(tensors))}
     for file in set(places.values()):
-        part = {name: tensors[name] for name in names if places[name] == file}
-        save_file(part, folder / file, metadata={"format": "pt"})
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-
-
-def pickle_shards(folder: Path) -> None:
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model-00001-of-00001.bin")
-    names = dict.fromkeys(load_file(folder / "model.safetensors"), "pytorch_model-00001-of-00001.bin")
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
-    (folder / "model.safetensors").unlink()
-
-
-def lie(folder: Path) -> None:
-    """Claim one more row than the file holds."""
-    file = folder / "model.safetensors"
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"][1])
-    begin, end = header[last]["data_offsets"]
-    row = (end - begin) // header[last]["shape"][0]
-    header[last]["shape"][0] += 1
-    header[last]["data_offsets"][1] += row
-    text = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+        part = {name: tensor for name, tensor in tensors.items() if places[name] == file}
+        torch.save(part, folder / file) if suffix == "bin" else save_file(part, folder / file, {"format": "pt"})
+    (folder / f"{whole}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -94,12 +72,14 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: os.truncate(f / "model.safetensors", (f / "model.safetensors").stat().st_size - 8),
         "model.safetensors cannot be read as safetensors",
     ),
-    "an empty file": (lambda f: (f / "model.safetensors").write_bytes(b""), "cannot be read as safetensors"),
     "a header longer than the file": (
         lambda f: (f / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 40) + b"{}"),
         "cannot be read as safetensors",
     ),
-    "a lying header": (lie, "cannot be read as safetensors"),
+    "a file of another process's shard": (
+        lambda f: shutil.copy(f / "model.safetensors", f / "shard-00001-model-00001-of-00001.safetensors"),
+        "holds shard-00001-model-00001-of-00001.safetensors, and only model.safetensors, or shards with",
+    ),
     "an odd name": (
         lambda f: (f / "model.safetensors").rename(f / "weights.safetensors"),
         "holds weights.safetensors, and only model.safetensors, or shards with",
@@ -127,7 +107,6 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an unknown kind": (lambda f: change_config(f, model_type="novel"), "is not a causal language model"),
     "nonsense settings": (lambda f: change_config(f, n_head=3), "cannot read the configuration of"),
-    "a setting of another type": (lambda f: change_config(f, n_head="two"), "cannot read the configuration of"),
     "no tokenizer": (
         lambda f: [file.unlink() for file in f.glob("tokenizer*")],
         "has no tokenizer; put the model's tokenizer.json beside its weights",
@@ -170,15 +149,11 @@ def write_words(folder: Path, vocabulary: dict[str, int]) -> None:
 
 OUTPUT, INNER = "transformer.wte.weight", "transformer.h.0.mlp.c_fc.bias"
 SPOILT |= {
-    f"weights in {dtype}": (
-        lambda f, dtype=dtype: write_numbers(f, getattr(torch, dtype)),
-        rf"weights of .* hold \S+ as {kind}, .* and its config.json names no quantization that transformers knows",
-    )
-    for dtype, kind in {"int8": "I8", "uint8": "U8", "int64": "I64", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3"}.items()
-}
-SPOILT |= {
-    "one weight in int8": (lambda f: write_numbers(f, torch.int8, OUTPUT), f"hold {OUTPUT} as I8"),
-    "one bias in int8": (lambda f: write_numbers(f, torch.int8, INNER), f"hold {INNER} as I8"),
+    "weights in float8": (
+        lambda f: write_numbers(f, torch.float8_e4m3fn),
+        r"weights of .* hold \S+ as F8_E4M3, .* and its config.json names no quantization that transformers knows",
+    ),
+    "one weight in bool": (lambda f: write_numbers(f, torch.bool, OUTPUT), f"hold {OUTPUT} as BOOL"),
     "int8 in a shard": (lambda f: (write_numbers(f, torch.int8, INNER), shard(f)), f"hold {INNER} as I8"),
     "int8 of an unknown quantization": (
         lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
@@ -226,13 +201,6 @@ def test_spoilt_folders(folder: Path, open_model: Open, name: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_integers_in_pickles(folder: Path, open_model: Open) -> None:
-    write_numbers(folder, torch.int8, OUTPUT)
-    pickle_weights(folder)
-    with pytest.raises(SourceError, match=f"hold {OUTPUT} as torch.int8"):
-        rank(open_model(folder, allow_pickle=True))
-
-
 def test_integers_that_are_no_weights(folder: Path, open_model: Open) -> None:
     """Older GPT-2 files hold their causal masks."""
     whole = rank(open_model(folder)).spectrum.values
@@ -240,12 +208,6 @@ def test_integers_that_are_no_weights(folder: Path, open_model: Open) -> None:
     tensors["transformer.h.0.attn.bias"] = torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     assert (rank(open_model(folder)).spectrum.values == whole).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_weights_of_other_floating_types(folder: Path, open_model: Open, dtype: torch.dtype) -> None:
-    write_numbers(folder, dtype)
-    assert rank(open_model(folder)).bound["raw"] == 9
 
 
 def test_shards_and_allowed_pickles_are_the_same_model(folder: Path, open_model: Open, tmp_path: Path) -> None:
@@ -265,35 +227,26 @@ def test_the_conversion_command_works_as_printed(folder: Path, open_model: Open,
     with pytest.raises(SourceError, match="holds only pickled weights") as raised:
         open_model(folder, allow_pickle=name == "model.pt")  # transformers would not find it
     command = str(raised.value).partition("with: ")[2].partition(", or read")[0]
-    code = shlex.split(command)
-    assert code[:2] == ["python", "-c"]
-    done = subprocess.run([sys.executable, *code[1:]], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    program, option, code = shlex.split(command)
+    assert (program, option) == ("python", "-c")
+    exec(code, {})
     assert (rank(open_model(folder)).spectrum.values == whole).all()
 
 
-OUTSIDE = {
-    "beside": lambda folder, name: (folder.parent / name, f"../{name}"),
-    "absolute": lambda folder, name: (folder.parent / name, str(folder.parent / name)),
-    "below": lambda folder, name: (folder / "sub" / name, f"sub/{name}"),
-}
-
-
-@pytest.mark.parametrize("where", OUTSIDE)
-@pytest.mark.parametrize("pickled", [False, True])
-def test_a_shard_lies_in_the_folder_itself(pickled: bool, where: str, folder: Path, open_model: Open) -> None:
+@pytest.mark.parametrize(("whole", "place"), [("model.safetensors", ".."), ("pytorch_model.bin", "sub"), ("", "")])
+def test_a_shard_lies_in_the_folder_itself(whole: str, place: str, folder: Path, open_model: Open) -> None:
     """What an index names elsewhere is not read: it is another's, or no hash of the model knows it."""
-    (pickle_shards if pickled else shard)(folder)
+    shard(folder, whole or "model.safetensors")
     (index,) = folder.glob("*.index.json")
     shards = json.loads(index.read_text())["weight_map"]
     moved = sorted(set(shards.values()))[0]
-    place, name = OUTSIDE[where](folder, moved)
-    place.parent.mkdir(exist_ok=True)
-    (folder / moved).rename(place)
+    (folder / "sub").mkdir()
+    (folder / moved).rename(folder / place / moved if place else folder.parent / moved)
+    name = f"{place}/{moved}" if place else str(folder.parent / moved)
     changed = {tensor: name if file == moved else file for tensor, file in shards.items()}
     index.write_text(json.dumps({"metadata": {}, "weight_map": changed}))
     with pytest.raises(SourceError, match=f"index.json names '{name}', which is not a file of the folder itself"):
-        open_model(folder, allow_pickle=pickled)
+        open_model(folder, allow_pickle=True)
 
 
 def test_weights_that_the_configuration_names_elsewhere(folder: Path, open_model: Open) -> None:
@@ -311,27 +264,18 @@ def change_a_number(file: Path) -> None:
 
 
 def test_the_identity_is_that_of_the_files_that_are_loaded(folder: Path, open_model: Open, tmp_path: Path) -> None:
+    whole = shutil.copytree(folder, tmp_path / "whole")
     shard(folder)
     before = open_model(folder).identity
     save_file({"adapter": torch.ones(1)}, folder / "adapter_model.safetensors")
     assert open_model(folder).identity == before
-    linked = shutil.copytree(folder, tmp_path / "linked")  # as the hub's cache keeps them
-    (tmp_path / "blobs").mkdir()
-    for number, file in enumerate(sorted(linked.glob("model-*.safetensors"))):
-        file.rename(tmp_path / "blobs" / f"{number}")
-        file.symlink_to(f"../blobs/{number}")
-    assert open_model(linked).identity == before
-    assert (rank(open_model(linked)).spectrum.values == rank(open_model(folder)).spectrum.values).all()
-    change_a_number(tmp_path / "blobs" / "0")
-    assert open_model(linked).identity != before
-
-
-def test_whole_weights_beside_shards(folder: Path, open_model: Open, tmp_path: Path) -> None:
-    """Both are there: those that are read are those that count."""
-    whole = shutil.copytree(folder, tmp_path / "whole")
-    shard(folder)
-    shutil.copy(whole / "model.safetensors", folder)
-    change_a_number(folder / "model-00001-of-00002.safetensors")
+    first = folder / "model-00001-of-00002.safetensors"
+    first.rename(tmp_path / "blob")
+    first.symlink_to("../blob")  # as the hub's cache keeps them
+    assert open_model(folder).identity == before
+    change_a_number(tmp_path / "blob")
+    assert open_model(folder).identity != before
+    shutil.copy(whole / "model.safetensors", folder)  # beside shards, it is what is read
     assert open_model(folder).identity == open_model(whole).identity
     assert (rank(open_model(folder)).spectrum.values == rank(open_model(whole)).spectrum.values).all()
 
@@ -355,7 +299,7 @@ def test_allowed_pickles_run_no_code(folder: Path, open_model: Open, tmp_path: P
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_encoder_under_a_causal_name_is_found_out(
     dtype: str, open_model: Open, tmp_path: Path, folder: Path
 ) -> None:
@@ -391,7 +335,7 @@ def test_texts(folder: Path, tmp_path: Path) -> None:
         (empty, CorpusError, "is empty: give a file with text"),
         (other, CorpusError, "line 1: the byte 0xff is not UTF-8"),
         (tmp_path / "none.txt", CorpusError, "cannot read .*none.txt: No such file"),
-        (tmp_path / "none", CorpusError, "is no corpus: choose one of"),
+        (tmp_path / "none", CorpusError, "is not a corpus: choose one of"),
     ):
         with pytest.raises(error, match=sentence):
             open_source(folder, data=str(file))
@@ -413,39 +357,29 @@ def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
 
 def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigurationError, match="hf_dataset needs the package datasets: pip install datasets"):
+    with pytest.raises(ConfigurationError, match="dataset needs the package datasets: pip install datasets"):
         open_source(folder, hugging_face=HuggingFaceOptions(dataset="wikitext"))
-    with pytest.raises(ConfigurationError, match="data and hf_dataset each name a text"):
+    with pytest.raises(ConfigurationError, match="data and dataset each name a text"):
         open_source(folder, data="ptb", hugging_face=HuggingFaceOptions(dataset="wikitext"))
 
 
-class Rows:
-    """What the package ``datasets`` returns; a row may lack its text."""
-
-    column_names = ("text", "label")
-
-    def __getitem__(self, column: str) -> list[Any]:
-        return {"text": ["w1 w2 w3", None, "w4 w5"] * 8, "label": ["a", "b"]}[column]
-
-
-class NoText(Rows):
-    column_names = ("question", "answer")
-
-
-class Numbers(Rows):
-    def __getitem__(self, column: str) -> list[Any]:
-        return [1, 2, 3]
-
-
 def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
+    sets: dict[str, dict[str, list[Any]]] = {
+        "wikitext": {"text": ["w1 w2 w3", None, "w4 w5"] * 8},
+        "quiz": {"question": ["a"], "answer": ["b"]},
+        "numbers": {"text": [1, 2, 3]},
+    }
+
+    class Rows(dict[str, list[Any]]):
+        column_names = property(list)
 
     def load_dataset(name: str, configuration: str | None, *, split: str, trust_remote_code: bool) -> Rows:
         assert not trust_remote_code
-        asked.append((name, configuration, split))
-        if name == "absent":
-            raise FileNotFoundError("Couldn't reach 'absent' on the Hub\nand more")
-        return {"quiz": NoText, "numbers": Numbers}.get(name, Rows)()
+        calls.append((name, configuration, split))
+        if name not in sets:
+            raise FileNotFoundError(f"Couldn't reach {name!r} on the Hub\nand more")
+        return Rows(sets[name])
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
 
@@ -454,15 +388,16 @@ def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch)
         return open_source(folder, split="valid", hugging_face=options)
 
     source = opened("wikitext:raw")
-    assert asked == [("wikitext", "raw", "validation")]
+    assert calls == [("wikitext", "raw", "validation")]
     assert source.description["corpus"] == "wikitext:raw"
     assert source.targets.tolist() == [1 + row % 5 for row in range(3, 40)]
-    with pytest.raises(CorpusError, match=r"has no column 'text' \(its columns are question, answer\); save the"):
-        opened("quiz")
-    with pytest.raises(CorpusError, match="the column 'text' of the data set numbers holds no text"):
-        opened("numbers")
-    with pytest.raises(CorpusError, match="the data set absent cannot be loaded, split valid: Couldn't reach 'absent'"):
-        opened("absent")
+    for name, sentence in (
+        ("quiz", r"has no column 'text' \(its columns are question, answer\); save the"),
+        ("numbers", "the column 'text' of the data set numbers holds no text"),
+        ("absent", "the data set absent cannot be loaded, split valid: Couldn't reach 'absent'"),
+    ):
+        with pytest.raises(CorpusError, match=sentence):
+            opened(name)
 
 
 def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,42 +408,18 @@ def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch
         open_source(folder)
 
 
-def test_a_hub_id_in_the_cache_needs_no_network(folder: Path, text: Path, tmp_path: Path) -> None:
-    place = tmp_path / "home" / "hub" / "models--owner--tiny"
+@pytest.mark.parametrize(("constant", "value"), [("HF_HUB_OFFLINE", True), ("ENDPOINT", "http://127.0.0.1:9")])
+def test_a_model_of_the_hub_without_network(
+    constant: str, value: Any, folder: Path, open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in the cache needs no network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(f"huggingface_hub.constants.{constant}", value)
+    place = tmp_path / "models--owner--tiny"
     shutil.copytree(folder, place / "snapshots" / "c0ffee")
     (place / "refs").mkdir()
     (place / "refs" / "main").write_text("c0ffee")
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    options = ["--data", str(text), "--context-length", "16", "--json", "-"]
-    code = f"from softmax_bottleneck.cli import main; main(['rank', 'owner/tiny', *{options!r}])"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["source"]["path"], found["rank"]["value"]) == ("owner/tiny", 9)
-
-
-NETWORKS = {
-    "switched off": {"HF_HUB_OFFLINE": "1"},
-    "a closed port": {"HF_ENDPOINT": "http://127.0.0.1:9"},
-}
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_a_hub_id_without_network(network: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_HOME": str(tmp_path), **NETWORKS[network]}
-    code = "from softmax_bottleneck.cli import main; main(['rank', 'owner/no-such-model', '--revision', 'v1'])"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "owner/no-such-model is not a local folder, and the Hub cannot be reached" in done.stderr
-
-
-def test_every_error_is_one_of_ours(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-    with pytest.raises(BottleneckError):
-        open_source(folder)
+    report = rank(open_model("owner/tiny"))
+    assert (report.source["path"], report.rank.value) == ("owner/tiny", 9)
+    with pytest.raises(SourceError, match=r"^owner/none is not a local folder, and the Hub cannot be reached"):
+        open_model("owner/none", revision="v1")

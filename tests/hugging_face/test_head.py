@@ -134,7 +134,7 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     tokens = argmaxable(open_model(folder))
     padding = tokens.to_dict()["padding"]
     assert (padding["first"], padding["last"]) == (60, 71)
-    assert set(padding["unargmaxable"]) == {token for token in tokens.report.unargmaxable.tolist() if token >= 60}
+    assert set(padding["unargmaxable"]) == {token for token in tokens.unargmaxable.tolist() if token >= 60}
     assert tokens.rows()[-1][1].startswith("ids 60 to 71 are rows of the output layer beyond the tokenizer's tokens")
     assert "padding" not in argmaxable(open_model(folder, vocab="tokenizer")).to_dict()
 

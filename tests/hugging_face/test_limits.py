@@ -1,4 +1,4 @@
-"""Positions with padding, output layers that are bypassed or tied in name alone, and files of a head."""
+"""Output layers that are bypassed or tied in name alone, and files of a head."""
 
 from __future__ import annotations
 
@@ -19,16 +19,6 @@ from softmax_bottleneck.integrations.transformers import from_pretrained, with_h
 M = 60
 SIZES = {"vocab_size": M, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 IDS = torch.randint(2, M, (200,), generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("name", ["Roberta", "XLMRoberta", "Camembert", "Bert", "Electra"])
-def test_a_text_longer_than_the_table_of_positions(name: str) -> None:
-    """RoBERTa counts positions from the one after its padding."""
-    config = getattr(transformers, f"{name}Config")(**SIZES, max_position_embeddings=32, is_decoder=True)
-    model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
-    source = sb.open(model, data=IDS)
-    assert source.description["context_length"] == (30 if "ert" in name and name not in ("Bert", "Electra") else 32)
-    assert sb.rank(source).rank.value > 1
 
 
 def test_a_failure_for_its_length_names_the_option() -> None:

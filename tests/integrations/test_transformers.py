@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,8 +62,9 @@ def _train(model: Any, steps: int = 3) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize(("head", "settings"), STARTS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "head", "settings"), [("gpt2", *each) for each in STARTS] + [(name, *STARTS[1]) for name in MODELS]
+)
 def test_a_head_starts_as_the_models_own_softmax(name: str, head: str, settings: dict[str, Any]) -> None:
     model = _model(name)
     keys, headed = list(model.state_dict()), with_head(model, head, **settings)
@@ -78,7 +77,7 @@ def test_a_head_starts_as_the_models_own_softmax(name: str, head: str, settings:
     assert (headed.get_input_embeddings().weight is headed.head.weight) == (name in TIED)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mamba"])
 def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
     headed = with_head(_model(name), "mos", components=3)
     losses = _train(headed)
@@ -87,7 +86,6 @@ def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
     greedy = headed.generate(prompt, do_sample=False, **settings)
     assert torch.equal(greedy, headed.generate(prompt, do_sample=False, use_cache=False, **settings))
     assert torch.equal(greedy[:, 5], headed(prompt).logits[:, -1].argmax(-1))
-    assert headed.generate(prompt, do_sample=True, **settings).shape == (3, 11)
     assert headed.generate(prompt, num_beams=3, **settings).shape == (3, 11)
     headed.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {
@@ -96,30 +94,14 @@ def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
     loaded = from_pretrained(tmp_path)
     assert torch.equal(loaded(IDS).logits, headed(IDS).logits)
     assert (loaded.get_input_embeddings().weight is loaded.head.weight) == (name in TIED)
+    rows = next(iter(sb.open(loaded, data=IDS[0], context_length=11, stride=11).blocks())).log_probs
+    torch.testing.assert_close(torch.from_numpy(rows), headed(IDS[:1]).logits[0, :11].detach(), rtol=1e-5, atol=1e-5)
     ids = torch.randint(M, (400,), generator=torch.Generator().manual_seed(1))
-    report = sb.rank(loaded, data=ids, hugging_face=_windows(64))
+    report = sb.rank(loaded, data=ids, context_length=64, stride=64)
     assert report.bound["raw"] is None
     assert report.rank_centered.high > d
-    plain = sb.rank(with_head(_model(name), "softmax"), data=ids, hugging_face=_windows(64))
+    plain = sb.rank(with_head(_model(name), "softmax"), data=ids, context_length=64, stride=64)
     assert plain.rank.value <= plain.bound["raw"] == d + 1
-
-
-def test_the_rows_that_are_measured_are_the_models_own() -> None:
-    headed = with_head(_model("llama"), "mos", components=3)
-    _train(headed)
-    rows = next(iter(sb.open(headed, data=IDS[0], hugging_face=_windows(11)).blocks()))
-    torch.testing.assert_close(
-        torch.from_numpy(rows.log_probs),
-        headed(IDS[:1]).logits[0, : len(rows.log_probs)].detach(),
-        rtol=1e-5,
-        atol=1e-5,
-    )
-
-
-def _windows(length: int) -> Any:
-    from softmax_bottleneck.core.options import HuggingFaceOptions
-
-    return HuggingFaceOptions(context_length=length, stride=length)
 
 
 def test_the_loss_is_the_cross_entropy_of_the_log_probabilities() -> None:
@@ -139,13 +121,24 @@ def test_the_loss_is_the_cross_entropy_of_the_log_probabilities() -> None:
     torch.testing.assert_close(shifted[0], expected / counted)
 
 
-def test_the_routers_loss_of_a_mixture_of_experts_is_kept() -> None:
-    model = _model("MixtralForCausalLM", **GROUPED, num_local_experts=2, output_router_logits=True)
-    headed = with_head(model, "mos", components=2)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("MixtralForCausalLM", {"num_local_experts": 2}),
+        (
+            "JetMoeForCausalLM",
+            {"num_local_experts": 2, "num_attention_heads": 1, "num_experts_per_tok": 1, "kv_channels": 4},
+        ),
+    ],
+)
+def test_the_routers_loss_of_a_mixture_of_experts_is_kept(name: str, settings: dict[str, Any]) -> None:
+    """Its weight has two names."""
+    model = _model(name, **{**GROUPED, **settings}, output_router_logits=True)
+    headed = with_head(model, "softmax")
     torch.testing.assert_close(headed(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss)
 
 
-@pytest.mark.parametrize("head", ["mos", "softmax", "lms-plif"])
+@pytest.mark.parametrize("head", ["mos", "softmax"])
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("CohereForCausalLM", {"logit_scale": 0.25}), ("GraniteForCausalLM", {"logits_scaling": 3.0})],
@@ -179,7 +172,7 @@ def test_gradient_checkpointing_and_compile_change_no_gradient() -> None:
     _train(headed)
     headed.train()
     expected = _gradients(headed, headed)
-    compiled = torch.compile(headed, backend="aot_eager")
+    compiled = torch.compile(headed, backend="eager")
     torch.testing.assert_close(_gradients(headed, compiled), expected)
     # transformers 5.12 has the method under its older name.
     getattr(headed, "activation_checkpointing_enable", headed.gradient_checkpointing_enable)()
@@ -217,33 +210,15 @@ def test_a_trainer_trains_and_continues(tmp_path: Path) -> None:
     assert trainer(1).evaluate()["eval_loss"] == pytest.approx(trainer(1, head="").evaluate()["eval_loss"], rel=1e-6)
 
 
-DDP = """
-import sys, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from transformers import LlamaConfig, LlamaForCausalLM
-from softmax_bottleneck.integrations.transformers import with_head
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-model = with_head(LlamaForCausalLM(LlamaConfig(vocab_size=60, **sizes)), "mos", components=2)
-ids = torch.randint(60, (4, 10))
-model(ids, labels=ids).loss.backward()
-expected = [parameter.grad.clone() for parameter in model.parameters()]
-model.zero_grad()
-mine = ids[2 * dist.get_rank():][:2]
-parallel = DistributedDataParallel(model)
-parallel(mine, labels=mine).loss.backward()
-torch.testing.assert_close([parameter.grad for parameter in model.parameters()], expected)
-print("equal")
-dist.destroy_process_group()
-"""
-
-
-def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
-    (tmp_path / "ddp.py").write_text(DDP)
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ddp.py"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.count("equal") == 2, done.stderr
+def test_the_gradient_under_distributed_data_parallel(tmp_path: Path) -> None:
+    headed = with_head(_model("llama"), "mos", components=2)
+    expected = _gradients(headed, headed)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(headed)
+        torch.testing.assert_close(_gradients(headed, parallel), expected)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 class NanoGPT(nn.Module):
@@ -291,11 +266,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["rank"], ["kld"], ["gradient"], ["eval"], ["dump", "--out", "OUT"], ["compare", "FOLDER"]],
-    ids=lambda arguments: arguments[0],
-)
+@pytest.mark.parametrize("arguments", [["eval"], ["dump", "--out", "OUT"], ["compare", "FOLDER"]], ids=str)
 def test_commands_know_the_folder(arguments: list[str], folder: Path, tmp_path: Path) -> None:
     command, *more = (
         text.replace("OUT", str(tmp_path / "a.zarr")).replace("FOLDER", str(folder)) for text in arguments
@@ -303,19 +274,6 @@ def test_commands_know_the_folder(arguments: list[str], folder: Path, tmp_path: 
     data = ["--data", str(folder / "text.txt"), "--context-length", "32"]
     done = CliRunner().invoke(main, [command, str(folder), *more, *data])
     assert done.exit_code == 0, done.output
-
-
-def test_a_head_that_starts_as_the_softmax_predicts_as_the_plain_model(folder: Path, tmp_path: Path) -> None:
-    plain = _model("qwen2")
-    plain.save_pretrained(tmp_path / "plain")
-    with_head(plain, "mos", components=3).save_pretrained(tmp_path / "headed")
-    for path in folder.glob("tokenizer*"):
-        for name in ("plain", "headed"):
-            shutil.copy(path, tmp_path / name)
-    headed, before = (
-        sb.perplexity(str(tmp_path / name), data=str(folder / "text.txt")) for name in ("headed", "plain")
-    )
-    assert headed.perplexity == pytest.approx(before.perplexity, rel=1e-6)
 
 
 def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
@@ -335,7 +293,7 @@ def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
         ({"surplus": 1}, "cannot be read .* save the model again"),
     ],
 )
-def test_folders_that_are_refused(folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+def test_files_of_a_head_that_are_refused(folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
     for file in folder.glob("*.json"):
         (tmp_path / file.name).write_text(file.read_text())
     file = tmp_path / "bottleneck_head.json"
@@ -344,10 +302,15 @@ def test_folders_that_are_refused(folder: Path, tmp_path: Path, change: dict[str
         from_pretrained(tmp_path)
 
 
-def test_a_folder_without_a_head(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["[]", "3"])
+def test_a_folder_without_a_head_or_with_other_settings(folder: Path, content: str, tmp_path: Path) -> None:
     _model("gpt2").save_pretrained(tmp_path)
     with pytest.raises(SourceError, match="has no head of this package"):
         from_pretrained(tmp_path)
+    shutil.copytree(folder, tmp_path / "headed")
+    (tmp_path / "headed" / "generation_config.json").write_text(content)
+    with pytest.raises(SourceError, match=r"generation_config\.json is damaged or of another kind \(it must be an obj"):
+        from_pretrained(tmp_path / "headed")
 
 
 def _quantized() -> Any:
