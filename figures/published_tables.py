@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -94,10 +95,11 @@ def _number(text: str) -> float | None:
 def _training_times(results: Results) -> pd.DataFrame:
     """Return the published ratios of table 13 and those of the benchmark of training steps."""
     data = _compute("mos", "13", (), results)
-    cases = {name: case for saved in results.of("bench") for name, case in saved.content["cases"].items()}
+    cases = [*chain.from_iterable(saved.content["cases"].items() for saved in results.of("bench"))]
+    seconds = {name: case["epoch_seconds"] for name, case in cases if "epoch_seconds" in case}
     for (row, column), name in TIMES.items():
-        if "epoch_seconds" in cases.get(name, {}):
-            ratio = cases[name]["epoch_seconds"] / cases["softmax"]["epoch_seconds"]
+        if seconds.keys() >= {name, "softmax"}:
+            ratio = seconds[name] / seconds["softmax"]
             place = (data["row"] == row) & (data["column"] == column) & (data["kind"] == "measured")
             data.loc[place, ["text", "value", "source"]] = [f"{ratio:.1f}", ratio, "bench/training"]
     return data
