@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import OPENING, Option
+from softmax_bottleneck.core.options import OPENING
 from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import completing, corpus_names
@@ -81,9 +81,9 @@ def listed(name: str, field: str, of: tuple[Callable[[str], Any], str], **more: 
     return click.option(name, field, type=values, multiple=True, callback=joined, **more)
 
 
-def opening_option(name: str, option: Option | None = None) -> Callable[[Command], Command]:
+def opening_option(name: str) -> Callable[[Command], Command]:
     """Return an option that opens a source as an option of a command."""
-    option = option or OPENING[name]
+    option = OPENING[name]
     how: dict[str, Any] = {"help": option.help, "panel": option.panel, "metavar": option.metavar}
     if option.choices:
         how |= {"type": click.Choice(option.choices), "show_default": True}
@@ -91,8 +91,8 @@ def opening_option(name: str, option: Option | None = None) -> Callable[[Command
         how["type"] = click.IntRange(min=1)
     if name == "data":
         how["shell_complete"] = completing(corpus_names)
-    flag = option.flag or f"--{name.replace('_', '-')}"
-    return click.option(flag, name, default=option.default, is_flag=option.default is False, **how)
+    flag = option.flag or name.replace("_", "-")
+    return click.option(f"--{flag}", name, default=option.default, is_flag=option.default is False, **how)
 
 
 device_option = opening_option("device")

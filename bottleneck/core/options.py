@@ -6,6 +6,7 @@ Names, defaults and descriptions stand here once; signatures in Python and optio
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from ..errors import ConfigurationError
@@ -18,6 +19,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 MEASURE, COMPUTE, MODELS = "What to measure", "How to compute", "Hugging Face models"
 """The groups of options in a command's help."""
+BOS = "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does."
+VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
+DATA = (
+    "Text that the model reads: a corpus, or a .txt file for a Hugging Face model.  [default: the corpus of the run; "
+    "python-docs for a Hugging Face model]"
+)
+DATA_IN_PYTHON = (
+    "For a loaded model also a text, or token ids, (N,) of one text or (B, L) of B texts; for a function or a torch "
+    "module batches of ids (B, L). Each row of ids (B, L) is a text of its own: no context begins in the row before."
+)
+KIND = "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is."
+DTYPE = (
+    "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
+    "body of a Hugging Face model; its output layer stays in float32."
+)
+"""Longer help texts of options."""
 
 
 class Option(NamedTuple):
@@ -37,6 +54,9 @@ class Option(NamedTuple):
     """What holds in Python alone."""
 
 
+_count = partial(Option, None, panel=MODELS, counts=True)
+
+
 class HuggingFaceOptions(TypedDict, total=False):
     """The options of Hugging Face models and their texts."""
 
@@ -44,50 +64,21 @@ class HuggingFaceOptions(TypedDict, total=False):
         str | None, Option(None, "Branch, tag or commit of a model on the Hugging Face hub.", MODELS, metavar="NAME")
     ]
     context_length: Annotated[
-        int | None,
-        Option(
-            None, "Tokens in each window of the text.  [default: the model's limit, at most 1,024]", MODELS, counts=True
-        ),
+        int | None, _count("Tokens in each window of the text.  [default: the model's limit, at most 1,024]")
     ]
     stride: Annotated[
-        int | None,
-        Option(
-            None, "Tokens between the starts of two successive windows.  [default: half a window]", MODELS, counts=True
-        ),
+        int | None, _count("Tokens between the starts of two successive windows.  [default: half a window]")
     ]
-    bos: Annotated[
-        str,
-        Option(
-            "auto",
-            "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does.",
-            MODELS,
-            ("auto", "on", "off"),
-        ),
-    ]
+    bos: Annotated[str, Option("auto", BOS, MODELS, ("auto", "on", "off"))]
     batch_size: Annotated[
-        int | None,
-        Option(
-            None, "Windows in one forward pass.  [default: as many as hold about 4,096 tokens]", MODELS, counts=True
-        ),
+        int | None, _count("Windows in one forward pass.  [default: as many as hold about 4,096 tokens]")
     ]
-    vocab: Annotated[
-        str,
-        Option(
-            "both",
-            "Which columns to measure when the output layer has more rows than the tokenizer has tokens.",
-            MODELS,
-            ("both", "model", "tokenizer"),
-        ),
-    ]
+    vocab: Annotated[str, Option("both", VOCAB, MODELS, ("both", "model", "tokenizer"))]
     precise: Annotated[bool, Option(False, "Compute the output layer of a Hugging Face model in float64.", MODELS)]
     dataset: Annotated[
         str | None,
         Option(
-            None,
-            "Read the text from a dataset of the Hugging Face hub.",
-            MODELS,
-            metavar="NAME[:CONFIG]",
-            flag="--hf-dataset",
+            None, "Read the text from a dataset of the Hugging Face hub.", MODELS, (), "NAME[:CONFIG]", "hf-dataset"
         ),
     ]
     allow_pickle: Annotated[
@@ -98,43 +89,14 @@ class HuggingFaceOptions(TypedDict, total=False):
 class Opening(HuggingFaceOptions, total=False):
     """The options that open a source; each kind of source takes some of them."""
 
-    data: Annotated[
-        Any,
-        Option(
-            None,
-            "Text that the model reads: a corpus, or a .txt file for a Hugging Face model.  "
-            "[default: the corpus of the run; python-docs for a Hugging Face model]",
-            MEASURE,
-            metavar="CORPUS|FILE.txt",
-            more="For a loaded model also a text, or token ids, (N,) of one text or (B, L) of B texts; for a function "
-            "or a torch module batches of ids (B, L). Each row of ids (B, L) is a text of its own: no context begins "
-            "in the row before.",
-        ),
-    ]
+    data: Annotated[Any, Option(None, DATA, MEASURE, metavar="CORPUS|FILE.txt", more=DATA_IN_PYTHON)]
     split: Annotated[str, Option("test", "Split of the corpus.", MEASURE, ("train", "valid", "test"))]
     contexts: Annotated[
         int | None,
         Option(None, "Measure only the first N contexts.  [default: all]", MEASURE, metavar="N", counts=True),
     ]
-    kind: Annotated[
-        str,
-        Option(
-            "log-probs",
-            "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is.",
-            MEASURE,
-            ("log-probs", "logits", "matrix"),
-        ),
-    ]
-    dtype: Annotated[
-        str,
-        Option(
-            "float32",
-            "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only "
-            "to the body of a Hugging Face model; its output layer stays in float32.",
-            MEASURE,
-            ("float32", "float64", "bfloat16", "float16", "auto"),
-        ),
-    ]
+    kind: Annotated[str, Option("log-probs", KIND, MEASURE, ("log-probs", "logits", "matrix"))]
+    dtype: Annotated[str, Option("float32", DTYPE, MEASURE, ("float32", "float64", "bfloat16", "float16", "auto"))]
     device: Annotated[
         "str | torch.device",
         Option("auto", "Device to compute on; auto takes a GPU if there is one.", COMPUTE, ("auto", "cpu", "cuda")),

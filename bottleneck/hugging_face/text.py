@@ -14,11 +14,12 @@ from torch import Tensor
 
 from .. import corpora
 from ..core.files import sha256_bytes
+from ..core.options import OPENING
 from ..corpora import EOS, Text
 from ..errors import ConfigurationError, CorpusError, Parameter, SourceError, first_line
 from .tokenizer import Tokenizer
 
-DATASET = Parameter("dataset", flag="hf-dataset")
+DATASET = Parameter("dataset", flag=OPENING["dataset"].flag)
 DEFAULT_CORPUS = "python-docs"
 """Default corpus, which needs no download."""
 

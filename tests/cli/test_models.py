@@ -1,4 +1,4 @@
-"""Commands on a Hugging Face model, and what they say of it."""
+"""Commands on a Hugging Face model, and what they say of it, beside the golden records."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ WINDOWS = ("--data", "text.txt", "--context-length", "12", "--stride", "6")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two models, ``gpt`` (padded) and ``llama``, a tokenizer in each, and a text."""
     folder = tmp_path_factory.mktemp("models")
-    words = {f"w{number}": number for number in range(40)}
-    tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(40)}, unk_token="w0"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     with quiet() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -35,10 +34,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         llama = transformers.LlamaConfig(
             vocab_size=40, hidden_size=6, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
         )
-        for name, model in {
-            "gpt": transformers.GPT2LMHeadModel(gpt),
-            "llama": transformers.LlamaForCausalLM(llama),
-        }.items():
+        models = {"gpt": transformers.GPT2LMHeadModel(gpt), "llama": transformers.LlamaForCausalLM(llama)}
+        for name, model in models.items():
             model.save_pretrained(folder / name)
             transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / name)
     drawn = np.random.default_rng(0).integers(0, 40, 120)
@@ -71,8 +68,6 @@ def test_eval(name: str, here: Path, bottleneck: Bottleneck) -> None:
     assert found["tokens"] == len(losses) == 113
     assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert found["perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-4)
-    assert bottleneck("eval", name, *WINDOWS).stdout.strip().startswith("perplexity  ")
-    assert "takes a run" in bottleneck("eval", name, *WINDOWS, "--dynamic").stderr
 
 
 def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
@@ -80,16 +75,9 @@ def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
     shown = bottleneck("rank", "gpt", *WINDOWS).stdout
     assert "rank, no padding" in shown
     assert "44 rows, 40 tokens in the tokenizer" in shown
-    assert "(40 tokens, renormalized)" in bottleneck("kld", "gpt", *WINDOWS).stdout
     csv = bottleneck("kld", "gpt", *WINDOWS, "--format", "csv").stdout.splitlines()
     assert csv[0].split(",")[-5:-3] == ["vocab_no_padding", "kld_no_padding"]
     assert "ids 40 to 43 are rows of the output layer beyond" in bottleneck("argmaxable", "gpt", *WINDOWS).stdout
-
-
-def test_dry_run_says_what_it_would_take(here: Path, bottleneck: Bottleneck) -> None:
-    shown = bottleneck("rank", "gpt", *WINDOWS, "--dry-run").stdout
-    assert "time  about" in shown
-    assert "factored (the head's factors have 7 columns)" in shown
 
 
 def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path) -> None:
@@ -98,27 +86,23 @@ def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path
     assert done.stdout == f"{store}: 113 contexts × 40 tokens, float32\n", done.stderr
     compared = bottleneck("compare", store, "llama", *WINDOWS, "--examples", "2")
     assert compared.exit_code == 0, compared.stderr
-    assert "where llama is better" in compared.stdout
-    assert "w" in compared.stdout.split("▸")[1]
+    assert "w" in compared.stdout.partition("where llama is better")[2].split("▸")[1]
     one = json.loads(bottleneck("kld", "gpt", *WINDOWS, "--vocab", "tokenizer", "--json", "-").stdout)
     other = json.loads(bottleneck("kld", store, "--json", "-").stdout)
     assert one["kld"] == pytest.approx(other["kld"], rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("line", "sentence"),
     [
-        (["rank", "gpt", "--data", "text.txt", "--context-length", "33"], "more than the 32 tokens the model can read"),
-        (["rank", "gpt", *WINDOWS[:4], "--stride", "13"], "--stride must be between 1 and --context-length"),
-        (
-            ["rank", "gpt", "--data", "text.txt", "--context-length", "12", "--method", "factored", "--revision", "x"],
-            "",
-        ),
-        (["gradient", "text.txt"], "text.txt cannot be measured: give"),
-        (["compare", "gpt", "llama", *WINDOWS], "do not predict the same tokens"),
+        ("rank gpt --data text.txt --context-length 33", "more than the 32 tokens the model can read"),
+        ("rank gpt --data text.txt --context-length 12 --stride 13", "--stride must be between 1 and --context-length"),
+        ("rank gpt --data text.txt --context-length 12 --device cpu --bos on", "leave out --bos on"),
+        ("eval gpt --data text.txt --context-length 12 --dynamic", "takes a run"),
+        ("gradient text.txt", "text.txt cannot be measured: give"),
+        ("compare gpt llama --data text.txt --context-length 12", "do not predict the same tokens"),
     ],
 )
-def test_sentences(here: Path, bottleneck: Bottleneck, arguments: list[str], sentence: str) -> None:
-    done = bottleneck(*arguments)
-    assert done.exit_code == (1 if sentence else 0)
-    assert sentence in done.stderr
+def test_sentences(here: Path, bottleneck: Bottleneck, line: str, sentence: str) -> None:
+    done = bottleneck(*line.split())
+    assert (done.exit_code, sentence in done.stderr) == (1, True), done.stderr

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from softmax_bottleneck.cli import main
 from softmax_bottleneck.cli.sources import labelled
 
 Bottleneck = Callable[..., Result]
@@ -54,11 +50,8 @@ def test_json_of_several_sources_goes_to_a_file_too(world: Path, bottleneck: Bot
 
 def test_strict_asks_every_rank_to_be_determinate(world: Path, bottleneck: Bottleneck) -> None:
     _matrices()
-    assert bottleneck("rank", "identity.npy", "a=identity.npy", "--kind", "matrix", "--strict").exit_code == 0
-    assert bottleneck("rank", "identity.npy", "hilbert.npy", "--kind", "matrix", "--strict").exit_code == 3
-    done = bottleneck("rank", "identity.npy", "hilbert.npy", "--kind", "matrix", "--save-spectrum", "s.npz")
-    assert done.exit_code == 2
-    assert "--save-spectrum takes one SOURCE at a time" in " ".join(done.stderr.replace("│", " ").split())
+    for other, code in (("a=identity.npy", 0), ("hilbert.npy", 3)):
+        assert bottleneck("rank", "identity.npy", other, "--kind", "matrix", "--strict").exit_code == code
 
 
 def test_all_sources_are_opened_before_one_is_measured(world: Path, bottleneck: Bottleneck) -> None:
@@ -86,36 +79,13 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bot
     assert "the label 'x' stands for 2 sources" in " ".join(done.stderr.replace("│", " ").split())
 
 
-RUN_ALL = """
-from softmax_bottleneck.cli import main
-for line in {commands!r}:
-    try:
-        main(line.split())
-    except SystemExit as end:
-        print("exit code", end.code)
-"""
-
-
-def _on_a_terminal(*commands: str) -> list[list[str]]:
-    """Return the lines that each command prints on a terminal of 80 columns."""
-    master, slave = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
-    command = [sys.executable, "-c", RUN_ALL.format(commands=commands)]
-    printed = b""
-    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, env=environment):
-        os.close(slave)
-        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
-            while piece := os.read(master, 1 << 16):
-                printed += piece
-    os.close(master)
-    *texts, rest = printed.decode().replace("\r\n", "\n").split("exit code 0\n")
-    assert (len(texts), rest) == (len(commands), "")
-    return [text.split("\n") for text in texts]
-
-
-def test_a_terminal_of_80_columns(world: Path) -> None:
+def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are wrapped with a hanging indent, and a table that is too wide is turned."""
-    lines, table = _on_a_terminal(f"rank {RUNS[1]}", f"rank {' '.join(RUNS)}")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
+    lines, table = (
+        CliRunner().invoke(main, ["rank", *runs], color=True).stdout.split("\n") for runs in (RUNS[1:], RUNS)
+    )
     bold = [line for line in lines if line.startswith("\x1b[1m")]
     assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
     plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines if line]

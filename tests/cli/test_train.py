@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,13 +72,6 @@ def test_a_finished_run_is_extended_by_its_folder_alone(world: Path, bottleneck:
     assert checkpoint.load("demo/runs/mos").config["training"]["epochs"] == 3
 
 
-def test_averaging_that_never_started_is_said(world: Path, bottleneck: Bottleneck) -> None:
-    settings = ["--set", "training.averaging.start=non-monotone"]
-    done = bottleneck("train", "--config", "demo/runs/softmax/config.json", *settings, "--out", "run")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.endswith(", averaging of the weights never started\n")
-
-
 def test_what_training_takes_is_told_without_a_run(world: Path, bottleneck: Bottleneck) -> None:
     done = bottleneck("train", "--preset", "demo-mos", "--dry-run")
     assert done.exit_code == 0, done.output
@@ -97,7 +85,7 @@ def test_what_training_takes_is_told_without_a_run(world: Path, bottleneck: Bott
 def test_presets_are_selected_and_fit_the_terminal(world: Path, bottleneck: Bottleneck) -> None:
     listed = bottleneck("presets", "ptb-small-mo?").stdout.splitlines()
     assert [line for line in listed if not line.startswith(" ")] == ["ptb-small-moc", "ptb-small-mos"]
-    assert max(map(len, bottleneck("presets").stdout.splitlines())) <= 80
+    assert max(map(len, bottleneck("presets", "demo-*").stdout.splitlines())) <= 80
     one = bottleneck("presets", "demo-mos").stdout
     assert "command: bottleneck train --preset demo-mos --out runs/demo-mos" in one
     assert '"components": 4' in one
@@ -119,20 +107,3 @@ def test_an_interrupted_demo_says_what_is_trained(
     assert done.stderr.splitlines()[-1] == (
         "interrupted; 1 of 4 models are trained and kept in new/runs, and the same command continues"
     )
-
-
-def test_the_loading_of_torch_is_announced_on_a_terminal(world: Path) -> None:
-    """A real terminal: the text comes first, and is wiped before anything else is shown."""
-    terminal, end = pty.openpty()
-    command = [sys.executable, "-m", "softmax_bottleneck", "presets", "demo-nothing"]
-    with subprocess.Popen(command, stderr=end) as process:
-        os.close(end)
-        shown = b""
-        with contextlib.suppress(OSError):  # the terminal is gone
-            while part := os.read(terminal, 1024):
-                shown += part
-    assert process.returncode == 1
-    text, wiped, error = shown.decode().split("\r", 2)
-    assert text == "loading PyTorch …"
-    assert wiped == " " * len(text)
-    assert error.startswith("Error: no preset is called 'demo-nothing'")
