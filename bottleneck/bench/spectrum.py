@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 from ..core.progress import SILENT, Progress
 from ..measure import dump, rank
 from ..sources import UNKNOWN, Block, Source
-from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, measure, on, precision
+from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, arithmetic_for, measure, precision
 from .in_turn import Goal, Work, in_turn, report
 
 ROWS = 1024
@@ -129,7 +129,7 @@ def _stored(path: Path, *, device: str) -> Work:
 def _factored(*, rows: int, columns: int, device: str) -> Work:
     random = np.random.default_rng(0)
     right, thin = (random.standard_normal((size, PTB_RANK)) for size in (columns, rows))
-    return lambda: _streamed(Factored(right, arithmetic=on(device)), thin)
+    return lambda: _streamed(Factored(right, arithmetic=arithmetic_for(device)), thin)
 
 
 def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
@@ -137,7 +137,7 @@ def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
     dtype = np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32
     matrix: NDArray[Any] = np.random.default_rng(0).standard_normal((rows, columns), dtype=dtype)
     if name in REGISTRY:
-        return lambda: _streamed(REGISTRY[name].build(columns, Options(arithmetic=on(device))), matrix)
+        return lambda: _streamed(REGISTRY[name].build(columns, Options(arithmetic=arithmetic_for(device))), matrix)
     square = np.zeros((columns, columns) if name == "syrk" else 0, order="F")
     # For a matrix with itself NumPy calls syrk, which computes half of the product.
     other = matrix.copy() if name == "gemm" else matrix

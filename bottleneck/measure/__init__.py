@@ -2,7 +2,7 @@
 
 from .argmax import argmaxable, output_embeddings
 from .comparison import Comparison, compare
-from .computing import Computing, RankOptions
+from .computing import RankOptions, SpectrumSettings
 from .cost import CostEstimate, estimate_cost
 from .directions import Directions, HeadStatistics, directions, head_statistics
 from .divergences import kld
@@ -17,7 +17,6 @@ from .verdict import verdict
 
 __all__ = [
     "Comparison",
-    "Computing",
     "CostEstimate",
     "Directions",
     "ExtendedStructure",
@@ -27,6 +26,7 @@ __all__ = [
     "HiddenSizeEstimate",
     "RankOptions",
     "RankReport",
+    "SpectrumSettings",
     "argmaxable",
     "compare",
     "directions",

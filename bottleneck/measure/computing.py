@@ -50,7 +50,7 @@ class RankOptions(Opening, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computing:
+class SpectrumSettings:
     """Settings of the computation of a spectrum."""
 
     method: str = "auto"
@@ -74,7 +74,7 @@ class Computed(NamedTuple):
     why: str
 
 
-def compute_spectrum(source: Source, eps: float, how: Computing) -> Computed:
+def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> Computed:
     """Return the singular values of a source's matrix.
 
     Args:
@@ -107,10 +107,10 @@ def compute_spectrum(source: Source, eps: float, how: Computing) -> Computed:
     )
     logger.info("%s: method %s (%s)", source.description["path"], choice.method.name, choice.why)
     chosen = choice.start(None if factors is None else factors.right)
-    return Computed(_computed(source, factors, chosen, how), choice.why)
+    return Computed(_run_method(source, factors, chosen, how), choice.why)
 
 
-def _computed(source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing) -> Spectrum:
+def _run_method(source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: SpectrumSettings) -> Spectrum:
     ranges = [rows for number, rows in enumerate(source.ranges()) if how.processes.takes(number)]
     counts = {done: number for number, done in enumerate(accumulate(map(len, ranges), initial=0))}
 
@@ -147,7 +147,7 @@ def _refuse_masked(source: Source, factors: FactorRows) -> None:
 
 
 def _saved_state(
-    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: Computing
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: SpectrumSettings
 ) -> SavedState | None:
     """Return the file that keeps the state of a long computation, or ``None`` for a short one."""
     operations = source.cost.operations if factors is not None else source.shape[0] * source.shape[1] ** 2

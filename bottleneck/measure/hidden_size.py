@@ -126,8 +126,8 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, embedding_size: 
     """
     key = "hidden_size_estimate"
     try:
-        if caution := doubts.get("caution"):
-            raise MatrixError(caution)
+        if warning := doubts.get("rank_warning"):
+            raise MatrixError(warning)
         estimate = estimate_hidden_size(spectrum, eps=eps)
         rows, columns = eps.distinct or spectrum.shape
         if estimate.value >= min(rows, columns) - 1:

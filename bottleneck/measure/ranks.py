@@ -20,7 +20,7 @@ from ..spectrum import Judgement, Precision, RankEstimate, Spectrum, judge, prec
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
-from .computing import Computing, RankOptions, compute_spectrum
+from .computing import RankOptions, SpectrumSettings, compute_spectrum
 from .divergences import source_precision
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
@@ -72,7 +72,7 @@ def rank(
     started, state = time.monotonic(), precision_state()
     asked = _asked(eps)
     hidden_size = options.pop("estimate_hidden_size", False)
-    how = Computing(
+    how = SpectrumSettings(
         method=method,
         max_memory=max_memory,
         width=options.pop("width", DEFAULT_WIDTH),
@@ -119,13 +119,13 @@ class _Measured(NamedTuple):
     judgement: Judgement
 
 
-def _measured(source: Source, asked: Precision | None, rule: str, how: Computing) -> _Measured:
+def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumSettings) -> _Measured:
     recorded = source_precision(source)
     eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
     spectrum, why = compute_spectrum(source, eps.value, how)
     if spectrum.method == "factored":  # no logits were rounded
         recorded, eps = source.precision, replace(eps, size=source.precision.size)
-    doubts: Doubts = {"recorded": recorded, "caution": source.rank_warning(max(eps.value, recorded.value))}
+    doubts: Doubts = {"recorded": recorded, "rank_warning": source.rank_warning(max(eps.value, recorded.value))}
     raw, centered = judge(spectrum, eps, rule=rule, **doubts)
     bound = source.bound
     judgement = Judgement(_within_bound(raw, bound.raw), _within_bound(centered, bound.centered))

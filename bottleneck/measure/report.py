@@ -31,7 +31,7 @@ class Doubts(TypedDict, total=False):
     """What makes a rank doubtful beside its spectrum; arguments of `judge`."""
 
     recorded: Precision
-    caution: str
+    rank_warning: str
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..sources import find, open_source
 from ..sources.matrix import ARRAY, BLOCKS
 from ..sources.store import OBJECT
 from ..spectrum import Spectrum
-from .computing import Computing, compute_spectrum
+from .computing import SpectrumSettings, compute_spectrum
 
 
 @takes(Opening)
@@ -56,5 +56,5 @@ def singular_values(
         options["kind"] = "matrix"
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
-    how = Computing(method=method, max_memory=max_memory, device=device, progress=report)
+    how = SpectrumSettings(method=method, max_memory=max_memory, device=device, progress=report)
     return compute_spectrum(opened, opened.precision.value, how).spectrum

@@ -115,7 +115,7 @@ class ExtendedSource(Source):
 
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the contexts or tokens that hold most of the energy of a function's logits."""
-        return "" if self._model.precision is not None else self._inspection.caution(eps)
+        return "" if self._model.precision is not None else self._inspection.rank_warning(eps)
 
     def entry_warning(self) -> str:
         """Return what the inspection says of a function's logits."""

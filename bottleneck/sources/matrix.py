@@ -143,7 +143,7 @@ class MatrixSource(Source):
 
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
-        return self._inspection.caution(eps)
+        return self._inspection.rank_warning(eps)
 
     def entry_warning(self) -> str:
         """Return what the inspection says of floors, masks, truncations and lost digits."""

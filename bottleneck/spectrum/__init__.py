@@ -3,7 +3,7 @@
 Floor 1: this package takes arrays or blocks of rows and knows no language model.
 """
 
-from .accelerator import Accelerator, on
+from .accelerator import Accelerator, arithmetic_for
 from .arithmetic import Arithmetic
 from .base import Options, SpectrumMethod
 from .choice import Choice, choose
@@ -49,6 +49,7 @@ __all__ = [
     "Spectrum",
     "SpectrumMethod",
     "WideGram",
+    "arithmetic_for",
     "choose",
     "effective_rank",
     "entropy_rank",
@@ -58,7 +59,6 @@ __all__ = [
     "measure",
     "noise_floor",
     "numerical_rank",
-    "on",
     "precision",
     "save_spectrum",
     "singular_values",

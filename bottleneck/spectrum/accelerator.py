@@ -74,7 +74,7 @@ def _symmetric(matrix: Tensor) -> Tensor:
     return torch.tril(matrix) + torch.tril(matrix, -1).T
 
 
-def on(device: str | torch.device) -> Arithmetic:
+def arithmetic_for(device: str | torch.device) -> Arithmetic:
     """Return the arithmetic of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``."""
     wanted = torch.device(device)
     return Host() if wanted.type == "cpu" else Accelerator(wanted)

@@ -114,7 +114,7 @@ def triangle_of(matrix: Tensor) -> Tensor:
     return factor
 
 
-def turned(rows: Tensor) -> Tensor:
+def reflect_rows(rows: Tensor) -> Tensor:
     r"""Return A P for the reflection P of `toward_ones`: the row means' column −√M m, and the row-centred matrix.
 
     The rows are centred first, so that large means do not cost the centred rows any digits. The reflected matrix has

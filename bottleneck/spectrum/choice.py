@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import MatrixError, Parameter
-from .accelerator import on
+from .accelerator import arithmetic_for
 from .base import DEFAULT_WIDTH, SMALL, Options, SpectrumMethod
 from .dense import Dense
 from .precision import EPS
@@ -60,7 +60,7 @@ class Choice:
                 Parameter("device", "cpu"),
             ) from error
 
-    def excess(self, allowed: int) -> str:
+    def over_limit(self, allowed: int) -> str:
         """Return which limit the method exceeds, as ``auto`` reports it, or an empty string."""
         name, entries = self.method.name, self.method.largest_array(self.shape, self.options)
         if self.method.from_factors:
@@ -71,7 +71,7 @@ class Choice:
             return f"{name} would need {entries:,} numbers; LAPACK has no index for them"
         return ""
 
-    def refuse(self, allowed: int) -> MatrixError:
+    def error(self, allowed: int) -> MatrixError:
         """Return the error for a method that does not fit."""
         name, entries = self.method.name, self.method.largest_array(self.shape, self.options)
         T, M = self.shape
@@ -123,7 +123,7 @@ def choose(
     """
     if not factor_columns:
         check_factors(method)
-    options = Options(width=width, seed=seed, factor_columns=factor_columns, arithmetic=on(device))
+    options = Options(width=width, seed=seed, factor_columns=factor_columns, arithmetic=arithmetic_for(device))
     allowed = default_memory(device) if max_memory is None else max_memory
     if method == "auto":
         small = shape[0] * shape[1] <= SMALL
@@ -132,11 +132,11 @@ def choose(
     else:
         reasons = {find(method): "asked for"}
     choices = [Choice(known.variant(shape), why, shape, options) for known, why in reasons.items() if why]
-    excess = [choice.excess(allowed) for choice in choices]
-    if "" not in excess:
-        raise min(choices, key=lambda choice: choice.memory_bytes).refuse(allowed)
-    fitting = excess.index("")
-    return replace(choices[fitting], why=excess[0]) if fitting else choices[0]
+    over = [choice.over_limit(allowed) for choice in choices]
+    if "" not in over:
+        raise min(choices, key=lambda choice: choice.memory_bytes).error(allowed)
+    fitting = over.index("")
+    return replace(choices[fitting], why=over[0]) if fitting else choices[0]
 
 
 def check_resolution(method: str, *, shape: tuple[int, int], eps: float) -> None:
@@ -169,7 +169,7 @@ def size(count: int) -> str:
 
 def default_memory(device: str) -> int:
     """Return the default memory limit of a decomposition: `DEFAULT_MEMORY`, or an accelerator's free memory."""
-    where = on(device).device
+    where = arithmetic_for(device).device
     if where.type != "cuda":
         return DEFAULT_MEMORY
     free, _ = torch.cuda.mem_get_info(where)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..core.parallel import ALONE, Processes
 from ..errors import MatrixError
-from .accelerator import on
+from .accelerator import arithmetic_for
 from .base import Options, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype
 from .choice import choose
@@ -73,7 +73,7 @@ def singular_values(
     check_shape(shape, "a block of rows")
     again = chain([first], iterator) if iterator is blocks else blocks
     known = Dense if method == "auto" else find(method)
-    return measure(again, known.build(shape[1], Options(arithmetic=on(device))))
+    return measure(again, known.build(shape[1], Options(arithmetic=arithmetic_for(device))))
 
 
 def measure(

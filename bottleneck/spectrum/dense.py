@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, turned
+from .arithmetic import Arithmetic, Spectra, reflect_rows
 from .base import QR_SHARE, SMALL, Options, SpectrumMethod, Totals
 
 COPIES = 4
@@ -61,5 +61,5 @@ class Dense(SpectrumMethod):
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         raw, driver = arithmetic.singular_values(self._matrix, careful=careful)
-        centered, _ = arithmetic.singular_values(turned(self._matrix)[:, 1:], careful=careful)
+        centered, _ = arithmetic.singular_values(reflect_rows(self._matrix)[:, 1:], careful=careful)
         return Spectra(raw, centered, driver)

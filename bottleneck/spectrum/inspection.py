@@ -204,7 +204,7 @@ class Inspection:
         energies, finite = (np.asarray(each)[~self.masked].sum() for each in (self._column_energies, self._finite))
         return float(np.sqrt(energies / finite)) if finite else 0.0
 
-    def caution(self, eps: float) -> str:
+    def rank_warning(self, eps: float) -> str:
         """Return a sentence if a few rows or columns hold most of the energy, which makes any rank doubtful, or ''.
 
         Columns of masked tokens do not count: they are refused, or left out.

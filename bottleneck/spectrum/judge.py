@@ -36,7 +36,12 @@ class Judgement(NamedTuple):
 
 
 def judge(
-    spectrum: Spectrum, eps: Precision, *, rule: str = "press", recorded: Precision | None = None, caution: str = ""
+    spectrum: Spectrum,
+    eps: Precision,
+    *,
+    rule: str = "press",
+    recorded: Precision | None = None,
+    rank_warning: str = "",
 ) -> Judgement:
     r"""Return the raw and the row-centred rank of a spectrum.
 
@@ -57,7 +62,7 @@ def judge(
         rule: as for `numerical_rank`.
         recorded: recorded or inferred roundoff of the entries, if the caller gave ``eps``. A finer ``eps`` does not
             make the entries more exact, so the ranks then cover both.
-        caution: sentence that says why any rank of the matrix is doubtful.
+        rank_warning: sentence that says why any rank of the matrix is doubtful.
     """
     norm = _norm(spectrum.values, spectrum.residual)
     judgement = _coupled(
@@ -71,10 +76,10 @@ def judge(
         coarser = judge(spectrum, recorded, rule=rule)
         why = f"eps {eps.value:.2g} is finer than the roundoff of the numbers ({recorded.dtype or recorded.value})"
         judgement = Judgement(*(_for_both(*pair, why) for pair in zip(judgement, coarser, strict=True)))
-    if caution:
+    if rank_warning:
         T, M = spectrum.shape
         open_ranks = (
-            replace(each, low=min(each.low, 1), high=max(1, min(T, full)), determinate=False, doubt=caution)
+            replace(each, low=min(each.low, 1), high=max(1, min(T, full)), determinate=False, doubt=rank_warning)
             for each, full in zip(judgement, (M, M - 1), strict=True)
         )
         judgement = Judgement(*open_ranks)

@@ -28,14 +28,14 @@ WHOLE_STEPS = 0.9
 """Share of the smallest probabilities that must be whole steps of float32's subnormal numbers."""
 HALF = 0.5
 """Share of the rows with so low a number that must agree on it."""
-GUARDS = (*(10.0**-k for k in range(5, 46)), *(2.0**-k for k in (23, 52, 126, 149, 1022)))
+LOG_EPSILONS = (*(10.0**-k for k in range(5, 46)), *(2.0**-k for k in (23, 52, 126, 149, 1022)))
 """Numbers that code puts under or adds to a probability before its logarithm is taken."""
 LEAST_TIES, NEARBY = 3, 0.01
-"""Entries that share the matrix's lowest number, or lie within so many nats above a number of `GUARDS`, if it is a
+"""Entries that share the matrix's lowest number, or lie within so many nats above one of `LOG_EPSILONS`, if it is a
 floor: of continuous numbers the lowest one stands alone."""
 MOST_PLACES = 1000
 """Entries about the lowest number that are kept."""
-STEADY, NEAR_GUARD = 8.0, 0.03
+STEADY, NEAR_EPSILON = 8.0, 0.03
 """How many standard deviations log Σ P lies above 0 if a number was added to all probabilities: a plain sum in float32
 reaches 4. And the relative error of that number, as the sums show it."""
 
@@ -225,15 +225,15 @@ class Replaced:
         if not self._near_lowest or self.masked.any():
             return ""
         least = math.exp(min(max(self._lowest, -745.0), 709.0))
-        guard = _guard(least, NEARBY)
-        exact = guard is not None and abs(math.log(guard) - self._lowest) <= 2 * eps * abs(self._lowest)
-        end = math.log(guard) + NEARBY if guard is not None and (exact or least > guard) else self._lowest
+        epsilon = _log_epsilon(least, NEARBY)
+        exact = epsilon is not None and abs(math.log(epsilon) - self._lowest) <= 2 * eps * abs(self._lowest)
+        end = math.log(epsilon) + NEARBY if epsilon is not None and (exact or least > epsilon) else self._lowest
         near = {(row_hashes[row], column_hashes[column]) for value, row, column in self._near_lowest if value <= end}
         if len(near) < LEAST_TIES and not exact:
             return ""
         count = sum(value <= end for value, *_ in self._near_lowest)
         many = f"{count:,} or more" if count >= MOST_PLACES else f"{count:,}"
-        floor = f"log({guard:g})" if end > self._lowest else f"{self._lowest:.6g}"
+        floor = f"log({epsilon:g})" if end > self._lowest else f"{self._lowest:.6g}"
         return (
             f"the lowest of the numbers, {many} of them, lie at a floor of {floor}, which adds directions of its own: "
             "take log_softmax of the logits"
@@ -249,15 +249,15 @@ class Replaced:
             return ""
         if excess < STEADY * max(float(sums.std()), eps):
             return ""
-        guard = _guard(math.expm1(excess) / tokens, NEAR_GUARD)
-        if guard is None or self._lowest < math.log(guard) * (1 + eps):
+        epsilon = _log_epsilon(math.expm1(excess) / tokens, NEAR_EPSILON)
+        if epsilon is None or self._lowest < math.log(epsilon) * (1 + eps):
             return ""
         return (
-            f"each row's probabilities sum to 1 + {excess:.2g}, and none is below {guard:g}: as after log(p + "
-            f"{guard:g}), which adds directions of its own; take log_softmax of the logits"
+            f"each row's probabilities sum to 1 + {excess:.2g}, and none is below {epsilon:g}: as after log(p + "
+            f"{epsilon:g}), which adds directions of its own; take log_softmax of the logits"
         )
 
 
-def _guard(number: float, error: float) -> float | None:
-    """Return the number of `GUARDS` that a number equals up to a relative error."""
-    return next((guard for guard in GUARDS if abs(number - guard) <= error * guard), None)
+def _log_epsilon(number: float, error: float) -> float | None:
+    """Return the number of `LOG_EPSILONS` that a number equals up to a relative error."""
+    return next((epsilon for epsilon in LOG_EPSILONS if abs(number - epsilon) <= error * epsilon), None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import Parameter
-from .arithmetic import Arithmetic, Spectra, triangle_of, turned
+from .arithmetic import Arithmetic, Spectra, reflect_rows, triangle_of
 from .base import Norms, Options, SpectrumMethod, Totals
 
 COPIES = 4
@@ -21,8 +21,8 @@ COPIES = 4
 class Sketch(SpectrumMethod):
     r"""Singular values of the projection of A onto a k-dimensional row space, and the norm of the residual.
 
-    The rows are centred first, and their means kept in a separate column (`turned`). So only the row-centred matrix C,
-    of M − 1 columns, is sketched, and large means cost it no digits. A first pass sums S = GC, with G Gaussian (k × T);
+    The rows are centred first, and their means are a separate column (`reflect_rows`). So only the row-centred matrix
+    C, of M − 1 columns, is sketched, and large means cost no digits. A first pass sums S = GC, with G Gaussian (k × T);
     an orthonormal basis V of S's rows is a near-optimal row space (Halko, Martinsson, Tropp 2011, algorithm 4.1). A
     second pass projects, B = [−√M m, CV], keeps only B's triangle, and sums the residual ρ² = ‖C − CVVᵀ‖²_F entry by
     entry.
@@ -86,7 +86,7 @@ class Sketch(SpectrumMethod):
         self._projecting = self.arithmetic.zeros(1)
 
     def _add(self, rows: Tensor) -> None:
-        means, centered = turned(rows).split([1, self.columns - 1], 1)
+        means, centered = reflect_rows(rows).split([1, self.columns - 1], 1)
         if not self._projecting:
             self._turned_sketch.addmm_(self._gaussian(len(rows)), centered)
             self._seen = self._seen + len(rows)

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, turned
+from .arithmetic import Arithmetic, Spectra, reflect_rows
 from .base import QR_SHARE, Options, SpectrumMethod, Totals
 
 BLOCK = 2
@@ -27,7 +27,7 @@ class TSQR(SpectrumMethod):
 
     Each block B of 2M rows is eliminated against the triangle, :math:`\binom{R}{B} = Q \binom{R'}{0}`: on the CPU by
     its own QR and LAPACK's triangular-pentagonal ``tpqrt`` of triangle against triangle, which skip known zeros. The
-    rows are centred first, and their means kept in a separate column (`turned`): R has the singular values of A, and
+    rows are centred first, and their means are a separate column (`reflect_rows`): R has the singular values of A, and
     without its first column those of the row-centred A. A QR's error in a column is relative to that column, so large
     means cost the centred spectrum no digits.
 
@@ -85,7 +85,7 @@ class TSQR(SpectrumMethod):
 
     def _add(self, rows: Tensor) -> None:
         totals = self._totals + Totals.of(rows)
-        for piece in turned(rows).split(len(self._block)):
+        for piece in reflect_rows(rows).split(len(self._block)):
             fitting = min(len(piece), len(self._block) - self._filled)
             self._append(piece[:fitting])
             self._append(piece[fitting:])

@@ -24,7 +24,7 @@ from typing import final
 import torch
 
 from softmax_bottleneck.spectrum import SpectrumMethod
-from softmax_bottleneck.spectrum.arithmetic import triangle_of, turned
+from softmax_bottleneck.spectrum.arithmetic import triangle_of, reflect_rows
 from softmax_bottleneck.spectrum.base import Totals
 
 
@@ -50,7 +50,7 @@ class New(SpectrumMethod):
         self._rows = self.arithmetic.zeros(0, columns)
 
     def _add(self, rows):
-        self._rows = torch.cat([self._rows, turned(rows)])
+        self._rows = torch.cat([self._rows, reflect_rows(rows)])
         self._totals = self._totals + Totals.of(rows)
 
     def merge(self, state):
