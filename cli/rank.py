@@ -98,6 +98,7 @@ INDETERMINATE = 3
 )
 @json_option
 @format_option
+@click.option("--details", is_flag=True, panel="Output", help="Print every number, with how it was found.")
 @click.option("--strict", is_flag=True, panel="Output", help="Exit with status 3 when a rank is indeterminate.")
 def command(
     sources: dict[str, Source],
@@ -105,6 +106,7 @@ def command(
     save_spectrum: Path | None,
     json_to: Path | None,
     as_format: str | None,
+    details: bool,
     strict: bool,
     **settings: Any,
 ) -> None:
@@ -124,7 +126,7 @@ def command(
 
     def show(results: Sequence[Result]) -> None:
         if processes.first:
-            show_all(results, as_format, json_to)
+            show_all(results, "details" if details else as_format, json_to)
 
     results = measure_all(sources, lambda source: _measured(source, processes, **settings), show)
     reports = [result for result in results if isinstance(result, RankReport)]

@@ -84,12 +84,7 @@ def _text(results: Sequence[Result], as_format: str | None) -> str:
         return printable(table(results, format=as_format), lines=True)
     if as_format == "table" or (as_format is None and len(results) > 1):
         return printable(terminal_table(*cells(results)), lines=True)
-    return "\n\n".join(map(_lines, results))
-
-
-def _lines(result: Result) -> str:
-    """Return a result's lines, wrapped with a hanging indent where they are read on a terminal."""
-    return aligned(result.rows()) if sys.stdout.isatty() else printable(str(result), lines=True)
+    return "\n\n".join(aligned(each.all_rows() if as_format == "details" else each.rows()) for each in results)
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

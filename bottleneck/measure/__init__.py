@@ -13,7 +13,7 @@ from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_t
 from .ranks import rank
 from .report import Finding, RankReport
 from .spectra import singular_values
-from .verdict import verdict
+from .verdict import Verdict, verdict
 
 __all__ = [
     "Comparison",
@@ -27,6 +27,7 @@ __all__ = [
     "RankOptions",
     "RankReport",
     "SpectrumSettings",
+    "Verdict",
     "argmaxable",
     "compare",
     "directions",

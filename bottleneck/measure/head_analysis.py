@@ -49,4 +49,5 @@ def head_analysis(source: Source) -> Finding | None:
             ("W", weight.one_line()),
             ("H", hidden.one_line()),
         ),
+        is_detail=True,
     )

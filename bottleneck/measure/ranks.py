@@ -176,7 +176,7 @@ def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
         return []
     text = f"{rounding}; the ranks are not judged by it, because eps was given"
     step = None if math.isinf(rounding.step) else rounding.step
-    return [Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),))]
+    return [Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),), is_detail=True)]
 
 
 def _of_variant(key: str, source: Source, measured: _Measured) -> Finding:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.version import __version__
-from ..results.base import Result, short_names
+from ..results.base import Result, aligned, short_names
 from ..spectrum import (
     RULES,
     Limits,
@@ -21,7 +21,7 @@ from ..spectrum import (
 )
 from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..spectrum.rules import NOISE_FACTOR
-from .verdict import verdict
+from .verdict import Verdict, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +44,8 @@ class Finding:
     """Plain values, ready for JSON."""
     rows: tuple[tuple[str, str], ...]
     """Label and text."""
+    is_detail: bool = False
+    """Whether only `RankReport.details` shows the rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,10 +164,11 @@ class RankReport(Result):
         return shown
 
     @property
-    def verdict(self) -> str:
-        """What the rank says of the output layer, as one sentence; see `measure.verdict`."""
-        known = {"bound": self.bound["raw"], "embedding_size": self.embedding_size, "of_a_model": self._of_a_model}
-        return verdict(self.rank, shape=self.spectrum.shape, distinct=self.eps.distinct, **known)
+    def verdict(self) -> Verdict:
+        """What the ranks say of the output layer, and what to do next."""
+        known = {"bound": self.bound, "embedding_size": self.embedding_size, "of_a_model": self._of_a_model}
+        shape, distinct = self.spectrum.shape, self.eps.distinct
+        return verdict(self.rank, self.rank_centered, shape=shape, distinct=distinct, **known)
 
     @property
     def _of_a_model(self) -> bool:
@@ -181,9 +184,39 @@ class RankReport(Result):
         return f"seen at σ = {noise:.3g}: {above:,} row-centred singular values stand above twice that"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the report as label and text."""
+        """Return the answer as label and text: the verdict, both ranks, and what to do next."""
+        found = self.verdict
+        values, residual = self.spectrum.values, self.spectrum.residual
+        counts = [effective_rank(values, epsilon=float(name), residual=residual) for name in ENERGY_LEFT_OUT]
+        held = ", ".join("unknown" if count is None else f"{count:,}" for count in counts)
+        return [
+            ("matrix", f"{self._source()}: {self._size()}"),
+            ("verdict", found.sentence),
+            ("rank", _answer(self.rank)),
+            ("row-centred rank", _answer(self.rank_centered)),
+            ("effective rank", f"{held} directions hold 99.9, 99.99, 99.999 % of Σσ²"),
+            *(row for finding in self.findings if not finding.is_detail for row in finding.rows),
+            ("next", "; ".join(filter(None, (found.next, "all numbers: --details or .details()")))),
+        ]
+
+    def _source(self) -> str:
+        shown = ("path", "head", "corpus", "split")
+        return " ".join(str(self.source[key]) for key in shown if self.source.get(key))
+
+    def _size(self) -> str:
+        dropped = f", {n:,} columns with -inf dropped" if (n := self.source.get("dropped_columns")) is not None else ""
+        named = {"matrix": ("rows", "columns"), "extended": ("pairs of future and next token", "histories")}
+        rows, columns = named.get(self.source.get("kind", ""), ("contexts", "tokens"))
+        T, M = self.spectrum.shape
+        return f"{T:,} {rows} × {M:,} {columns}{dropped}"
+
+    def details(self) -> str:
+        """Return every number of the report as aligned lines."""
+        return aligned(self.all_rows())
+
+    def all_rows(self) -> list[tuple[str, str]]:
+        """Return every number of the report as label and text."""
         d = self.to_dict()
-        source = d["source"]
         eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
         by_rule = ", ".join(f"{rule} {_with_interval(estimate)}" for rule, estimate in self._by_rule().items())
         effective = ", ".join(
@@ -193,15 +226,14 @@ class RankReport(Result):
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
         outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
         outside += f"; the method resolves no value below {self.spectrum.error:.2g}"
-        dropped = f", {n:,} columns with -inf dropped" if (n := source.get("dropped_columns")) is not None else ""
-        named = {"matrix": ("rows", "columns"), "extended": ("pairs of future and next token", "histories")}
-        rows, columns = named.get(source.get("kind", ""), ("contexts", "tokens"))
-        bound = self.bound
+        bound, found = self.bound, self.verdict
         raw, centered = bound["raw"], bound["centered"]
         limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
         return [
-            ("source", " ".join(str(source[key]) for key in ("path", "head", "corpus", "split") if source.get(key))),
-            ("matrix", f"{d['contexts']:,} {rows} × {d['vocab']:,} {columns}{dropped}"),
+            ("verdict", found.sentence),
+            *([("next", found.next)] if found.next else []),
+            ("source", self._source()),
+            ("matrix", self._size()),
             ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
             ("bound", f"{limits} ({bound['why']})"),
             ("rank", _evidence(self.rank, self.rule)),
@@ -216,7 +248,6 @@ class RankReport(Result):
             ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
             *(row for finding in self.findings for row in finding.rows),
             ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
-            ("verdict", self.verdict),
         ]
 
     @property
@@ -247,6 +278,14 @@ class RankReport(Result):
         return self.spectrum.plot(ax, label=label, limits=self.limits, part=part, log=log, style=style)
 
 
+def _answer(rank: RankEstimate) -> str:
+    if rank.determinate:
+        return f"{rank}, determinate"
+    if rank.at_least:
+        return str(rank)
+    return f"between {rank.low:,} and {rank.high:,}, indeterminate" if rank.high else "unknown"
+
+
 def _with_interval(rank: RankEstimate) -> str:
     """Return the number of values that count, followed by the interval if it is indeterminate."""
     if rank.determinate or rank.at_least or not rank.high:
@@ -260,7 +299,7 @@ def _evidence(rank: RankEstimate, rule: str) -> str:
     if rank.determinate:
         return f"{rank} (determinate; {evidence})"
     if not rank.high:
-        return f"unknown (the numbers are too coarse for a matrix of this size: roundoff may exceed σ_1; {evidence})"
+        return f"unknown (the precision is too low for a matrix of this size: roundoff may exceed σ_1; {evidence})"
     place = "before the largest gap" if rule == "gap" else "at the tolerance"
     interval = f"between {rank.low:,} and {rank.high:,}" if rank.at_least else f"{rank.value:,} {place}"
     doubt = f"; {rank.doubt}" if rank.doubt else ""

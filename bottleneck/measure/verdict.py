@@ -1,99 +1,133 @@
-"""One sentence about a measured rank: whether this output layer is the bottleneck."""
+"""What measured ranks say of an output layer, in one sentence, and what to do next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from ..spectrum import RankEstimate
+
+BEYOND = "a larger d or another output layer goes beyond it (docs/transformers.md)"
+MISSING = (
+    "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
+)
+
+
+class Verdict(NamedTuple):
+    """A sentence about measured ranks and one about what to do next, both without a full stop."""
+
+    sentence: str
+    next: str
+    """Empty where nothing follows."""
 
 
 def verdict(
     rank: RankEstimate,
+    centered: RankEstimate,
     *,
     shape: tuple[int, int],
-    bound: int | None,
+    bound: Mapping[str, int | None],
     embedding_size: int | None,
     distinct: tuple[int, int] | None = None,
     of_a_model: bool = True,
-) -> str:
-    """Return what a rank says of the output layer, as one sentence without a full stop.
+) -> Verdict:
+    """Return whether an output layer is at its bound, from a determinate rank where there is one.
 
     Args:
         rank: rank of log P.
+        centered: rank of the row-centred log P.
         shape: (T, M).
-        bound: largest rank that algebra allows, before the shape limits it; ``None`` if there is none or it is unknown.
+        bound: the largest ranks that algebra allows, ``raw`` and ``centered``, before the shape limits them; ``None``
+            where there is none or it is unknown.
         embedding_size: d, if it is known.
         distinct: number of different rows and of different columns, if some are repeated.
         of_a_model: whether the rows are a model's log-probabilities; a matrix of any kind has rows and columns only.
 
     Example:
-        >>> rank = RankEstimate(282, 282, 282, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
-        >>> verdict(rank, shape=(82430, 10000), bound=282, embedding_size=280)
-        'd = 280 bounds the rank at 282 and the matrix has exactly 282: this output layer is the bottleneck'
+        >>> rank = RankEstimate(281, 281, 281, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
+        >>> limits = {"raw": 281, "centered": 280}
+        >>> verdict(rank, rank, shape=(82430, 10000), bound=limits, embedding_size=280).sentence
+        'at its bound: this output layer gives at most rank 281 = d + 1, and the matrix has it'
     """
-    full = min(shape)
-    least = "at least " if rank.at_least else ""
-    if bound is None:
-        sentence = f"no bound; rank {least}{rank.value:,} of {full:,}"
-    else:
-        limit = f"the rank is at most {bound:,}"
-        limit = limit if embedding_size is None else f"d = {embedding_size:,} bounds the rank at {bound:,}"
-        sentence = f"{limit} and the matrix has {'exactly ' if _is_reached(rank, bound) else least}{rank.value:,}"
-    if not (rank.high or rank.determinate):
-        return f"{sentence.partition(' and ')[0].partition('; ')[0]}; the numbers are too coarse to tell any rank"
-    interval = "" if rank.low == rank.high or rank.at_least else f", between {rank.low:,} and {rank.high:,}"
-    interval += ", depending on the tolerance" if interval else ""
-    return f"{sentence}{interval}: {', '.join(_meaning(rank, shape, bound, distinct or shape, of_a_model))}"
-
-
-def _is_reached(rank: RankEstimate, bound: int) -> bool:
-    return rank.value == bound and (rank.determinate or (rank.at_least and rank.low == bound))
-
-
-def _meaning(
-    rank: RankEstimate, shape: tuple[int, int], bound: int | None, distinct: tuple[int, int], of_a_model: bool
-) -> Iterator[str]:
-    """Yield what follows from the numbers; the first part may be followed by a reason to doubt it."""
-    (T, M), full = shape, min(shape)
-    if rank.at_least and not (bound and _is_reached(rank, bound)):
-        yield "a sketch gives only this lower bound"
-    elif not rank.determinate and not rank.at_least:
-        yield "indeterminate"
-    elif not rank.value:
-        yield "every entry is zero"
-    elif bound is None or bound >= M:
-        yield _unbounded(rank.value, shape, distinct) if of_a_model else _of_a_matrix(rank.value, shape, distinct)
-    elif bound >= full:
-        yield f"{T:,} contexts are too few to show the bound; measure more than {bound:,}"
-    elif rank.value > bound:
-        yield "more than algebra allows, so the numbers are less precise than eps says; measure with a larger eps"
-    elif rank.value == bound:
-        yield "this output layer is the bottleneck"
-    else:
-        yield (
-            "the bound is not reached, because directions of the hidden states, the output embeddings or the "
-            "log-partition are missing or lie below the tolerance"
+    T, M = shape
+    limit, name, full = bound["raw"], "rank", M
+    if not rank.determinate and centered.determinate and bound["centered"] is not None:
+        rank, limit, name, full = centered, bound["centered"], "row-centred rank", M - 1
+    if limit is not None and limit >= full:
+        limit = None  # the shape limits the rank, not the output layer
+    most = "" if limit is None else f"{limit:,}{_formula(limit, embedding_size)}"
+    if limit is not None and rank.value == limit and (rank.determinate or (rank.at_least and rank.low == limit)):
+        return Verdict(f"at its bound: this output layer gives at most {name} {most}, and the matrix has it", BEYOND)
+    if not rank.determinate:
+        return _open(rank, name, most)
+    if not rank.value:
+        return Verdict("every entry is zero", "")
+    if limit is None:
+        of = f"{rank.value:,} of {min(T, full):,}"
+        return (_of_a_model if of_a_model else _of_a_matrix)(rank.value, of, shape, distinct or shape)
+    if limit >= T:
+        return Verdict(
+            f"too few contexts: {T:,} show no {name} above {T:,}, and the output layer allows {most}",
+            f"measure more than {limit:,} contexts",
         )
-    if rank.doubt:
-        yield rank.doubt
+    if rank.value > limit:
+        return Verdict(
+            f"above its bound: {name} {rank.value:,}, where algebra allows {most}; the numbers are less precise than "
+            "eps says",
+            "measure with a larger --eps",
+        )
+    return Verdict(
+        f"below its bound: {name} {rank.value:,} of at most {most}; {MISSING}",
+        "'bottleneck spectrum' draws the singular values about the tolerance",
+    )
 
 
-def _unbounded(value: int, shape: tuple[int, int], distinct: tuple[int, int]) -> str:
+def _formula(bound: int, d: int | None) -> str:
+    """Return the bound in terms of the embedding size d, where it is about d."""
+    return "" if d is None or not 0 <= bound - d <= 2 else " = d" + (f" + {bound - d}" if bound > d else "")
+
+
+def _open(rank: RankEstimate, name: str, most: str) -> Verdict:
+    """Return the verdict of an indeterminate rank: why, and what would settle it."""
+    allowed = f", and the output layer allows {most}" if most else ""
+    if rank.at_least:
+        doubt = rank.doubt or "a sketch gives only this lower bound"
+        settles = "a larger --width or --method tsqr settles it"
+        return Verdict(f"open: the {name} is at least {rank.low:,}{allowed}; {doubt}", settles)
+    if not rank.high:
+        return Verdict(
+            f"open: the precision is too low to determine a {name}{allowed}", "measure in float32 or float64"
+        )
+    interval = f"{rank.low:,}" if rank.low == rank.high else f"between {rank.low:,} and {rank.high:,}"
+    if not rank.doubt:
+        doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are"
+    else:
+        doubt, settles = (
+            rank.doubt,
+            "log_softmax of logits in float32 or float64 settles it, or --eps if none was rounded",
+        )
+    return Verdict(f"open: the {name} is {interval}{allowed}; {doubt}", settles)
+
+
+def _of_a_model(value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int]) -> Verdict:
     (T, M), (rows, columns) = shape, distinct
     if value == rows < min(shape):
-        return f"as many as there are different contexts; measure more than {M:,} different ones"
+        return Verdict(
+            f"too few different contexts: rank {of}, as many as there are different contexts",
+            f"measure more than {M:,} different contexts",
+        )
     if value == columns < min(shape):
-        return "as many as there are different columns"
+        return Verdict(f"rank {of}, as many as there are different columns", "")
     if value == M - 1 < T:
-        return "full rank but for one direction"
+        return Verdict(f"full rank but for one direction: {of}", "")
     if value < min(shape):
-        return "below full rank, although no bound is known"
+        return Verdict(f"below full rank: {of}; no bound of the output layer is known", "")
     if T < M:
-        return f"full rank for so few contexts; measure more than {M:,}"
-    return "full rank, so this output layer is no bottleneck"
+        return Verdict(f"too few contexts: full rank, {of}, for so few", f"measure more than {M:,} contexts")
+    return Verdict(f"not a bottleneck: full rank, {of}", "")
 
 
-def _of_a_matrix(value: int, shape: tuple[int, int], distinct: tuple[int, int]) -> str:
+def _of_a_matrix(value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int]) -> Verdict:
     if value == min(distinct) < min(shape):
-        return f"as many as there are different {'rows' if value == distinct[0] else 'columns'}"
-    return "full rank" if value == min(shape) else "below full rank"
+        return Verdict(f"rank {of}, as many as there are different {'rows' if value == distinct[0] else 'columns'}", "")
+    return Verdict(f"{'full' if value == min(shape) else 'below full'} rank: {of}", "")

@@ -64,11 +64,10 @@ class Model:
 
     @property
     def verdict(self) -> str:
-        """What the rank says of the output layer, as one sentence."""
-        report = self.report
-        known = {"bound": report.bound["raw"], "embedding_size": report.embedding_size}
-        of_a_model = self.source.get("kind") != "matrix"
-        return verdict(report.rank, shape=self.shape, distinct=report.eps.distinct, of_a_model=of_a_model, **known)
+        """What the ranks say of the output layer, as one sentence."""
+        report, of_a_model = self.report, self.source.get("kind") != "matrix"
+        known = {"bound": report.bound, "embedding_size": report.embedding_size, "distinct": report.eps.distinct}
+        return verdict(report.rank, report.rank_centered, shape=self.shape, of_a_model=of_a_model, **known).sentence
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,13 @@ class Result(ABC):
         """Return `summary` as a LaTeX table of one row for the package booktabs; see `table` for several results."""
         return latex(*cells([self]), caption=caption, label=label)
 
+    def all_rows(self) -> list[tuple[str, str]]:
+        """Return `rows`, and those that only ``--details`` shows."""
+        return self.rows()
+
     def __str__(self) -> str:
         """Return the result as aligned lines."""
-        rows = self.rows()
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:>{width}}  {text}" for label, text in rows)
+        return aligned(self.rows())
 
     def __repr__(self) -> str:
         """Return the class, the name and the first values of the summary, on one line."""
@@ -80,9 +82,16 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         body = "".join(
-            f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in self.rows()
+            f"<tr><th>{html.escape(label)}</th><td style='text-align: left'>{html.escape(text)}</td></tr>"
+            for label, text in self.rows()
         )
         return f"<table>{body}</table>"
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> str:
+    """Return labels and texts as lines."""
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"{label:>{width}}  {text}" for label, text in rows)
 
 
 def frame(results: Iterable[Result], *, full: bool = False) -> pd.DataFrame:

@@ -25,7 +25,7 @@ def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) 
         assert text in page
     assert "Softmax predicts better than MoS" in page
     assert "not on the page: no comparison: m.npy does not say which tokens came after its contexts" in done.stderr
-    shown = bottleneck("rank", "demo/runs/mos").stdout.splitlines()[-1].partition("verdict  ")[2]
+    shown = bottleneck("rank", "demo/runs/mos").stdout.splitlines()[1].partition("verdict  ")[2]
     assert f"<span>{shown}.</span>" in page
     perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout
     assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page

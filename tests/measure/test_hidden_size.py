@@ -34,7 +34,7 @@ def test_the_largest_gap(d: int, dtype: str, kind: str) -> None:
     assert found["margin"] == pytest.approx(found["gap"] / found["next_gap"])
     assert found["margin"] > 10
     assert found["around"][str(d)] == found["gap"]
-    assert f"{d:,} (σ_{d} / σ_{d + 1}" in str(report)
+    assert f"{d:,} (σ_{d} / σ_{d + 1}" in report.details()
 
 
 def test_of_a_trained_run(runs: dict[str, Path]) -> None:
@@ -53,15 +53,15 @@ def test_too_few_contexts_or_tokens(T: int, M: int, d: int) -> None:
 def test_constant_rows_have_none(value: float) -> None:
     report = rank(np.full((50, 10), value), kind="matrix", estimate_hidden_size=True)
     assert report.rank_centered.value == 0
-    assert "no row-centred singular value rises above roundoff" in str(report)
+    assert "no row-centred singular value rises above roundoff" in report.details()
 
 
 def test_what_a_sketch_did_not_see_it_does_not_count() -> None:
     report = rank(outputs(60, 40, 12), kind="matrix", method="sketch", width=8, estimate_hidden_size=True)
     seen = len(report.spectrum.centered)
     assert seen < 12
-    assert f"none of the {seen} row-centred singular values that the sketch saw is roundoff" in str(report)
-    assert "use a larger width" in str(report)
+    assert f"none of the {seen} row-centred singular values that the sketch saw is roundoff" in report.details()
+    assert "use a larger width" in report.details()
 
 
 def test_a_rank_is_reported_without_it() -> None:
@@ -70,7 +70,7 @@ def test_a_rank_is_reported_without_it() -> None:
     assert report.rank.value == 20
     assert found["value"] is None
     assert "none of the 20 row-centred singular values is roundoff" in found["why"]
-    assert "hidden size  unknown: none of the 20" in str(report)
+    assert "hidden size  unknown: none of the 20" in report.details()
 
 
 class Interface:
@@ -123,7 +123,7 @@ def test_no_clear_gap_is_unknown() -> None:
     smooth = torch.from_numpy(left * (1000 * np.logspace(0, -4, 64)) @ right.T).bfloat16().float()
     report = rank(smooth.log_softmax(-1), estimate_hidden_size=True)
     assert report.to_dict()["hidden_size_estimate"]["value"] is None
-    assert "unknown: no gap is clear" in str(report)
+    assert "unknown: no gap is clear" in report.details()
 
 
 def test_both_ways_to_be_one_off_are_said() -> None:

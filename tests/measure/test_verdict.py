@@ -1,4 +1,4 @@
-"""The sentence about a rank, in every case that a report can be in."""
+"""The sentence about a rank, and the one about what to do next, in every case that a report can be in."""
 
 from __future__ import annotations
 
@@ -12,159 +12,113 @@ from softmax_bottleneck import rank
 from softmax_bottleneck.measure import verdict
 from softmax_bottleneck.spectrum import RankEstimate
 
-SURE = RankEstimate(282, 282, 282, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
-OPEN = replace(SURE, value=9_981, low=9_713, high=9_999, determinate=False)
-PTB = (82_430, 10_000)
-BOUNDED: dict[str, Any] = {"shape": PTB, "bound": 282, "embedding_size": 280}
-FREE: dict[str, Any] = {"shape": PTB, "bound": None, "embedding_size": 280}
-DOUBTED = {"determinate": False, "doubt": "the numbers were rounded"}
 
-CASES: dict[str, tuple[RankEstimate, dict[str, Any], str]] = {
-    "the bound is reached": (
-        SURE,
-        BOUNDED,
-        "d = 280 bounds the rank at 282 and the matrix has exactly 282: this output layer is the bottleneck",
-    ),
-    "d is unknown": (
-        SURE,
-        BOUNDED | {"embedding_size": None},
-        "the rank is at most 282 and the matrix has exactly 282: this output layer is the bottleneck",
-    ),
-    "the bound is not reached": (
-        replace(SURE, value=250, low=250, high=250),
-        BOUNDED,
-        (
-            "d = 280 bounds the rank at 282 and the matrix has 250: the bound is not reached, because directions of "
-            "the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
-        ),
-    ),
-    "more than the bound": (
-        replace(SURE, value=290, low=290, high=290),
-        BOUNDED,
-        (
-            "d = 280 bounds the rank at 282 and the matrix has 290: more than algebra allows, so the numbers are less "
-            "precise than eps says; measure with a larger --eps"
-        ),
-    ),
-    "bounded, not determinate": (
-        replace(SURE, value=270, low=260, determinate=False),
-        BOUNDED,
-        (
-            "d = 280 bounds the rank at 282 and the matrix has 270, between 260 and 282, depending on the tolerance: "
-            "indeterminate"
-        ),
-    ),
-    "too few contexts": (
-        replace(SURE, value=100, low=100, high=100),
-        BOUNDED | {"shape": (100, 10_000)},
-        (
-            "d = 280 bounds the rank at 282 and the matrix has 100: 100 contexts are too few to show the bound; "
-            "measure more than 282"
-        ),
-    ),
-    "a bound above M": (
-        replace(SURE, value=50, low=50, high=50),
-        BOUNDED | {"shape": (1_000, 50)},
-        "d = 280 bounds the rank at 282 and the matrix has 50: full rank, so this output layer is no bottleneck",
-    ),
-    "no bound, not determinate": (
-        OPEN,
-        FREE,
-        "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: indeterminate",
-    ),
-    "no bound, full": (
-        replace(SURE, value=10_000, low=10_000, high=10_000),
-        FREE,
-        "no bound; rank 10,000 of 10,000: full rank, so this output layer is no bottleneck",
-    ),
-    "no bound, centred rows": (
-        replace(SURE, value=9_999, low=9_999, high=9_999),
-        FREE,
-        "no bound; rank 9,999 of 10,000: full rank but for one direction",
-    ),
-    "no bound, few contexts": (
-        replace(SURE, value=30, low=30, high=30),
-        FREE | {"shape": (30, 10_000)},
-        "no bound; rank 30 of 30: full rank for so few contexts; measure more than 10,000",
-    ),
-    "few different contexts": (
-        replace(SURE, value=30, low=30, high=30),
-        FREE | {"shape": (900, 700), "distinct": (30, 700)},
-        "no bound; rank 30 of 700: as many as there are different contexts; measure more than 700 different ones",
-    ),
-    "few different columns": (
-        replace(SURE, value=30, low=30, high=30),
-        FREE | {"distinct": (82_430, 30)},
-        "no bound; rank 30 of 10,000: as many as there are different columns",
-    ),
-    "a matrix": (
-        replace(SURE, value=16, low=16, high=16),
-        FREE | {"shape": (128, 16), "of_a_model": False},
-        "no bound; rank 16 of 16: full rank",
-    ),
-    "a matrix of lower rank": (
-        SURE,
-        FREE | {"of_a_model": False},
-        "no bound; rank 282 of 10,000: below full rank",
-    ),
-    "a matrix with copies": (
-        replace(SURE, value=30, low=30, high=30),
-        FREE | {"shape": (900, 700), "distinct": (30, 700), "of_a_model": False},
-        "no bound; rank 30 of 700: as many as there are different rows",
-    ),
-    "no bound, low": (SURE, FREE, "no bound; rank 282 of 10,000: below full rank, although no bound is known"),
-    "doubted in an interval": (
-        replace(OPEN, **DOUBTED),
-        FREE,
-        (
-            "no bound; rank 9,981 of 10,000, between 9,713 and 9,999, depending on the tolerance: indeterminate, "
-            "the numbers were rounded"
-        ),
-    ),
-    "doubted, one number": (
-        replace(SURE, **DOUBTED),
-        FREE,
-        "no bound; rank 282 of 10,000: indeterminate, the numbers were rounded",
-    ),
-    "a sketch": (
-        replace(OPEN, value=800, at_least=True),
-        FREE,
-        "no bound; rank at least 800 of 10,000: a sketch gives only this lower bound",
-    ),
-    "a sketch that reaches the bound": (
-        replace(SURE, at_least=True, determinate=False),
-        BOUNDED,
-        "d = 280 bounds the rank at 282 and the matrix has exactly 282: this output layer is the bottleneck",
-    ),
-    "a sketch below the bound": (
-        replace(SURE, value=200, at_least=True, determinate=False),
-        BOUNDED,
-        "d = 280 bounds the rank at 282 and the matrix has at least 200: a sketch gives only this lower bound",
-    ),
-    "too coarse": (
-        replace(SURE, value=0, low=0, high=0, determinate=False),
-        BOUNDED,
-        "d = 280 bounds the rank at 282; the numbers are too coarse to tell any rank",
-    ),
-    "too coarse, no bound": (
-        replace(SURE, value=0, low=0, high=0, determinate=False),
-        FREE,
-        "no bound; the numbers are too coarse to tell any rank",
-    ),
-    "zero": (
-        replace(SURE, value=0, low=0, high=0),
-        FREE,
-        "no bound; rank 0 of 10,000: every entry is zero",
-    ),
-}
+def estimate(value: int, low: int | None = None, high: int | None = None, **more: Any) -> RankEstimate:
+    low, high = value if low is None else low, value if high is None else high
+    return replace(RankEstimate(value, low, high, low == high, 1e-3, 9.0, 0.5, 1e-9, 5e8, False), **more)
 
 
-@pytest.mark.parametrize(("estimate", "known", "sentence"), CASES.values(), ids=CASES)
-def test_every_case(estimate: RankEstimate, known: dict[str, Any], sentence: str) -> None:
-    assert verdict(estimate, **known) == sentence
+BOUND, FREE = {"raw": 282, "centered": 281}, {"raw": None, "centered": None}
+AT, MOST = "at its bound: this output layer gives at most", "the output layer allows 282 = d + 2"
+OPEN = estimate(9_981, 9_713, 9_999)
+SKETCH: dict[str, Any] = {"at_least": True, "determinate": False}
+ANOTHER, WIDER = "another output layer", "--width"
+MATRIX = {"bound": FREE, "of_a_model": False}
+
+CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
+    (estimate(282), {}, f"{AT} rank 282 = d + 2, and the matrix has it", ANOTHER),
+    (estimate(282), {"embedding_size": None}, f"{AT} rank 282, and the matrix has it", ANOTHER),
+    (estimate(282), {"embedding_size": 700}, f"{AT} rank 282, and the matrix has it", ANOTHER),
+    (estimate(250), {}, "below its bound: rank 250 of at most 282 = d + 2; directions of the hidden", "spectrum"),
+    (estimate(290), {}, "above its bound: rank 290, where algebra allows 282 = d + 2", "a larger --eps"),
+    (estimate(270, 260, 282), {}, f"open: the rank is between 260 and 282, and {MOST}; it depends on the", "--eps"),
+    (
+        estimate(100),
+        {"shape": (100, 10_000)},
+        "too few contexts: 100 show no rank above 100, and the output layer allows 282 = d + 2",
+        "measure more than 282 contexts",
+    ),
+    (estimate(50), {"shape": (1_000, 50)}, "not a bottleneck: full rank, 50 of 50", ""),
+    (OPEN, {"bound": FREE}, "open: the rank is between 9,713 and 9,999; it depends on the tolerance", "--eps"),
+    (estimate(10_000), {"bound": FREE}, "not a bottleneck: full rank, 10,000 of 10,000", ""),
+    (estimate(9_999), {"bound": FREE}, "full rank but for one direction: 9,999 of 10,000", ""),
+    (
+        estimate(30),
+        {"bound": FREE, "shape": (30, 10_000)},
+        "too few contexts: full rank, 30 of 30, for so few",
+        "measure more than 10,000 contexts",
+    ),
+    (
+        estimate(30),
+        {"bound": FREE, "shape": (900, 700), "distinct": (30, 700)},
+        "too few different contexts: rank 30 of 700, as many as there are different contexts",
+        "measure more than 700 different contexts",
+    ),
+    (
+        estimate(30),
+        {"bound": FREE, "distinct": (82_430, 30)},
+        "rank 30 of 10,000, as many as there are different columns",
+        "",
+    ),
+    (estimate(16), MATRIX | {"shape": (128, 16)}, "full rank: 16 of 16", ""),
+    (estimate(282), MATRIX, "below full rank: 282 of 10,000", ""),
+    (
+        estimate(30),
+        MATRIX | {"shape": (900, 700), "distinct": (30, 700)},
+        "rank 30 of 700, as many as there are different rows",
+        "",
+    ),
+    (estimate(282), {"bound": FREE}, "below full rank: 282 of 10,000; no bound of the output layer is known", ""),
+    (
+        replace(OPEN, doubt="the numbers were rounded"),
+        {"bound": FREE},
+        "open: the rank is between 9,713 and 9,999; the numbers were rounded",
+        "float32 or float64",
+    ),
+    (
+        estimate(282, determinate=False, doubt="the numbers were rounded"),
+        {"bound": FREE},
+        "open: the rank is 282; the numbers were rounded",
+        "float32 or float64",
+    ),
+    (
+        estimate(800, 700, 9_999, **SKETCH),
+        {"bound": FREE},
+        "open: the rank is at least 700; a sketch gives only this lower bound",
+        WIDER,
+    ),
+    (estimate(282, **SKETCH), {}, f"{AT} rank 282 = d + 2, and the matrix has it", ANOTHER),
+    (estimate(200, **SKETCH), {}, f"open: the rank is at least 200, and {MOST}; a sketch gives only", WIDER),
+    (estimate(0, determinate=False), {}, f"open: the precision is too low to determine a rank, and {MOST}", "float32"),
+    (estimate(0), {"bound": FREE}, "every entry is zero", ""),
+    (
+        estimate(282, 250, 282),
+        {"centered": estimate(281)},
+        f"{AT} row-centred rank 281 = d + 1, and the matrix has it",
+        ANOTHER,
+    ),
+    (
+        estimate(282, 250, 282),
+        {"centered": estimate(200)},
+        "below its bound: row-centred rank 200 of at most 281 = d + 1",
+        "spectrum",
+    ),
+]
 
 
-def test_a_report_ends_with_it() -> None:
-    found = rank(np.random.default_rng(0).standard_normal((60, 40)), kind="matrix")
-    assert found.verdict == "no bound; rank 40 of 40: full rank"
-    assert str(found).splitlines()[-1].strip() == f"verdict  {found.verdict}"
+@pytest.mark.parametrize(("found", "more", "sentence", "following"), CASES)
+def test_every_case(found: RankEstimate, more: dict[str, Any], sentence: str, following: str) -> None:
+    known = {"shape": (82_430, 10_000), "bound": BOUND, "embedding_size": 280, "centered": OPEN} | more
+    said = verdict(found, known.pop("centered"), **known)
+    assert said.sentence.startswith(sentence)
+    assert following in said.next
+    assert bool(following) == bool(said.next)
+
+
+def test_a_report_begins_with_it() -> None:
+    report = rank(np.random.default_rng(0).standard_normal((60, 40)), kind="matrix")
+    assert report.verdict == ("full rank: 40 of 40", "")
+    lines = str(report).splitlines()
+    assert len(lines) <= 7
+    assert lines[1].strip() == "verdict  full rank: 40 of 40"
+    assert report.details().splitlines()[0].strip() == lines[1].strip()

@@ -74,7 +74,7 @@ def test_the_reported_rank_is_shown_first(page_file: Path, family: Path, visit: 
     for model in read_saved([family]).models:
         assert f"{model.report.rank.value:,}" == ranks(page)[HEADS[str(model.head)].label][0]
     assert page.locator("#verdicts + ul li").count() == 4
-    assert "this output layer is the bottleneck." in page.locator("#verdicts + ul li").first.inner_text()
+    assert "at its bound: this output layer gives at most" in page.locator("#verdicts + ul li").first.inner_text()
 
 
 @pytest.mark.parametrize("matrix", ["raw", "centered"])

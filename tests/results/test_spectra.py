@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,3 +80,17 @@ def test_one_tolerance_has_its_band(spectrum: Make, ax: Axes) -> None:
 )
 def test_names_are_as_short_as_tells_them_apart(paths: list[str], names: list[str]) -> None:
     assert short_names(paths) == names
+
+
+def test_a_first_figure_leaves_the_backends_settings(tmp_path: Path) -> None:
+    """Loading the backend of notebooks makes pyplot interactive; the style of our figure must not end that."""
+    (tmp_path / "inline.py").write_text(
+        "import matplotlib\nfrom matplotlib.backends.backend_agg import *\nmatplotlib.interactive(True)\n"
+    )
+    program = (
+        "import matplotlib, numpy as np, softmax_bottleneck as sb\n"
+        "sb.singular_values(np.eye(4)).plot()\n"
+        "assert matplotlib.is_interactive()"
+    )
+    environment = {**os.environ, "MPLBACKEND": "module://inline", "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)

@@ -53,7 +53,7 @@ def test_dropped_columns(logits: Matrix, method: str, tmp_path: Path, monkeypatc
     np.testing.assert_allclose(report.spectrum.values, np.linalg.svd(normalized, compute_uv=False), atol=1e-12)
     assert (report.rank.value, report.rank_centered.value) == (5, 4)
     assert report.to_dict()["source"]["dropped_columns"] == 3
-    assert "40 contexts × 9 tokens, 3 columns with -inf dropped" in str(report)
+    assert "40 contexts × 9 tokens, 3 columns with -inf dropped" in report.details()
 
 
 def test_the_first_contexts_and_a_store_pass_them_on(logits: Matrix, tmp_path: Path) -> None:

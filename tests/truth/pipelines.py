@@ -69,8 +69,9 @@ def _rank(left: Matrix, right: Matrix) -> int:
     return int((values > RELATIVE * values[0]).sum()) if values.size and values[0] else 0
 
 
-def _start(rng: np.random.Generator) -> Pipeline:
-    rows, columns = (int(np.exp(rng.uniform(np.log(low), np.log(high)))) for low, high in ((60, 1200), (30, 500)))
+def _start(rng: np.random.Generator, largest: tuple[int, int]) -> Pipeline:
+    limits = zip((60, 30), largest, strict=True)
+    rows, columns = (int(np.exp(rng.uniform(np.log(low), np.log(high)))) for low, high in limits)
     d = int(rng.integers(1, max(2, min(rows, columns) // 3)))
     left, right = rng.standard_normal((rows, d)), rng.standard_normal((columns, d))
     decay = rng.choice(["flat", "flat", "power law", "exponential"])
@@ -207,15 +208,14 @@ class Case:
     """Whether nothing was rounded but to the type that holds the numbers."""
 
 
-def draw(seed: int) -> Case:
+def draw(seed: int, largest: tuple[int, int] = (1200, 500)) -> Case:
     """Return the pipeline of a seed; where float32 rounds to zero or a column is constant, it holds what is left."""
     with np.errstate(all="ignore"):
-        return _draw(seed)
+        return _draw(np.random.default_rng(seed), largest)
 
 
-def _draw(seed: int) -> Case:
-    rng = np.random.default_rng(seed)
-    it = _start(rng)
+def _draw(rng: np.random.Generator, largest: tuple[int, int]) -> Case:
+    it = _start(rng, largest)
     clean = True
     for _ in range(rng.integers(0, 2)):
         _change(it, rng)

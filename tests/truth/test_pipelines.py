@@ -73,8 +73,8 @@ def test_the_fields_commonest_pipeline() -> None:
     assert report.eps.rounding is not None
     assert report.eps.rounding.dtype == "bfloat16"
     assert report.eps.rounding.share > 0.99
-    assert "rounded to bfloat16" in str(report)
-    assert "before normalization" in str(report)
+    assert "rounded to bfloat16" in report.details()
+    assert "before normalization" in report.details()
     # 64 directions stand above the noise; nothing can exclude more below it.
     found = report.rank_centered
     assert (found.value, found.low, found.high, found.determinate) == (64, 64, 999, False)
@@ -89,7 +89,7 @@ def test_eps_overrides_what_is_seen() -> None:
     report = rank(matrix, eps="float32")
     assert (report.eps.rounding, report.eps.assumed) == (None, False)
     assert report.rank.value == 300
-    assert "the ranks are not judged by it, because eps was given" in str(report)
+    assert "the ranks are not judged by it, because eps was given" in report.details()
     assert report.to_dict()["rounding_seen"]["dtype"] == "bfloat16"
 
 
@@ -163,7 +163,7 @@ def test_so_few_numbers_show_nothing() -> None:
     """Full rank of a few numbers may be rounding, and nothing would show it."""
     report = rank(logits(40, 9, 8).float().log_softmax(-1))
     assert (report.rank.value, report.rank.low < 9, report.rank.determinate) == (9, True, False)
-    assert "do not show whether the numbers were rounded" in str(report)
+    assert "do not show whether the numbers were rounded" in report.details()
     assert rank(logits(40, 9, 8).float().log_softmax(-1), eps="float32").rank.determinate
 
 
@@ -180,7 +180,7 @@ def test_clipped_probabilities_are_not_determinate() -> None:
     p = logits(400, 300, 10).softmax(-1).clamp_min(1e-4)
     report = rank((p / p.sum(1, keepdim=True)).log())
     assert report.eps.rounding is not None
-    assert "a floor replaced them" in str(report)
+    assert "a floor replaced them" in report.details()
     assert not report.rank.determinate
 
 
@@ -272,7 +272,7 @@ def test_rows_of_one_or_two_numbers(matrix: Any, tmp_path: Any) -> None:
     report = rank(matrix)
     json.dumps(report.to_dict(), allow_nan=False)
     assert report.to_dict()["rank_by_rule"]["press"] == report.rank.value == np.linalg.matrix_rank(matrix)
-    assert "one number only" not in str(report) or matrix.shape == (100, 50)
+    assert "one number only" not in report.details() or matrix.shape == (100, 50)
     stored = rank(dump(open_source(matrix), tmp_path / "s.zarr"))
     assert stored.eps == report.eps
     json.dumps(pairwise_kld(matrix).eps.to_dict(), allow_nan=False)
@@ -292,12 +292,12 @@ def test_masks_of_single_contexts_are_told() -> None:
     kept = masked.topk(50, -1).values[:, -1:]
     report = rank(masked.masked_fill(masked < kept, -1e9).log_softmax(-1))
     assert not report.rank.determinate
-    assert "masks of single contexts hide what the other entries show" in str(report)
+    assert "masks of single contexts hide what the other entries show" in report.details()
 
 
 def test_bfloat16_tensors_have_no_giants() -> None:
     report = rank(logits(500, 300, 10).bfloat16(), kind="logits")
-    assert "energy sits in" not in str(report)
+    assert "energy sits in" not in report.details()
 
 
 @pytest.mark.parametrize("decay", ["power law", "exponential"])
