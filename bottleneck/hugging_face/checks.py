@@ -255,7 +255,7 @@ def _final_norm(norm: list[Any], hidden: Tensor, eps: float) -> FinalNorm | None
 
 
 def bound_of(checked: Checked, *, exact_norm: bool) -> RankBound:
-    """Return the head's rank bound, and describe the effect of the LayerNorm before it.
+    """Return the largest rank of the head behind the LayerNorm before it.
 
     After a LayerNorm the columns of [H, 1] span d dimensions instead of d + 1, because a combination of H's columns is
     the constant β·v. If it is not zero, a bias adds no dimension; if it is zero, H has rank d − 1. ``exact_norm`` says
@@ -267,11 +267,11 @@ def bound_of(checked: Checked, *, exact_norm: bool) -> RankBound:
         return bound
     has_bias = head.bias is not None and bool(head.bias.any())  # a bias of zeros counts as no bias
     centered = d if norm.offset else d - 1 + int(has_bias)
+    if not exact_norm:
+        why = "hidden states come from a LayerNorm, whose one linear condition the body's rounding breaks"
+        return replace(bound, why=f"{bound.why}; {why}")
     why = (
-        f"hidden states come from a LayerNorm, so they lie in {d - 1} dimensions "
-        f"{'off' if norm.offset else 'through'} the origin, and the rank reaches {centered + 1} raw and {centered} "
-        "row-centred"
-        if exact_norm
-        else "hidden states come from a LayerNorm, whose one linear condition the body's rounding breaks"
+        f"{bound.why}; but hidden states come from a LayerNorm, so they lie in {d - 1} dimensions "
+        f"{'off' if norm.offset else 'through'} the origin"
     )
-    return replace(bound, why=f"{bound.why}; {why}")
+    return RankBound(centered + 1, centered, why)

@@ -45,13 +45,8 @@ class Architecture:
     soft_cap: bool = False
 
     @property
-    def bound(self) -> tuple[int | None, int | None]:
-        """Raw and row-centred."""
-        return (None, None) if self.soft_cap else (d + 1 + self.bias, d + self.bias)
-
-    @property
     def rank(self) -> tuple[int, int]:
-        """What random weights reach: behind a LayerNorm with offset a bias adds nothing."""
+        """The bound, which random weights reach: behind a LayerNorm with offset a bias adds nothing."""
         beside = int(self.bias and self.norm == "rms")
         return d + 1 + beside, d + beside
 
