@@ -166,14 +166,15 @@ class RankReport(Result):
     @property
     def verdict(self) -> Verdict:
         """What the ranks say of the output layer, and what to do next."""
-        known = {"bound": self.bound, "embedding_size": self.embedding_size, "of_a_model": self._of_a_model}
-        shape, distinct = self.spectrum.shape, self.eps.distinct
-        return verdict(self.rank, self.rank_centered, shape=shape, distinct=distinct, **known)
-
-    @property
-    def _of_a_model(self) -> bool:
-        """Whether the rows are a model's log-probabilities, not those of a matrix of any kind."""
-        return self.source.get("kind") != "matrix"
+        return verdict(
+            self.rank,
+            self.rank_centered,
+            shape=self.spectrum.shape,
+            bound=(self.bound["raw"], self.bound["centered"]),
+            embedding_size=self.embedding_size,
+            distinct=self.eps.distinct,
+            of_a_model=self.source.get("kind") != "matrix",  # and not of a matrix of any kind
+        )
 
     def _by_rule(self) -> dict[str, RankEstimate]:
         return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}

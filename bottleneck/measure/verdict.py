@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..spectrum import RankEstimate
@@ -26,7 +25,7 @@ def verdict(
     centered: RankEstimate,
     *,
     shape: tuple[int, int],
-    bound: Mapping[str, int | None],
+    bound: tuple[int | None, int | None],
     embedding_size: int | None,
     distinct: tuple[int, int] | None = None,
     of_a_model: bool = True,
@@ -37,22 +36,21 @@ def verdict(
         rank: rank of log P.
         centered: rank of the row-centred log P.
         shape: (T, M).
-        bound: the largest ranks that algebra allows, ``raw`` and ``centered``, before the shape limits them; ``None``
-            where there is none or it is unknown.
+        bound: the largest ranks that algebra allows, raw and row-centred, before the shape limits them; ``None`` where
+            there is none or it is unknown.
         embedding_size: d, if it is known.
         distinct: number of different rows and of different columns, if some are repeated.
         of_a_model: whether the rows are a model's log-probabilities; a matrix of any kind has rows and columns only.
 
     Example:
         >>> rank = RankEstimate(281, 281, 281, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
-        >>> limits = {"raw": 281, "centered": 280}
-        >>> verdict(rank, rank, shape=(82430, 10000), bound=limits, embedding_size=280).sentence
+        >>> verdict(rank, rank, shape=(82430, 10000), bound=(281, 280), embedding_size=280).sentence
         'at its bound: this output layer gives at most rank 281 = d + 1, and the matrix has it'
     """
     T, M = shape
-    limit, name, full = bound["raw"], "rank", M
-    if not rank.determinate and centered.determinate and bound["centered"] is not None:
-        rank, limit, name, full = centered, bound["centered"], "row-centred rank", M - 1
+    limit, name, full = bound[0], "rank", M
+    if not rank.determinate and centered.determinate and bound[1] is not None:
+        rank, limit, name, full = centered, bound[1], "row-centred rank", M - 1
     if limit is not None and limit >= full:
         limit = None  # the shape limits the rank, not the output layer
     most = "" if limit is None else f"{limit:,}{_formula(limit, embedding_size)}"

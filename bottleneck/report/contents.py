@@ -65,9 +65,16 @@ class Model:
     @property
     def verdict(self) -> str:
         """What the ranks say of the output layer, as one sentence."""
-        report, of_a_model = self.report, self.source.get("kind") != "matrix"
-        known = {"bound": report.bound, "embedding_size": report.embedding_size, "distinct": report.eps.distinct}
-        return verdict(report.rank, report.rank_centered, shape=self.shape, of_a_model=of_a_model, **known).sentence
+        report = self.report
+        return verdict(
+            report.rank,
+            report.rank_centered,
+            shape=self.shape,
+            bound=(report.bound["raw"], report.bound["centered"]),
+            embedding_size=report.embedding_size,
+            distinct=report.eps.distinct,
+            of_a_model=self.source.get("kind") != "matrix",
+        ).sentence
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def estimate(value: int, low: int | None = None, high: int | None = None, **more
     return replace(RankEstimate(value, low, high, low == high, 1e-3, 9.0, 0.5, 1e-9, 5e8, False), **more)
 
 
-BOUND, FREE = {"raw": 282, "centered": 281}, {"raw": None, "centered": None}
+BOUND, FREE = (282, 281), (None, None)
 AT, MOST = "at its bound: this output layer gives at most", "the output layer allows 282 = d + 2"
 OPEN = estimate(9_981, 9_713, 9_999)
 SKETCH: dict[str, Any] = {"at_least": True, "determinate": False}
