@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core.files import sha256_bytes
@@ -50,25 +51,11 @@ class GivenStates(ModelOnText):
         self._head = _in_full_precision(head)
         self.contexts = len(self._states)
         self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
-        self.targets = None
-        if targets is not None:
-            ids = _ids(targets)
-            given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
-            if len(ids) != self.contexts or bool(((ids < 0) | (ids >= self._head.vocab_size)).any()):
-                raise SourceError(
-                    f"targets must be {self.contexts:,} token ids from 0 to {self._head.vocab_size - 1:,}, one for "
-                    f"each hidden state, not {given}"
-                )
-            self.targets = ids.cpu().numpy()
+        self.targets = None if targets is None else _ids(targets, self.contexts, self._head.vocab_size)
         names = {cls: name for name, cls in REGISTRY.items()}
         name = names.get(type(self._head), type(head).__name__)
-        self.description = {
-            "path": f"{type(head).__name__}, hidden states",
-            "kind": "head",
-            "head": name,
-            "corpus": None,
-            "split": None,
-        }
+        about = {"path": f"{type(head).__name__}, hidden states", "kind": "head", "head": name}
+        self.description = {**about, "corpus": None, "split": None}
 
     @property
     def full_head(self) -> Head:
@@ -109,10 +96,9 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
     if isinstance(hidden, Mapping):
-        raise SourceError(
-            f"a {type(hidden).__name__} is no array of hidden states: give its last_hidden_state, without padding"
-        )
-    if _are_of_layers(hidden):
+        raise SourceError(f"a {type(hidden).__name__} cannot be measured: give its last_hidden_state, without padding")
+    shapes = [tuple(getattr(states, "shape", ())) for states in hidden] if isinstance(hidden, tuple) else []
+    if len(shapes) > 1 and len({*shapes}) == 1 and len(shapes[0]) == 3:  # as transformers returns them
         raise SourceError(
             f"hidden is a tuple of {len(hidden)} tensors of one shape, as the hidden states of all layers are: give "
             "those before the output layer, such as hidden_states[-1], or a list of blocks"
@@ -121,10 +107,12 @@ def _tensor(hidden: Any, size: int) -> Tensor:
         blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
         if any(isinstance(block, np.ma.MaskedArray) for block in blocks):
             raise TypeError("a masked array: leave out what is masked")
-        arrays = (
-            block if isinstance(block, Tensor | np.ndarray | list | tuple) else np.array(block) for block in blocks
-        )
-        tensors = [torch.as_tensor(block).detach() for block in arrays]
+        tensors = [
+            torch.as_tensor(
+                block if isinstance(block, Tensor | np.ndarray | list | tuple) else np.array(block)
+            ).detach()
+            for block in blocks
+        ]
         if any(each.ndim > 3 for each in tensors):
             raise ValueError("more than three dimensions, as the hidden states of all layers have: give the last layer")
         states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
@@ -140,20 +128,18 @@ def _tensor(hidden: Any, size: int) -> Tensor:
     return states
 
 
-def _ids(targets: Any) -> Tensor:
-    """Return token ids, (N,), int64."""
+def _ids(targets: Any, contexts: int, vocab_size: int) -> NDArray[np.int64]:
+    """Return the token that follows each context, (T,)."""
     try:
         ids = torch.as_tensor(targets).reshape(-1)
     except (TypeError, ValueError, RuntimeError) as error:
         raise SourceError(f"targets must be token ids, one for each hidden state: {error}") from error
     if ids.is_floating_point() and len(ids):
         raise SourceError(f"targets must be whole token ids, not {ids.dtype}: convert them to int64")
-    return ids.to(torch.int64)
-
-
-def _are_of_layers(hidden: Any) -> bool:
-    """Return whether these are the hidden states of several layers, (B, L, size) each, as transformers returns them."""
-    if not isinstance(hidden, tuple):
-        return False
-    shapes = {tuple(getattr(states, "shape", ())) for states in hidden}
-    return len(hidden) > 1 and len(shapes) == 1 and len(shapes.pop()) == 3
+    if len(ids) != contexts or bool(((ids < 0) | (ids >= vocab_size)).any()):
+        given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
+        raise SourceError(
+            f"targets must be {contexts:,} token ids from 0 to {vocab_size - 1:,}, one for each hidden state, not "
+            f"{given}"
+        )
+    return ids.to(torch.int64).cpu().numpy()

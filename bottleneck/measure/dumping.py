@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,12 +18,11 @@ from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import BottleneckError, OutputError, Parameter, SourceError, StoreError
-from ..sources import Source, open_source, open_zarr
+from ..sources import Source, open_source
 from ..sources.store import (
     FIRST_FORMAT,
     FORMAT,
     LOG_PROBS,
-    MANIFEST,
     SHA256,
     TARGETS,
     UNKNOWN_TARGET,
@@ -85,8 +82,6 @@ def _write(source: Source, path: Path, attributes: dict[str, Any], progress: Pro
     for file in path.rglob("*.partial"):
         if LEFTOVER.search(file.name):
             file.unlink()
-    if _is_whole_in_first_format(path, attributes):
-        return
     with explain_output_errors(path):
         array = _lay_out(path, source, attributes)[LOG_PROBS]
     there = WrittenRows(array, str(path))
@@ -141,46 +136,20 @@ def _refuse_other_files(path: Path) -> None:
         raise StoreError(f"{path} is not empty and does not hold a store; name another place")
 
 
-def _is_whole_in_first_format(path: Path, attributes: Mapping[str, Any]) -> bool:
-    """Return whether a store of version 0.1.0 holds all rows; one that does not is emptied, to be written anew."""
-    group = open_node(str(path)) if (path / "zarr.json").exists() else None
-    if group is None or group.attrs["format"] == FORMAT:
-        return False
-    _check_same(path, group, {**attributes, "format": FIRST_FORMAT})
-    try:
-        for _ in open_zarr(str(path)).blocks():
-            pass
-    except BottleneckError:
-        with explain_output_errors(path):
-            for name in (LOG_PROBS, TARGETS):
-                shutil.rmtree(path / name, ignore_errors=True)
-            for name in (MANIFEST, "zarr.json"):
-                (path / name).unlink(missing_ok=True)
-        return False
-    return True
-
-
-def _check_same(path: Path, group: zarr.Group, attributes: dict[str, Any]) -> None:
-    """Refuse a store of another dump; different paths of the source do not count."""
-    if different := _differences(read_attributes(group, str(path)), attributes):
-        raise StoreError(f"{path} holds another dump: {different[0]}; name another place")
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the differences of two dumps, the most telling first."""
-    rows = [
-        f"{key} {old['source'].get(key)!r}, not {new['source'].get(key)!r}"
-        for key in ("head", "corpus", "split", "kind")
-        if old["source"].get(key) != new["source"].get(key)
-    ]
-    for key in ["contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]:
-        before, now = old.get(key), new.get(key)
-        if key == "identity" and before != now:
-            changed = [part for part in {**old[key], **new[key]} if old[key].get(part) != new[key].get(part)]
-            rows.append(f"another {' and another '.join(changed)}, by the checksum")
-        elif before != now:
-            rows.append(f"{key} {before!r}, not {now!r}")
-    return rows
+def _check_same(path: Path, group: zarr.Group, new: dict[str, Any]) -> None:
+    """Refuse a store of another dump, with the most telling difference; paths of the source do not count."""
+    old = read_attributes(group, str(path))
+    pairs = [(key, old["source"].get(key), new["source"].get(key)) for key in ("head", "corpus", "split", "kind")]
+    keys = ["format", "contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]
+    pairs += [(key, old.get(key), new.get(key)) for key in keys]
+    for key, before, now in pairs:
+        if before == now:
+            continue
+        what = f"{key} {before!r}, not {now!r}"
+        if key == "identity":
+            changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
+            what = f"another {' and another '.join(changed)}, by the checksum"
+        raise StoreError(f"{path} holds another dump: {what}; name another place")
 
 
 def _lay_out(path: Path, source: Source, attributes: dict[str, Any]) -> Any:
