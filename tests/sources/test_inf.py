@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,9 +33,7 @@ def test_refused_by_default(logits: Matrix) -> None:
         rank(logits, kind="logits")
     with pytest.raises(ConfigurationError, match="unknown inf 'ignore'; it is one of refuse, drop-columns"):
         rank(logits, kind="logits", inf="ignore")
-
-
-def test_other_measurements_do_not_advise_an_option_of_rank(logits: Matrix) -> None:
+    # Other measurements do not advise an option of rank.
     with pytest.raises(MatrixError, match=r"1 of 40 contexts mask token 9 .*; leave out the columns of such tokens"):
         kld(logits, kind="logits")
 
@@ -47,8 +43,7 @@ def test_dropped_columns(logits: Matrix, method: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr(base, "BLOCK_BYTES", 7 * 12 * 8)
     np.save(tmp_path / "m.npy", logits)
     report = rank(tmp_path / "m.npy", kind="logits", inf="drop-columns", method=method)
-    kept = np.delete(logits, [*MASKED, 9], axis=1)
-    normalized = kept - np.log(np.exp(logits).sum(1, keepdims=True))
+    normalized = np.delete(logits, [*MASKED, 9], axis=1) - np.log(np.exp(logits).sum(1, keepdims=True))
     assert report.spectrum.shape == (40, 9)
     np.testing.assert_allclose(report.spectrum.values, np.linalg.svd(normalized, compute_uv=False), atol=1e-12)
     assert (report.rank.value, report.rank_centered.value) == (5, 4)
@@ -64,8 +59,7 @@ def test_the_first_contexts_and_a_store_pass_them_on(logits: Matrix, tmp_path: P
     np.testing.assert_allclose(
         first.spectrum.values, np.linalg.svd(np.delete(whole[:20], MASKED, axis=1), compute_uv=False), atol=1e-12
     )
-    source = open_source(tmp_path / "m.npy", kind="logits")
-    store = dump(source, tmp_path / "s.zarr")
+    store = dump(open_source(tmp_path / "m.npy", kind="logits"), tmp_path / "s.zarr")
     with pytest.raises(MatrixError, match="holds -inf at row 0, column 3"):
         rank(store)
     assert rank(store, inf="drop-columns").spectrum.shape == (40, 9)
@@ -82,18 +76,12 @@ def test_a_doubt_about_the_whole_matrix_holds_for_its_finite_columns() -> None:
     assert "in column 7: the tolerance hides all others" in report.rank.doubt
 
 
-def test_a_log_linear_head_keeps_its_factors(runs: dict[str, Path]) -> None:
+def test_nothing_to_drop(runs: dict[str, Path]) -> None:
+    """A log-linear head keeps its factors."""
     plain, dropped = rank(runs["softmax"]), rank(runs["softmax"], inf="drop-columns")
     assert dropped.spectrum.method == plain.spectrum.method == "factored"
     np.testing.assert_array_equal(dropped.spectrum.values, plain.spectrum.values)
-    assert dropped.bound == plain.bound
-
-
-def test_nothing_to_drop(logits: Matrix) -> None:
-    finite = np.delete(logits, [*MASKED, 9], axis=1)
-    report = rank(finite, kind="logits", inf="drop-columns")
-    assert report.rank.value == rank(finite, kind="logits").rank.value == 5
-    assert report.source["dropped_columns"] == 0
+    assert (dropped.bound, dropped.source["dropped_columns"]) == (plain.bound, 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -104,10 +92,8 @@ def test_other_numbers_are_refused_still(logits: Matrix, bad: float) -> None:
 
 
 def test_nothing_left() -> None:
-    masked = np.zeros((2, 2))
-    masked[[0, 1], [0, 1]] = -np.inf
     with pytest.raises(MatrixError, match="every column of the matrix holds -inf, so nothing is left"):
-        rank(masked, kind="logits", inf="drop-columns")
+        rank(np.where(np.eye(2), -np.inf, 0.0), kind="logits", inf="drop-columns")
 
 
 def test_log_probabilities_of_some_tokens_alone_are_refused() -> None:
@@ -117,19 +103,3 @@ def test_log_probabilities_of_some_tokens_alone_are_refused() -> None:
         MatrixError, match=r"row 0 of array holds -inf for 1 of its tokens, .* others sum to 0\.[3-9]\d*: give"
     ):
         rank(log_probs)
-
-
-def test_what_makes_nan_is_found_too(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a model, which nothing has checked before."""
-    source = open_source(runs["mos"])
-    made = source.blocks
-
-    def blocks(*arguments: Any, **options: Any) -> Iterator[base.Block]:
-        for block in made(*arguments, **options):
-            rows = block.log_probs.copy()
-            rows[2, 1] = np.nan
-            yield base.Block(block.start, rows)
-
-    monkeypatch.setattr(source, "blocks", blocks)
-    with pytest.raises(MatrixError, match=r"holds nan at row 2, column 1: .*; fix what made it"):
-        rank(source, inf="drop-columns")

@@ -41,21 +41,19 @@ def npy(tmp_path: Path) -> Callable[[Matrix], Path]:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", ">f8"])
 def test_npy_files(log_probs: Make, npy: Callable[[Matrix], Path], dtype: str, order: Any) -> None:
     matrix = log_probs(23, 6).astype(dtype, order=order)
     source = open_source(npy(matrix))
-    assert source.shape == (23, 6)
     assert source.dtype == ("float64" if dtype.endswith("8") else "float32")
     assert source.precision.dtype == {"2": "float16", "4": "float32", "8": "float64"}[dtype[-1]]
     assert source.precision.assumed
     for rows in (None, 1, 5, 23):
         np.testing.assert_array_equal(rows_of(source, rows), matrix)
-    assert (source.targets, source.embedding_size, source.factors()) == (None, None, None)
-    assert source.bound.raw is None
+    assert (source.targets, source.embedding_size, source.factors(), source.bound.raw) == (None,) * 4
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u2", "<i4", ">i8", "?"])
+@pytest.mark.parametrize("dtype", ["i1", "<i4", ">i8", "?"])
 def test_integers_are_a_matrix_of_float64(npy: Callable[[Matrix], Path], dtype: str) -> None:
     matrix = np.random.default_rng(0).integers(0, 2, (9, 5)).astype(dtype)
     source = open_source(npy(matrix), kind="matrix")
@@ -68,7 +66,7 @@ def test_integers_are_a_matrix_of_float64(npy: Callable[[Matrix], Path], dtype: 
 def test_safetensors(log_probs: Make, tmp_path: Path, dtype: torch.dtype) -> None:
     matrix = torch.from_numpy(log_probs(11, 7)).to(dtype)
     save_file({"a": matrix}, tmp_path / "one.safetensors")
-    save_file({"a": torch.zeros(3), "b.c": matrix}, tmp_path / "two.safetensors")
+    save_file({"a": torch.zeros(3, 3), "b.c": matrix}, tmp_path / "two.safetensors")
     for name in ("one.safetensors", "one.safetensors:a", "two.safetensors:b.c"):
         source = open_source(str(tmp_path / name))
         np.testing.assert_array_equal(rows_of(source, 4), matrix.to(torch.float64).numpy())
@@ -90,14 +88,14 @@ def test_forms_in_memory(log_probs: Make) -> None:
         np.testing.assert_array_equal(rows_of(open_source(form), 3), matrix)
     assert open_source(matrix).description["path"] == "array"
     assert open_source([matrix]).description["path"] == "blocks"
+    assert open_source(given := open_source(matrix)) is given
 
 
 def test_of_blocks_of_several_dtypes_the_narrowest_counts(log_probs: Make) -> None:
     """Joined they are float64, which their float32 part never was."""
     matrix = log_probs(30, 9)
     source = open_source([matrix[:15].astype(np.float32), matrix[15:]])
-    assert source.precision.dtype == "float32"
-    assert rank([matrix[:15].astype(np.float32), matrix[15:]]).eps.dtype == "float32"
+    assert source.precision.dtype == rank(source).eps.dtype == "float32"
 
 
 def test_logits_are_normalized(log_probs: Make) -> None:
@@ -108,21 +106,12 @@ def test_logits_are_normalized(log_probs: Make) -> None:
     np.testing.assert_allclose(
         rows_of(open_source(huge, kind="logits")), [[0, -1e4, -2e4], [-np.log(3)] * 3], rtol=1e-15
     )
-
-
-def test_half_precision_logits_are_normalized_in_float32() -> None:
-    """Summed in float16, thousands of probabilities would lose their last ones, and large logits overflow."""
+    # Summed in float16, thousands of probabilities would lose their last ones.
     logits = np.random.default_rng(0).normal(0, 3, (3, 5000)).astype(np.float16)
-    found = rows_of(open_source(logits, kind="logits"))
     wide = logits.astype(np.float64)
     expected = wide - np.log(np.exp(wide).sum(1, keepdims=True))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(rows_of(open_source(logits, kind="logits")), expected, rtol=0, atol=1e-5)
     assert open_source(logits, kind="logits").precision.dtype == "float16"
-
-
-def test_a_matrix_is_taken_as_it_is() -> None:
-    matrix = np.random.default_rng(0).standard_normal((6, 4)) * 1e6
-    np.testing.assert_array_equal(rows_of(open_source(matrix, kind="matrix")), matrix)
 
 
 @pytest.mark.parametrize("kind", ["log-probs", "logits", "matrix"])
@@ -130,14 +119,12 @@ def test_a_matrix_is_taken_as_it_is() -> None:
 def test_the_first_bad_number_is_named(log_probs: Make, npy: Callable[[Matrix], Path], bad: float, kind: str) -> None:
     matrix = log_probs(20, 6)
     matrix[13, 4] = matrix[13, 5] = matrix[14, 0] = bad
-    path = npy(matrix)
-    source = MatrixSource(np.load(path), kind=kind, path=str(path))
-    for rows in (None, 3):
-        with pytest.raises(MatrixError, match=rf"m\.npy holds {bad} at row 13, column 4: only finite numbers"):
-            list(source.blocks(source.ranges(rows)))
-    for form in (path, matrix, np.array_split(matrix, 7), torch.from_numpy(matrix)):
+    for form in (npy(matrix), matrix, np.array_split(matrix, 7), torch.from_numpy(matrix)):
         with pytest.raises(MatrixError, match=f"holds {bad} at row 13, column 4: "):
             rank(form, kind=kind)
+    source = MatrixSource(matrix, kind=kind)
+    with pytest.raises(MatrixError, match=rf"array holds {bad} at row 13, column 4: only finite numbers"):
+        list(source.blocks(source.ranges(3)))
 
 
 @pytest.mark.parametrize(
@@ -145,18 +132,16 @@ def test_the_first_bad_number_is_named(log_probs: Make, npy: Callable[[Matrix], 
     [lambda a: a + 1e-9, lambda a: np.exp(a), lambda a: a - 900, lambda a: a + 900, lambda a: a * 2],
     ids=["shifted", "probabilities", "far below", "far above", "halves"],
 )
-@pytest.mark.parametrize("rows", [None, 4])
-def test_rows_that_are_no_log_probabilities(
-    log_probs: Make, change: Callable[[Matrix], Matrix], rows: int | None
-) -> None:
+def test_rows_that_are_no_log_probabilities(log_probs: Make, change: Callable[[Matrix], Matrix]) -> None:
     matrix = log_probs(20, 6)
-    matrix[9] = change(matrix[9])
-    matrix[15] = change(matrix[15])
-    sentence = r"row 9 of array is not a row of log-probabilities: .*; use kind='logits' to .*, or kind='matrix'"
+    matrix[9], matrix[15] = change(matrix[9]), change(matrix[15])
     opened = open_source(matrix)
-    with pytest.raises(MatrixError, match=sentence):
-        list(opened.blocks(opened.ranges(rows)))
-    assert rows_of(open_source(matrix, kind="matrix")).shape == (20, 6)
+    for rows in (None, 4):
+        with pytest.raises(
+            MatrixError, match=r"row 9 of array is not a row of log-probabilities: .*; use kind=.logits. .* kind=.matrix."
+        ):
+            list(opened.blocks(opened.ranges(rows)))
+    np.testing.assert_array_equal(rows_of(open_source(matrix, kind="matrix")), matrix)
     assert [block.start for block in open_source(matrix).blocks([range(4, 6)])] == [4]
 
 
@@ -164,10 +149,11 @@ def test_rows_that_are_no_log_probabilities(
 def test_rounded_log_probabilities_pass(dtype: str) -> None:
     """Rounding moves log Σ P by at most eps / 2 · log M, and a softmax in that type by a few times that."""
     logits = 4 * torch.from_numpy(np.random.default_rng(1).standard_normal((40, 3000)))
-    matrix = torch.log_softmax(logits, 1).to(getattr(torch, dtype))
-    assert rows_of(open_source(matrix)).shape == (40, 3000)
-    in_that_type = torch.log_softmax(logits.to(getattr(torch, dtype)), 1)
-    assert rows_of(open_source(in_that_type)).shape == (40, 3000)
+    for matrix in (
+        torch.log_softmax(logits, 1).to(getattr(torch, dtype)),
+        torch.log_softmax(logits.to(getattr(torch, dtype)), 1),
+    ):
+        assert rows_of(open_source(matrix)).shape == (40, 3000)
 
 
 @pytest.mark.parametrize(
@@ -196,53 +182,10 @@ def test_an_empty_iterable() -> None:
         open_source([np.zeros((2, 4)), np.zeros((2, 5))])
 
 
-def test_damaged_npy_files(npy: Callable[[Matrix], Path], tmp_path: Path) -> None:
-    path = npy(np.zeros((50, 20)))
-    whole = path.read_bytes()
-    np.savez(tmp_path / "z.npz", a=np.ones((2, 2)))
-    damaged = {
-        "cut in the rows": whole[:-1],
-        "cut in the header": whole[:40],
-        "empty": b"",
-        "another format": b"0.1, 0.2\n",
-        "an npz": (tmp_path / "z.npz").read_bytes(),
-        "of no size": whole.replace(b"(50, 20)", b"(-5, 20)"),
-        "of a size that no file has": whole.replace(b"(50, 20)", b"(10000000000000000000000, 20)")[:-22],
-    }
-    for data in damaged.values():
-        path.write_bytes(data)
-        with pytest.raises(SourceError, match=r"m\.npy cannot be read as a .npy file: "):
-            open_source(path)
-
-
 def test_pickles_are_not_opened(npy: Callable[[Matrix], Path]) -> None:
     path = npy(np.array([[None, {}]], dtype=object))
-    with pytest.raises(SourceError, match=r"m\.npy cannot be read as a .npy file: .*Python objects"):
+    with pytest.raises(SourceError, match=r"m\.npy cannot be read as a \.npy file: .*Python objects"):
         open_source(path)
-    path.write_bytes(b"\x80\x04\x95")
-    with pytest.raises(SourceError, match=r"cannot be read as a \.npy file"):
-        open_source(path)
-
-
-def test_damaged_safetensors_files(tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
-    save_file({"a": torch.zeros(50, 20)}, path)
-    whole = path.read_bytes()
-    for data in (whole[:-1], whole[:20], b"", b"not safetensors at all"):
-        path.write_bytes(data)
-        with pytest.raises(SourceError, match=r"m\.safetensors cannot be read as a .safetensors file: "):
-            open_source(path)
-
-
-def test_tensors_must_be_named_where_there_are_several(tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
-    save_file({"a": torch.zeros(2, 2), "b": torch.zeros(2), "c": torch.ones(2, 2)}, path)
-    with pytest.raises(SourceError, match=rf"holds 3 arrays; name a matrix as {path}:NAME: a, b, c"):
-        open_source(path)
-    with pytest.raises(SourceError, match=r"holds 3 arrays; there is no 'd'; name one of them"):
-        open_source(f"{path}:d")
-    with pytest.raises(MatrixError, match=r"m\.safetensors:b must have two dimensions"):
-        open_source(f"{path}:b")
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
@@ -253,36 +196,30 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         "notes.txt": "cannot be measured: give a run folder, a .zarr store, a matrix file such as .npy",
         "absent": "there is no .*absent; SOURCE is a run folder",
         "absent.npy": r"there is no file .*absent\.npy",
-        "absent.safetensors": r"there is no file .*absent\.safetensors",
         "absent.safetensors:x": r"there is no file .*absent\.safetensors",
     }.items():
         with pytest.raises(SourceError, match=sentence):
             open_source(tmp_path / name)
     with pytest.raises(SourceError, match="unknown kind 'probs'; a matrix is one of log-probs, logits, matrix"):
         open_source(np.zeros((2, 2)), kind="probs")
-
-
-def test_data_is_refused_for_matrices(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
-    matrix = log_probs()
-    for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
+    with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
+        rank(5)
+    for source in (np.zeros((2, 2)), [np.zeros((2, 2))], open_source(np.zeros((2, 2)))):
         with pytest.raises(ConfigurationError, match="data does not apply to"):
             open_source(source, data="ptb")
 
 
-@pytest.mark.parametrize("rows", [None, 1, 4])
-def test_the_first_contexts_of_a_matrix(log_probs: Make, npy: Callable[[Matrix], Path], rows: int | None) -> None:
+def test_the_first_contexts_of_a_matrix(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
     matrix = log_probs()
     for source in (matrix, npy(matrix), [matrix], open_source(matrix)):
         opened = open_source(source, contexts=5)
         assert opened.shape == (5, matrix.shape[1])
-        blocks = list(opened.blocks(opened.ranges(rows)))
-        assert [block.start for block in blocks] == list(range(0, 5, rows or 5))
-        np.testing.assert_array_equal(np.concatenate([block.log_probs for block in blocks]), matrix[:5])
+        for rows in (None, 1, 4):
+            np.testing.assert_array_equal(rows_of(opened, rows), matrix[:5])
         assert opened.identity != open_source(source, contexts=6).identity
     for contexts in (0, len(matrix) + 1):
         with pytest.raises(SourceError, match=f"contexts must be between 1 and .*, not {contexts}"):
             open_source(matrix, contexts=contexts)
-    assert open_source(given := open_source(matrix)) is given
 
 
 def test_identity_is_the_content(log_probs: Make, npy: Callable[[Matrix], Path]) -> None:
@@ -317,7 +254,7 @@ def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: M
             return super().__getitem__(key)
 
     matrix = log_probs(200, 60)
-    with pytest.raises(MatrixError, match=r"the gram method resolves σ/σ_1 down to 1\.2e-07, .*use method='tsqr'"):
+    with pytest.raises(MatrixError, match=r"the gram method resolves σ/σ_1 down to 1\.2e-07, .*use method=.tsqr."):
         rank(matrix, method="gram")
     # NumPy's tolerance alone would pass here, but the report shows Press's rank beside it.
     with pytest.raises(MatrixError, match="the gram method resolves"):
@@ -345,13 +282,8 @@ def test_methods_and_rules_of_rank(log_probs: Make) -> None:
         rank(matrix, max_memory=1000)
 
 
-def test_kld_of_a_source(log_probs: Make) -> None:
-    matrix = log_probs(15, 6)
-    expected = sum((np.exp(p) * (p - q)).sum() for p in matrix for q in matrix) / 15**2
-    assert kld(matrix).kld == pytest.approx(expected)
-    assert kld(matrix + 7, kind="logits").kld == pytest.approx(expected)
-    with pytest.raises(MatrixError, match="not a row of log-probabilities"):
-        kld(matrix + 7, kind="matrix")
+def _kld(log_p: Matrix) -> float:
+    return float(sum((np.exp(p) * (p - q)).sum() for p in log_p for q in log_p) / len(log_p) ** 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -361,7 +293,7 @@ def test_kld_of_logits_knows_their_roundoff(log_probs: Make, dtype: torch.dtype,
     logits = torch.from_numpy(log_probs(15, 6) + 100).to(dtype)
     true = torch.log_softmax(logits[:contexts].double(), 1).numpy()
     found = kld(logits, kind="logits", contexts=contexts)
-    assert found.kld == pytest.approx(sum((np.exp(p) * (p - q)).sum() for p in true for q in true) / len(true) ** 2)
+    assert found.kld == pytest.approx(_kld(true))
     assert (found.eps.dtype, found.largest_log_sum) == (str(dtype).removeprefix("torch."), None)
     assert found.contexts == len(true)
     entries = 100 * torch.finfo(dtype).eps / 2
@@ -372,14 +304,15 @@ def test_kld_of_log_probs_in_bfloat16(log_probs: Make, tmp_path: Path) -> None:
     """Sums that are off by 0.4 nats made 1.35 of 0.90."""
     matrix = torch.from_numpy(log_probs(15, 6) + 0.4).to(torch.bfloat16)
     save_file({"log_probs": matrix}, tmp_path / "b.safetensors")
-    true = torch.log_softmax(matrix.double(), 1).numpy()
     found = kld(tmp_path / "b.safetensors")
-    assert found.kld == pytest.approx(sum((np.exp(p) * (p - q)).sum() for p in true for q in true) / 15**2, rel=1e-6)
+    assert found.kld == pytest.approx(_kld(torch.log_softmax(matrix.double(), 1).numpy()), rel=1e-6)
     assert (found.eps.dtype, found.eps.assumed) == ("bfloat16", True)
     assert found.largest_log_sum == pytest.approx(0.4, abs=0.05)
     assert 1e-3 < found.roundoff < 0.1
     with pytest.raises(MatrixError, match=r"sum is 0\.7"):
         kld(matrix.double() + 0.3)
+    with pytest.raises(MatrixError, match="not a row of log-probabilities"):
+        kld(log_probs(15, 6) + 7, kind="matrix")
 
 
 def test_probabilities_are_named_as_such(log_probs: Make) -> None:
@@ -387,18 +320,13 @@ def test_probabilities_are_named_as_such(log_probs: Make) -> None:
         rank(np.exp(log_probs()))
 
 
-def test_what_cannot_be_measured_is_refused() -> None:
-    with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
-        rank(5)
-
-
 def test_blocks_may_share_their_makers_memory() -> None:
     rows = np.random.default_rng(0).standard_normal((30, 10))
-    room = np.empty((5, 10))
+    buffer = np.empty((5, 10))
 
     def blocks() -> Iterator[NDArray[np.float64]]:
         for start in range(0, 30, 5):
-            room[:] = rows[start : start + 5]
-            yield room
+            buffer[:] = rows[start : start + 5]
+            yield buffer
 
     assert rank(blocks(), kind="matrix").rank.value == rank(rows, kind="matrix").rank.value == 10
