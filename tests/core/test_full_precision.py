@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
@@ -59,3 +61,43 @@ def test_a_default_device_without_numbers() -> None:
                 )
     finally:
         torch.set_default_device(None)
+
+
+OPERATORS = [getattr(getattr(torch.backends, backend), name) for backend, name in (
+    ("cuda", "matmul"), ("cudnn", "conv"), ("cudnn", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")
+)]  # fmt: skip
+
+
+def _state() -> list[object]:
+    return [*(each.fp32_precision for each in OPERATORS), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
+
+
+@pytest.mark.parametrize(
+    "switch_on",
+    [
+        lambda: None,
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        # The settings that replace both since torch 2.9: their use makes torch refuse the older names.
+        lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
+        lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+    ],
+)
+def test_products_are_in_full_precision_inside_and_as_before_after(switch_on: Callable[[], None]) -> None:
+    fresh = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        switch_on()
+        with torch.autocast("cpu", torch.bfloat16):
+            before = _state()
+            for error in (None, KeyboardInterrupt):
+                with suppress(KeyboardInterrupt), full_precision():
+                    assert _state() == [*["ieee"] * 6, False, False]
+                    assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+                    if error:
+                        raise error
+                assert _state() == before
+    finally:
+        for each in (torch.backends, *OPERATORS):
+            each.fp32_precision = "none"
+        torch.set_float32_matmul_precision(fresh[0])
+        torch.backends.cudnn.allow_tf32 = fresh[1]

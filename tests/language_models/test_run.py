@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from softmax_bottleneck import corpora, kld, rank
-from softmax_bottleneck.core.full_precision import full_precision
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
 from softmax_bottleneck.language_models import ModelOnText, checkpoint
 from softmax_bottleneck.sources import open_source
@@ -114,12 +113,9 @@ def test_blocks_change_nothing_beyond_roundoff(runs: dict[str, Path], head: str)
 
 
 def test_contexts_are_the_first_ones(runs: dict[str, Path]) -> None:
-    some, all_of_them = open_source(runs["mos"], contexts=33), open_source(runs["mos"])
-    assert some.shape == (33, 40)
-    assert some.targets is not None
-    assert some.targets.size == 33
-    np.testing.assert_allclose(rows_of(some), rows_of(all_of_them)[:33], rtol=2e-6, atol=2e-6)
-    assert open_source(runs["mos"], contexts=419).shape == (419, 40)
+    few = open_source(runs["mos"], contexts=33)
+    assert (few.shape, len(few.targets)) == ((33, 40), 33)
+    np.testing.assert_allclose(rows_of(few), rows_of(open_source(runs["mos"]))[:33], rtol=2e-6, atol=2e-6)
     for contexts in (0, 420):
         with pytest.raises(SourceError, match=f"between 1 and 419, the contexts of .*, not {contexts}"):
             open_source(runs["mos"], contexts=contexts)
@@ -180,15 +176,15 @@ def test_description(runs: dict[str, Path], corpus_folder: Path) -> None:
 
 def test_sources_of_one_run_do_not_disturb_each_other(runs: dict[str, Path]) -> None:
     run = checkpoint.load(runs["softmax"])
-    single, double = open_source(run), open_source(run, dtype="float64")
-    assert rows_of(single).dtype == np.float32
-    assert rows_of(double).dtype == np.float64
+    sources = [open_source(run, dtype=dtype) for dtype in ("float32", "float64")]
+    assert [rows_of(source).dtype.name for source in sources] == ["float32", "float64"]
     assert run.model.head.weight.dtype == torch.float32
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("head", ["softmax", "moc"])
+@pytest.mark.parametrize(
+    ("head", "bias", "dtype"),
+    [("softmax", True, "float32"), ("softmax", False, "float64"), ("moc", True, "float64"), ("moc", False, "float32")],
+)
 def test_factors_and_bound(train: Callable[..., Path], tmp_path: Path, head: str, bias: bool, dtype: str) -> None:
     """A Softmax and a MoC lie exactly at their bound, by every method, raw and row-centred."""
     source = open_source(train(head, tmp_path / "run", bias=bias, tie=False), dtype=dtype)
@@ -249,61 +245,6 @@ def test_folders_that_are_no_run(runs: dict[str, Path], tmp_path: Path) -> None:
         open_source(unfinished)
 
 
-def _state() -> list[object]:
-    backends = torch.backends
-    operators = (
-        backends.cuda.matmul,
-        backends.cudnn.conv,
-        backends.cudnn.rnn,
-        backends.mkldnn.matmul,
-        backends.mkldnn.conv,
-        backends.mkldnn.rnn,
-    )
-    found = [operator.fp32_precision for operator in operators]
-    return [*found, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
-
-
-@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch before 2.9")
-@pytest.mark.parametrize(
-    "switched_on",
-    [
-        lambda: None,
-        lambda: torch.set_float32_matmul_precision("medium"),
-        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
-        # The settings that replace both since torch 2.9: their use makes torch refuse the older names.
-        lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
-        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
-        lambda: setattr(torch.backends, "fp32_precision", "tf32"),
-    ],
-    ids=["defaults", "medium", "cudnn", "new mkldnn", "new cuda", "new everywhere"],
-)
-def test_full_precision_inside_and_what_was_found_after(switched_on: Callable[[], None]) -> None:
-    operators = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
-    operators += (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn)
-    fresh = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    try:
-        switched_on()
-        with torch.autocast("cpu", torch.bfloat16):
-            before = _state()
-            for leave in (False, True):
-                try:
-                    with full_precision():
-                        assert _state()[:6] == ["ieee"] * 6
-                        assert _state()[6:] == [False, False]
-                        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-                        if leave:
-                            raise KeyboardInterrupt
-                except KeyboardInterrupt:
-                    pass
-                assert _state() == before
-    finally:
-        torch.backends.fp32_precision = "none"
-        for operator in operators:
-            operator.fp32_precision = "none"
-        torch.set_float32_matmul_precision(fresh[0])
-        torch.backends.cudnn.allow_tf32 = fresh[1]
-
-
 def test_autocast_does_not_reach_the_measurement(runs: dict[str, Path]) -> None:
     source = open_source(runs["mos"])
     expected = rows_of(source)
@@ -312,20 +253,15 @@ def test_autocast_does_not_reach_the_measurement(runs: dict[str, Path]) -> None:
     assert math.isclose(float(np.exp(expected[0], dtype=np.float64).sum()), 1, rel_tol=1e-5)
 
 
-def test_the_precision_found_is_recorded(runs: dict[str, Path]) -> None:
+def test_the_precision_found_is_recorded(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> dict[str, object]:
-        recorded: dict[str, object] = rank(runs["softmax"]).to_dict()["certificate"]["precision_found"]
-        return recorded
+        return dict(rank(runs["softmax"]).to_dict()["certificate"]["precision_found"])
 
     plain = found()
+    assert plain["autocast"] is False
     with torch.autocast("cpu", torch.bfloat16):
         assert found() == {**plain, "autocast": True}
-    if hasattr(torch.backends, "fp32_precision"):  # torch 2.9 or later
-        before = torch.backends.mkldnn.matmul.fp32_precision
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
-        try:
-            assert found() == {**plain, "mkldnn.matmul": "bf16"}
-        finally:
-            torch.backends.mkldnn.matmul.fp32_precision = before
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")
+        assert found() == {**plain, "mkldnn.matmul": "bf16"}
     assert found() == plain
-    assert plain["autocast"] is False
