@@ -253,7 +253,7 @@ def test_autocast_does_not_reach_the_measurement(runs: dict[str, Path]) -> None:
     assert math.isclose(float(np.exp(expected[0], dtype=np.float64).sum()), 1, rel_tol=1e-5)
 
 
-def test_the_precision_found_is_recorded(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_precision_found_is_recorded(runs: dict[str, Path]) -> None:
     def found() -> dict[str, object]:
         return dict(rank(runs["softmax"]).to_dict()["certificate"]["precision_found"])
 
@@ -261,7 +261,9 @@ def test_the_precision_found_is_recorded(runs: dict[str, Path], monkeypatch: pyt
     assert plain["autocast"] is False
     with torch.autocast("cpu", torch.bfloat16):
         assert found() == {**plain, "autocast": True}
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")
+    before, torch.backends.mkldnn.matmul.fp32_precision = torch.backends.mkldnn.matmul.fp32_precision, "bf16"
+    try:
         assert found() == {**plain, "mkldnn.matmul": "bf16"}
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
     assert found() == plain
