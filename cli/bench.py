@@ -153,16 +153,18 @@ def transformer_study(out: Path, **options: Any) -> None:
 @contexts_option(None, "Contexts to rank.  [default: all]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
 @device_option
-def gpu(out: Path, archive: Path | None, device: str, **options: Any) -> None:
+def gpu(out: Path, device: str, family: str, settings: tuple[str, ...], contexts: int | None, **options: Any) -> None:
     """Check a GPU, run all benchmarks on it, then train presets in the hours left and measure their ranks.
 
     The same command continues after an interruption.
     """
-    from softmax_bottleneck.bench.gpu import GPUStudy, bench_gpu
+    from softmax_bottleneck.bench.demo import Study
+    from softmax_bottleneck.bench.gpu import bench_gpu
     from softmax_bottleneck.core.machine import resolve_device
 
-    study = GPUStudy(device=resolve_device(device), **options)
-    echo(bench_gpu(out, study, archive=archive, progress=progress()) or f"the results are in {out}")
+    study = Study(family=family, settings=settings, contexts=contexts)
+    table = bench_gpu(out, study, device=resolve_device(device), progress=progress(), **options)
+    echo(table or f"the results are in {out}")
 
 
 def _run(name: str, *, json_to: Path | None, at_size: bool | None = None, **options: Any) -> None:

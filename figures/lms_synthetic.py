@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,8 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.results.plotting import Look, draw_means
 from softmax_bottleneck.results.plotting.statistical import PALETTE
 from softmax_bottleneck.results.plotting.style import FORMATS, SCREEN
-from softmax_bottleneck.synthetic import Result, summarize
-from softmax_bottleneck.synthetic.summary import best
+from softmax_bottleneck.synthetic import Result
+from softmax_bottleneck.synthetic.summary import fits
 
 from .base import ENTRIES, Figure, by_model, figure, stacked
 from .results import Results
@@ -79,17 +78,13 @@ def _heading(data: pd.DataFrame) -> str:
 
 def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
     """Return one row a fit, whose metric is NaN if the fit diverged; see `dirichlet_figure`."""
-    unique = {tuple(cell[key] for key in KEYS): cell for cell in cells}.values()
-    summarize([*unique])  # refuses results with different numbers of contexts
-
-    def row(cell: Result) -> list[Any]:
-        attainable = None if cell["diverged"] else best(cell, metric)
-        value = math.nan if cell["diverged"] else SCALES[metric] * cell[metric]
-        attainable = None if attainable is None else SCALES[metric] * attainable
-        return [*(cell[key] for key in KEYS), value, attainable, cell["converged"] and not cell["diverged"]]
-
-    data = pd.DataFrame(map(row, unique), columns=[*KEYS, metric, "attainable", "converged"])
-    return data.sort_values(["vocab", "dim"], kind="stable", ignore_index=True)
+    data = fits([*{tuple(cell[key] for key in KEYS): cell for cell in cells}.values()])
+    known = ~data["diverged"].astype(bool)
+    data[metric] = SCALES[metric] * data[metric].where(known)
+    data["attainable"] = SCALES[metric] * data[f"best_{metric}"].where(known)
+    data["converged"] &= known
+    columns = [*KEYS, metric, "attainable", "converged"]
+    return data[columns].sort_values(["vocab", "dim"], kind="stable", ignore_index=True)
 
 
 def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
@@ -158,7 +153,7 @@ def attainable_ratios(results: Results) -> pd.DataFrame:
     data = stacked(tidy([cell for cell in cells if cell["alpha"] == alpha], "kl") for alpha in alphas)
     if not len(data):
         return data
-    data = data.dropna(subset=["attainable"]).assign(ratio=lambda fits: fits["attainable"].astype(float) / fits["kl"])
+    data = data.dropna(subset=["attainable"]).assign(ratio=lambda fits: fits["attainable"] / fits["kl"])
     return data[["vocab", "alpha", "dim", "seed", "ratio"]]
 
 

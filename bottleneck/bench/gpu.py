@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from ..core.files import make_folder, write_json
 from ..core.machine import machine
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..training import Preset, RunConfig, override, training_cost
-from ..training.presets import family
+from ..training import RunConfig, override, training_cost
 from . import demo
 from .device import check_device
 from .heads import bench_heads
@@ -37,36 +35,28 @@ FOR_RANKS = 0.15
 """Share of the hours after the benchmarks that is reserved for ranks, divergences and test perplexities."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GPUStudy:
-    """Stages, presets, device and hours of a GPU benchmark."""
-
-    hours: float
-    device: str
-    family: str = "ptb-fast"
-    """Family of the presets to train."""
-    only: Collection[str] = STAGES
-    shrink: int = 1
-    """Divisor of the benchmarks' sizes and the models' layers, for a dry run; the goals hold for 1."""
-    contexts: int | None = None
-    """Number of rows of the test split to measure; ``None`` for all."""
-    settings: tuple[str, ...] = ()
-    """Settings ``key=value`` of every training run, as in ``bottleneck train --set``."""
-
-    def __post_init__(self) -> None:
-        """Refuse unknown stages."""
-        if unknown := sorted(set(self.only) - set(STAGES)):
-            raise ConfigurationError(f"unknown stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")
-
-
-def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progress: Progress = SILENT) -> str:
+def bench_gpu(
+    out: Path,
+    study: demo.Study,
+    *,
+    hours: float,
+    device: str,
+    only: Collection[str] = STAGES,
+    shrink: int = 1,
+    archive: Path | None = None,
+    progress: Progress = SILENT,
+) -> str:
     """Run the stages that are not finished, and return the models' table.
 
     Writes ``bench/STAGE.json``, ``plan.json``, ``seconds.json`` and the files of `demo.run` under ``out``.
 
     Args:
         out: a folder, created if it does not exist.
-        study: hours, device, presets and stages.
+        study: presets to train.
+        hours: total hours of work, over all calls.
+        device: device of all work.
+        only: names in ``STAGES``.
+        shrink: divisor of the benchmarks' sizes and the models' layers, for a dry run; the goals hold for 1.
         archive: archive of Penn Treebank, if it is not in the cache yet.
         progress: progress display.
 
@@ -74,7 +64,8 @@ def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progre
         ConfigurationError: for an unknown stage or family, or a wrong setting.
         BottleneckError: as for the benchmarks, `fit` and `rank`.
     """
-    device, shrink = study.device, study.shrink
+    if unknown := sorted({*only} - {*STAGES}):
+        raise ConfigurationError(f"unknown stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")
     shape = max(2, 20_000 // shrink), max(2, 5_000 // shrink)
     stages: dict[str, Callable[[], dict[str, Any]]] = {
         "device": lambda: check_device(device),
@@ -85,46 +76,36 @@ def bench_gpu(out: Path, study: GPUStudy, *, archive: Path | None = None, progre
     make_folder(out / "bench")
     for stage, work in stages.items():
         report = out / "bench" / f"{stage}.json"
-        if stage in study.only and not report.exists():
+        if stage in only and not report.exists():
             progress.line(f"{stage}: measuring")
             with _counted(out, stage):
                 write_json(report, work())
-    if "models" not in study.only:
+    if "models" not in only:
         return ""
     if archive is not None:
         corpora.get("ptb", sources=[archive])
-    presets = family(study.family)
-    configs = {name: _config(preset, study) for name, preset in presets.items()}
-    setting = f"training.epochs={_plan(out, study, configs, progress)}"
-    runs = [(presets[name], override(config, [setting])) for name, config in configs.items()]
+    runs = [(preset, config if shrink == 1 else shrunk(config, shrink)) for preset, config in study.configurations()]
+    if not (out / "plan.json").exists():
+        _plan(out, hours, {preset.model: config for preset, config in runs}, device, progress)
+    epochs = json.loads((out / "plan.json").read_text(encoding="utf-8"))["epochs"]
+    runs = [(preset, override(config, [f"training.epochs={epochs}"])) for preset, config in runs]
     with _counted(out, "models"):
-        measured = demo.Study(family=study.family, contexts=study.contexts)
-        return demo.run(out, measured, configurations=runs, measure_again=False, device=device, progress=progress)
+        return demo.run(out, study, configurations=runs, measure_again=False, device=device, progress=progress)
 
 
-def _config(preset: Preset, study: GPUStudy) -> RunConfig:
-    config = preset.config if study.shrink == 1 else shrunk(preset.config, study.shrink)
-    return override(config, study.settings)
-
-
-def _plan(out: Path, study: GPUStudy, configs: dict[str, RunConfig], progress: Progress) -> int:
-    """Return the number of epochs that fit into the hours, from the time of a few steps; ``plan.json`` keeps it."""
-    file = out / "plan.json"
-    if file.exists():
-        return int(json.loads(file.read_text(encoding="utf-8"))["epochs"])
+def _plan(out: Path, hours: float, configs: dict[str, RunConfig], device: str, progress: Progress) -> None:
+    """Write the number of epochs that fit into the hours, from the time of a few steps, to ``plan.json``."""
+    seconds = {}
     with _counted(out, "plan"):
-        seconds = {}
         for name, config in configs.items():
-            seconds[name] = training_cost(config, device=study.device).seconds_per_epoch
-            if study.device.startswith("cuda"):
+            seconds[name] = training_cost(config, device=device).seconds_per_epoch
+            if device.startswith("cuda"):
                 torch.cuda.empty_cache()
             progress.line(f"{name}: {seconds[name]:.1f} s an epoch")
-    left = (3600 * study.hours - sum(_seconds(out).values())) * (1 - FOR_RANKS)
+    left = (3600 * hours - sum(_seconds(out).values())) * (1 - FOR_RANKS)
     epochs = max(1, int(left / sum(seconds.values())))
-    write_json(
-        file, {"epochs": epochs, "hours": study.hours, "epoch_seconds": seconds, "machine": machine(study.device)}
-    )
-    return epochs
+    plan = {"epochs": epochs, "hours": hours, "epoch_seconds": seconds, "machine": machine(device)}
+    write_json(out / "plan.json", plan)
 
 
 def _seconds(out: Path) -> dict[str, float]:

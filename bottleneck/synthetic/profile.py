@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils import benchmark
 
 from ..core.machine import machine
 from ..heads import Head
@@ -39,8 +39,8 @@ def profile(
     """
     targets = Targets(blocks, max_memory=max_memory)
     first = targets.probabilities(0)
-    names = list(dict.fromkeys(["softmax", *models]))
     hidden = torch.randn(blocks.rows_at_once, dim, device=blocks.device)
+    weight = torch.ones(blocks.vocab, dim, device=blocks.device)
 
     def one_pass(head: Head) -> None:
         for block in range(len(blocks)):
@@ -49,16 +49,24 @@ def profile(
             contexts = hidden[: len(P)].detach().requires_grad_()
             blocked_loss(head.scores(contexts), P, reduction="sum").backward()
 
-    heads = {name: build(name, vocab=blocks.vocab, dim=dim, seed=0, device=blocks.device) for name in names}
-    seconds = _seconds(
-        {
-            "sample": lambda: [None for _ in blocks],
-            "bare": lambda: _bare(blocks, dim),
-            **{name: partial(one_pass, head) for name, head in heads.items()},
-        },
-        blocks.device,
-    )
-    sample, bare = seconds.pop("sample"), seconds.pop("bare")
+    def bare() -> None:
+        for block in range(len(blocks)):
+            rows = blocks.rows(block)
+            contexts = torch.ones_like(hidden[: rows.stop - rows.start])
+            probability = torch.exp(contexts @ weight.T)
+            _ = weight.T @ probability.T, contexts.T @ probability
+
+    tasks: dict[str, Callable[[], Any]] = {"sample": lambda: [None for _ in blocks], "bare": bare}
+    for name in ("softmax", *models):
+        head = build(name, vocab=blocks.vocab, dim=dim, seed=0, device=blocks.device)
+        tasks.setdefault(name, partial(one_pass, head))
+    seconds = dict.fromkeys(tasks, math.inf)
+    for _ in range(REPEATS):  # tasks run in turn, so that other load on the machine slows all of them
+        for name, task in tasks.items():
+            started = benchmark.timer()  # it waits for the kernels of a GPU
+            task()
+            seconds[name] = min(seconds[name], benchmark.timer() - started)
+    sample, bare_seconds = seconds.pop("sample"), seconds.pop("bare")
     return {
         "contexts": blocks.contexts,
         "vocab": blocks.vocab,
@@ -68,36 +76,8 @@ def profile(
         "threads": torch.get_num_threads(),
         "cached": targets.cached,
         "sample": sample,
-        "bare": bare,
+        "bare": bare_seconds,
         "passes": seconds,
-        "over_bare": {name: value / bare for name, value in seconds.items()},
+        "over_bare": {name: value / bare_seconds for name, value in seconds.items()},
         "over_softmax": {name: value / seconds["softmax"] for name, value in seconds.items()},
     }
-
-
-def _bare(blocks: DirichletBlocks, dim: int) -> None:
-    hidden = torch.ones(blocks.rows_at_once, dim, device=blocks.device)
-    weight = torch.ones(blocks.vocab, dim, device=blocks.device)
-    for block in range(len(blocks)):
-        rows = blocks.rows(block)
-        h = hidden[: rows.stop - rows.start]
-        probability = torch.exp(h @ weight.T)
-        _ = weight.T @ probability.T, h.T @ probability
-
-
-def _seconds(tasks: Mapping[str, Callable[[], Any]], device: str) -> dict[str, float]:
-    """Return the least seconds of each task. Tasks run in turn, so that other load on the machine slows all of them."""
-    best = dict.fromkeys(tasks, math.inf)
-    for _ in range(REPEATS):
-        for name, task in tasks.items():
-            _wait(device)
-            started = time.perf_counter()
-            task()
-            _wait(device)
-            best[name] = min(best[name], time.perf_counter() - started)
-    return best
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)

@@ -18,27 +18,39 @@ LARGEST = {"kl": math.inf, "mode_match": 1.0}
 """Largest possible value of each measure."""
 
 
-def summarize(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row for each model and size; models are in the order of the results.
+def fits(results: Sequence[Result]) -> pd.DataFrame:
+    """Return one row a result, in their order, with the measures of a fit that diverged as NaN.
 
-    Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation (``…_std``, NaN for one seed)
-    over the seeds that did not diverge of ``mode_match``, ``kl``, ``best_kl`` and ``best_mode_match`` (see `best`);
-    ``largest_gap``, the largest error of any least KL divergence, in nats; the numbers of ``seeds``, ``converged`` and
-    ``diverged`` fits; their total ``seconds``.
+    Columns: those of `CELL`, ``seed``, ``contexts``, ``mode_match``, ``kl``, ``best_kl`` and ``best_mode_match`` (see
+    `best`), ``largest_gap``, ``converged``, ``diverged`` and ``seconds``.
 
     Raises:
         ConfigurationError: for two results of one model, size and seed, or different numbers of contexts for one model
             and size.
     """
     columns = [*CELL, "seed", "contexts", "mode_match", "kl", "converged", "diverged", "seconds"]
-    fits = pd.DataFrame([[result[column] for column in columns] for result in results], columns=columns)
+    data = pd.DataFrame([[result[column] for column in columns] for result in results], columns=columns)
     for metric in ("kl", "mode_match"):
-        fits[f"best_{metric}"] = [best(result, metric) for result in results]
-    fits["largest_gap"] = [result["reachable"] and result["reachable"]["largest_gap"] for result in results]
-    fits = fits.assign(seeds=1).astype(dict.fromkeys([*METRICS, "largest_gap"], float))
-    groups = fits.groupby(CELL, sort=False)
-    for place, group in groups:
+        data[f"best_{metric}"] = [best(result, metric) for result in results]
+    data["largest_gap"] = [result["reachable"] and result["reachable"]["largest_gap"] for result in results]
+    data = data.astype(dict.fromkeys([*METRICS, "largest_gap"], float))
+    for place, group in data.groupby(CELL, sort=False):
         _refuse_mixed(dict(zip(CELL, place, strict=True)), group)
+    return data
+
+
+def summarize(results: Sequence[Result]) -> pd.DataFrame:
+    """Return one row for each model and size; models are in the order of the results.
+
+    Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation (``…_std``, NaN for one seed)
+    over the seeds that did not diverge of ``mode_match``, ``kl``, ``best_kl`` and ``best_mode_match``; ``largest_gap``,
+    the largest error of any least KL divergence, in nats; the numbers of ``seeds``, ``converged`` and ``diverged``
+    fits; their total ``seconds``.
+
+    Raises:
+        ConfigurationError: as for `fits`.
+    """
+    groups = fits(results).assign(seeds=1).groupby(CELL, sort=False)
     means = groups[METRICS].mean().join(groups[METRICS].std().add_suffix("_std"))
     summary = means.join(groups["largest_gap"].max()).join(groups[COUNTS].sum()).reset_index()
     return summary.sort_values(CELL[:3], kind="stable", ignore_index=True)

@@ -14,8 +14,9 @@ import torch
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.bench import gpu
+from softmax_bottleneck.bench.demo import Study
 from softmax_bottleneck.bench.device import check_device
-from softmax_bottleneck.bench.gpu import GPUStudy, bench_gpu
+from softmax_bottleneck.bench.gpu import bench_gpu
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Softmax
 from softmax_bottleneck.measure import rank
@@ -36,7 +37,8 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-STUDY = GPUStudy(hours=1e-9, device="cpu", family="rehearsal", only=("models",), shrink=50)
+STUDY = Study(family="rehearsal")
+TINY: dict[str, Any] = {"hours": 1e-9, "device": "cpu", "only": ("models",), "shrink": 50}
 
 
 def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,45 +50,42 @@ def test_a_call_that_is_stopped_goes_on(text: Path, tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(gpu.demo, "measure", stopped)
         with pytest.raises(KeyboardInterrupt):
-            bench_gpu(out, STUDY)
-    weights = (out / "runs" / "softmax" / "model.safetensors").read_bytes()
-    plan = (out / "plan.json").read_bytes()
-    made = bench_gpu(out, STUDY)
-    assert (out / "runs" / "softmax" / "model.safetensors").read_bytes() == weights
-    assert (out / "plan.json").read_bytes() == plan
-    assert json.loads(plan)["epochs"] == 1
-    assert "softmax" in made
-    assert "mos" in made
+            bench_gpu(out, STUDY, **TINY)
+    before = {file: (out / file).read_bytes() for file in ("runs/softmax/model.safetensors", "plan.json")}
+    table = bench_gpu(out, STUDY, **TINY)
+    assert {file: (out / file).read_bytes() for file in before} == before
+    assert json.loads(before["plan.json"])["epochs"] == 1
     for name in ("softmax", "mos"):
+        assert name in table
         report = json.loads((out / "reports" / f"{name}.json").read_text(encoding="utf-8"))
         assert report["report"]["rank"]["value"] == rank(out / "runs" / name).rank.value
     assert (out / "cdf.csv").read_text(encoding="utf-8").startswith("model,")
     seconds = json.loads((out / "seconds.json").read_text(encoding="utf-8"))
     assert set(seconds) == {"plan", "models"}
     assert min(seconds.values()) > 0
-    again = {path: path.stat().st_mtime_ns for path in out.glob("r*/*.json")}
-    assert bench_gpu(out, STUDY) == made
-    assert {path: path.stat().st_mtime_ns for path in out.glob("r*/*.json")} == again
+    times = {path: path.stat().st_mtime_ns for path in out.glob("r*/*.json")}
+    assert bench_gpu(out, STUDY, **TINY) == table
+    assert {path: path.stat().st_mtime_ns for path in out.glob("r*/*.json")} == times
 
 
 def test_the_hours_left_decide_the_epochs(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 700 s, 600 s are left; 85 % of them are for training, and an epoch of both models takes 30 s."""
-    seconds = iter([10.0, 20.0])
+    seconds, epochs = iter([10.0, 20.0]), []
     monkeypatch.setattr(gpu, "training_cost", lambda *_, **__: SimpleNamespace(seconds_per_epoch=next(seconds)))
+    monkeypatch.setattr(
+        gpu.demo, "run", lambda *_, configurations, **__: epochs.extend(c.training.epochs for _, c in configurations)
+    )
     (tmp_path / "seconds.json").write_text('{"heads": 100.0}', encoding="utf-8")
-    configs = {name: PRESETS[f"ptb-fast-{name}"].config for name in ("softmax", "mos")}
-    assert gpu._plan(tmp_path, replace(STUDY, hours=700 / 3600), configs, gpu.SILENT) == 16  # plan.json takes no second
+    bench_gpu(tmp_path, STUDY, **{**TINY, "hours": 700 / 3600})
+    assert epochs == [16, 16]  # the plan itself takes no second
 
 
-def test_the_check_passes_on_the_cpu() -> None:
-    found = check_device("cpu")
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert all(goal["met"] for goal in found["goals"])
-    assert all(one["device"] == one["cpu"] > 0 for one in found["heads"].values())
-
-
-def test_the_check_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_passes_on_the_cpu_and_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 the loss is right and a ten-thousandth of the gradient is missing."""
+    report = check_device("cpu")
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert all(goal["met"] for goal in report["goals"])
+    assert all(one["device"] == one["cpu"] > 0 for one in report["heads"].values())
     right = Softmax.nll
 
     def wrong(self: Softmax, hidden: torch.Tensor, targets: torch.Tensor, **more: Any) -> torch.Tensor:
@@ -95,8 +94,7 @@ def test_the_check_sees_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Softmax, "nll", wrong)
     monkeypatch.setattr(heads, "REGISTRY", {"softmax": Softmax})
-    softmax = check_device("cpu")["heads"]["softmax"]
-    assert softmax["device"] > 1e-5
+    assert check_device("cpu")["heads"]["softmax"]["device"] > 1e-5
 
 
 def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +106,8 @@ def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatc
             return {"bench": name}
 
         monkeypatch.setattr(gpu, f"bench_{name}", bench)
-    benches = replace(STUDY, device="cuda:1", only=("heads", "spectrum", "training"))
     for _ in range(2):
-        assert not bench_gpu(tmp_path, benches)
+        assert not bench_gpu(tmp_path, STUDY, hours=1, device="cuda:1", only=("heads", "spectrum", "training"))
     assert calls == [("heads", "cuda:1"), ("spectrum", "cuda:1"), ("training", "cuda:1")]
     reports = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "bench").iterdir()}
     assert reports == {f"{name}.json": {"bench": name} for name, _ in calls}
@@ -118,6 +115,6 @@ def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatc
 
 def test_unknown_stages_and_families(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unknown stage 'test'"):
-        replace(STUDY, only=("test",))
+        bench_gpu(tmp_path, STUDY, hours=1, device="cpu", only=("test",))
     with pytest.raises(ConfigurationError, match="no family of presets 'no'"):
-        bench_gpu(tmp_path, replace(STUDY, family="no", only=("models",)))
+        bench_gpu(tmp_path, Study(family="no"), **TINY)
