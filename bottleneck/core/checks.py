@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import math
 import reprlib
+import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from numbers import Integral
 from operator import index
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, Parameter
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+LARGEST = 1 << 48
+"""No count or size reaches this: that many bytes are 256 TiB."""
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value's representation, on one line, for an error."""
+    return " ".join(reprlib.repr(value).split())
 
 
 def check_positive(**counts: Any) -> None:
     """Refuse counts and sizes that are not whole numbers of at least one; ``None`` stands for a default."""
     for name, count in counts.items():
         if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
-            raise ConfigurationError(f"{name} must be a whole number of at least 1, not {count!r}")
-        if count is not None and count < 1:
-            raise ConfigurationError(f"{name} must be at least 1, not {count}")
+            raise ConfigurationError(f"{name} must be a whole number of at least 1, not {shown(count)}")
+        if count is not None and not 1 <= count < LARGEST:
+            raise ConfigurationError(f"{name} must be {'at least 1' if count < 1 else 'below 2⁴⁸'}, not {count}")
 
 
 def check_dropout(**probabilities: float) -> None:
@@ -35,59 +46,77 @@ def check_dropout(**probabilities: float) -> None:
 def check_seed(seed: int) -> None:
     """Refuse the seed of a random generator below 0."""
     if seed < 0:
-        raise ConfigurationError(f"seed must be at least 0, not {seed}")
+        raise ConfigurationError(Parameter("seed"), f" must be at least 0, not {seed}")
 
 
 def check_above_zero(**numbers: Any) -> None:
     """Refuse numbers that are not finite and above 0; ``None`` stands for a default."""
     for name, number in numbers.items():
         if number is not None and not 0 < number < math.inf:
-            raise ConfigurationError(f"{name} must be above 0 and finite, not {number}")
+            raise ConfigurationError(Parameter(name), f" must be above 0 and finite, not {number}")
 
 
 def typed(function: Function) -> Function:
     """Return a function that refuses an argument of another type than the annotated one by a `ConfigurationError`.
 
-    Arguments whose annotation is not a class or a union of classes, such as arrays and sources, are left to the
-    function.
+    Arguments whose annotation is not made of classes and pairs of classes, such as arrays and sources, are left to the
+    function. The ``**options`` of a class of options are checked like the named arguments.
     """
-    types = {name: _classes(hint) for name, hint in get_type_hints(function).items()}
+    places = tuple(signature(function).parameters)
+    kinds: dict[str, tuple[Any, ...]] = {}
 
     @wraps(function)
     def checked(*arguments: Any, **named: Any) -> Any:
-        for name, value in (*zip(types, arguments, strict=False), *named.items()):
-            classes = types.get(name, ())
-            if classes and not any(_is_a(value, each) for each in classes):
-                words = " or ".join(WORDS.get(each, f"a {each.__name__}") for each in classes)
-                received = " ".join(reprlib.repr(value).split())
-                raise ConfigurationError(f"{name} must be {words}, not {received}")
+        if not kinds:
+            kinds.update({name: _kinds(hint) for name, hint in _hints(function).items()})
+        for name, value in (*zip(places, arguments, strict=False), *named.items()):
+            allowed = kinds.get(name, ())
+            if allowed and not any(_is_a(value, each) for each in allowed):
+                words = " or ".join(WORDS.get(each, f"a {getattr(each, '__name__', each)}") for each in allowed)
+                raise ConfigurationError(Parameter(name), f" must be {words}, not {shown(value)}")
         return function(*arguments, **named)
 
     return checked  # type: ignore[return-value]
 
 
-WORDS = {
+WORDS: dict[Any, str] = {
     bool: "True or False",
     int: "a whole number",
     float: "a number",
     str: "a text",
     NoneType: "None",
     Callable: "a function",
+    tuple[int, int]: "a pair of whole numbers",
 }
 
 
-def _classes(hint: Any) -> tuple[Any, ...]:
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a function and of its class of options."""
+    hints = get_type_hints(function)
+    names = {"torch": sys.modules.get("torch")}  # classes of options name it without importing it
+    for hint in [each for each in hints.values() if get_origin(each) is Unpack]:
+        hints |= get_type_hints(get_args(hint)[0], localns=names)
+    return hints
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
     """Return the classes of an annotation, none where it is not checked."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    classes = tuple(Callable if get_origin(part) is Callable else part for part in parts)
-    checked = all(each is Callable or (isinstance(each, type) and each is not Any) for each in classes)
-    return classes if checked and not any(map(get_origin, classes)) else ()
+    kinds = tuple(Callable if get_origin(part) is Callable else part for part in parts)
+    return kinds if all(each in WORDS or _is_class(each) for each in kinds) else ()
+
+
+def _is_class(hint: Any) -> bool:
+    return isinstance(hint, type) and hint is not Any and get_origin(hint) is None and not is_typeddict(hint)
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a class; whole numbers are numbers, a truth value is neither."""
+    """Return whether a value is of a kind; whole numbers are numbers, a truth value is neither."""
     if kind is Callable or kind is bool:
         return callable(value) if kind is Callable else type(value).__name__ in ("bool", "bool_")
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_is_a, value, parts))
     if kind not in (int, float):
         return isinstance(value, kind)
     try:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import check_positive
+from ..core.checks import check_positive, shown, typed
 from ..core.eager import eagerly
 from ..errors import ConfigurationError
 from .blocked import blocked_loss
@@ -81,8 +81,10 @@ class Head(nn.Module, ABC):
     They need hidden states of size d."""
 
     def __init_subclass__(cls, *, parts: tuple[type, ...] = (), **keywords: Any) -> None:
-        """Complete the section ``Args:`` of the class's documentation."""
+        """Check the types of arguments, and complete the section ``Args:`` of the class's documentation."""
         super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = typed(cls.__init__)  # type: ignore[method-assign]
         if cls.__doc__:
             texts = [cleandoc(each.__doc__) for each in (*parts, *reversed(cls.__mro__)) if each.__doc__]
             described = {name: line for text in texts for line, name in _ARGUMENT.findall(text.partition("Args:\n")[2])}
@@ -196,6 +198,8 @@ class Head(nn.Module, ABC):
 
     def _check_hidden(self, hidden: Tensor) -> None:
         """Refuse hidden states of another size than the head's or, without autocast, of another type."""
+        if not isinstance(hidden, Tensor):
+            raise ConfigurationError(f"{type(self).__name__} takes a tensor of hidden states, not {shown(hidden)}")
         if hidden.shape[-1:] != (self.hidden_size,):
             raise ConfigurationError(
                 f"{type(self).__name__} takes hidden states of size {self.hidden_size}, not shape {tuple(hidden.shape)}"
@@ -209,6 +213,8 @@ class Head(nn.Module, ABC):
     def _check(self, hidden: Tensor, targets: Tensor, reduction: Reduction) -> None:
         """Refuse targets whose shape is not that of the hidden states without the last dimension."""
         self._check_hidden(hidden)
+        if not isinstance(targets, Tensor):
+            raise ConfigurationError(f"targets must be a tensor of token ids, not {shown(targets)}")
         if targets.shape != hidden.shape[:-1]:
             raise ConfigurationError(
                 f"hidden states of shape {tuple(hidden.shape)} need targets of shape {tuple(hidden.shape[:-1])}, "

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import check_dropout, check_positive
+from ..core.checks import check_dropout, check_positive, shown
 from ..errors import ConfigurationError
 from .context import ContextVectors, MixtureWeights
 from .dropout import locked_dropout
@@ -67,7 +67,7 @@ class DOC(Mixture, parts=(ContextVectors,)):
     ) -> None:
         super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         check_dropout(context_dropout=context_dropout)
-        self.layer_sizes = sizes = (hidden_size,) if layer_sizes is None else tuple(layer_sizes)
+        self.layer_sizes = sizes = (hidden_size,) if layer_sizes is None else _counts("layer_sizes", layer_sizes)
         self.components, self.context_dropout, self.prior_penalty = components, context_dropout, prior_penalty
         self.component_counts = counts = _component_counts(components, len(sizes))
         if not sizes or min(sizes) < 1 or sum(sizes) != hidden_size:
@@ -108,10 +108,15 @@ def _component_counts(components: int | Sequence[int] | None, layers: int) -> tu
     """Return the number of components from each layer, the last layer first."""
     if components is None:
         return COMPONENTS[:layers]
-    if not isinstance(components, int):
-        return tuple(components)
-    check_positive(components=components)
-    return (components,)
+    if isinstance(components, int):
+        check_positive(components=components)
+    return (components,) if isinstance(components, int) else _counts("components", components)
+
+
+def _counts(name: str, counts: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(counts, Sequence) or not all(isinstance(count, int) for count in counts):
+        raise ConfigurationError(f"{name} must be whole numbers, not {shown(counts)}")
+    return tuple(counts)
 
 
 class _LayerContexts(nn.Module):

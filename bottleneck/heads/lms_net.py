@@ -42,7 +42,7 @@ class MonotonicNetwork(nn.Module):
         check_positive(hidden_units=hidden_units)
         if not 0 < interval < math.inf:
             raise ConfigurationError(f"a monotonic network needs a finite interval > 0, not {interval}")
-        spacing = 2 * interval / hidden_units
+        spacing, interval = 2 * interval / hidden_units, float(interval)
         centers = spacing * (torch.arange(hidden_units) + 0.5) - interval
         self.u = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), 2 / spacing)))
         self.v = nn.Parameter(_inverse_softplus(torch.full((hidden_units,), spacing)))

@@ -83,7 +83,7 @@ class PLIF(nn.Module):
         if not 0 < slope_learning_rate < math.inf:
             raise ConfigurationError(f"slope_learning_rate must be above 0, not {slope_learning_rate}")
         self.knots, self.interval, self.slope_learning_rate = knots, float(interval), slope_learning_rate
-        self.v = nn.Parameter(torch.randn(knots) * noise + UNIT_SLOPE, requires_grad=learn_slopes)
+        self.v = nn.Parameter(torch.randn(knots) * float(noise) + UNIT_SLOPE, requires_grad=learn_slopes)
 
     def parameter_settings(self) -> list[ParameterSettings]:
         """Return the optimizer settings of the slopes: their own learning rate, and no weight decay.

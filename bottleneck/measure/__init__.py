@@ -5,11 +5,11 @@ from .comparison import Comparison, compare
 from .computing import RankOptions, SpectrumSettings
 from .cost import CostEstimate, estimate_cost
 from .directions import Directions, HeadStatistics, directions, head_statistics
-from .divergences import kld
 from .dumping import dump
 from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
+from .kld import kld
 from .ranks import rank
 from .report import Finding, RankReport
 from .spectra import singular_values

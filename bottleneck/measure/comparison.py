@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import typed
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
@@ -86,6 +86,7 @@ class Comparison(Result):
 
 
 @takes(Opening)
+@typed
 def compare(
     first: Any, second: Any, *, examples: int = 5, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> Comparison:
@@ -106,7 +107,7 @@ def compare(
         raise ConfigurationError(Parameter("examples"), f" must be at least 1, not {examples}")
     sources = (open_source(first, **options), open_source(second, **options))
     targets = _same_targets(*sources)
-    kept: tuple[list[_Row], list[_Row]] = ([], [])
+    best: tuple[list[_Row], list[_Row]] = ([], [])
     totals = np.zeros(2)
     rows = min(source.rows_at_once() for source in sources)
     with reporting(progress).bar("comparing", len(targets), "contexts") as bar:
@@ -117,20 +118,19 @@ def compare(
             for source, losses in zip(sources, nll, strict=True):
                 source.check_losses(losses, one.start)
             totals += nll.sum(1)
-            for better, margin in zip(kept, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
-                better += _largest(margin, one.start, nll, blocks, examples)
+            for better, margin in zip(best, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
+                for index in np.argsort(-margin, kind="stable")[:examples].tolist():
+                    top = (_top(blocks[0][index]), _top(blocks[1][index]))
+                    nlls = (float(nll[0, index]), float(nll[1, index]))
+                    better.append(_Row(one.start + index, float(margin[index]), nlls, top))
                 better.sort(key=lambda row: (-row.margin, row.number))
                 del better[examples:]
             bar.advance(len(places))
-    # Only the rows that are kept are turned into text.
-    shown = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in kept]
-    return Comparison(
-        (dict(sources[0].description), dict(sources[1].description)),
-        len(targets),
-        (float(totals[0] / len(targets)), float(totals[1] / len(targets))),
-        shown[0],
-        shown[1],
-    )
+    # Only the rows that are shown are turned into text.
+    shown = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in best]
+    first_nll, second_nll = (totals / len(targets)).tolist()
+    descriptions = (dict(sources[0].description), dict(sources[1].description))
+    return Comparison(descriptions, len(targets), (first_nll, second_nll), shown[0], shown[1])
 
 
 @dataclass(frozen=True)
@@ -171,14 +171,6 @@ def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
     return first.targets
 
 
-def _largest(
-    margin: NDArray[np.float64], start: int, nll: NDArray[np.float64], blocks: Any, examples: int
-) -> Iterator[_Row]:
-    for index in np.argsort(-margin, kind="stable")[:examples].tolist():
-        top = tuple(_top(block[index]) for block in blocks)
-        yield _Row(start + index, float(margin[index]), (float(nll[0, index]), float(nll[1, index])), (top[0], top[1]))
-
-
 def _top(log_probs: NDArray[Any]) -> list[tuple[int, float]]:
     likeliest = np.argsort(-log_probs, kind="stable")[:PREDICTIONS]
     return [(int(token), float(log_probs[token])) for token in likeliest]
@@ -187,10 +179,10 @@ def _top(log_probs: NDArray[Any]) -> list[tuple[int, float]]:
 def _example(row: _Row, sources: tuple[Source, Source], targets: NDArray[np.int64]) -> Example:
     text = next((source.text for source in sources if source.text), None)
     names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
-    top = tuple(
+    first, second = (
         tuple(
-            Prediction(token, float(np.exp(log_prob)))
-            for token, (_, log_prob) in zip(names([token for token, _ in listed]), listed, strict=True)
+            Prediction(name, float(np.exp(log_prob)))
+            for name, (_, log_prob) in zip(names([token for token, _ in listed]), listed, strict=True)
         )
         for listed in row.top
     )
@@ -200,5 +192,5 @@ def _example(row: _Row, sources: tuple[Source, Source], targets: NDArray[np.int6
         names([int(targets[row.number])])[0],
         text.sentence(row.number, SENTENCE_TOKENS) if text else "",
         row.nll,
-        (top[0], top[1]),
+        (first, second),
     )

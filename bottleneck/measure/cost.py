@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import torch
 
+from ..core.checks import check_positive, typed
 from ..core.machine import duration, parse_size, resolve_device
 from ..language_models.source import BLOCK_BYTES
 from ..results.base import Result
@@ -57,6 +58,7 @@ class CostEstimate(Result):
         ]
 
 
+@typed
 def estimate_cost(
     source: Source,
     *,
@@ -82,6 +84,7 @@ def estimate_cost(
     Raises:
         BottleneckError: when no method fits.
     """
+    check_positive(width=width)
     cost, device = source.cost, resolve_device(device)
     choice = choose(
         method,

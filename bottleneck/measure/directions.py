@@ -16,6 +16,7 @@ from ..core.version import __version__
 from ..errors import MatrixError
 from ..results.base import Result, flat
 from ..spectrum import EPS, RankEstimate, entropy_rank, numerical_rank, stable_rank, tolerance
+from ..spectrum.blocks import as_array, check_dense
 
 ROWS = 8192
 """Rows of one update: more than d, and few enough to fit in memory in float64 beside the model."""
@@ -92,7 +93,9 @@ def directions(blocks: Iterable[Any]) -> Directions:
     count = 0
     with full_precision():
         for block in blocks:
-            rows = torch.as_tensor(block).detach().double()
+            rows = _tensor(block).double()
+            if rows.ndim != 2 or (sums and rows.shape[1] != len(sums[1])):
+                raise MatrixError(f"vectors come in blocks of one shape (n, d), not {tuple(rows.shape)}")
             lengths = torch.linalg.vector_norm(rows, dim=1)
             inverse = torch.where(lengths > 0, 1 / lengths, 0.0)
             new = [rows.T @ rows, rows.sum(0), inverse @ rows]
@@ -170,17 +173,30 @@ def head_statistics(weight: Any, bias: Any = None, hidden: Any = None) -> HeadSt
         >>> found.weight.rank.value, found.weight.rank_centered.value
         (8, 8)
     """
-    W = torch.as_tensor(weight).detach()
+    W = _tensor(weight)
     if W.ndim != 2:
         raise MatrixError(f"W must have the shape (M, d), not {tuple(W.shape)}")
+    norm = None
+    if bias is not None:
+        b = _tensor(bias)
+        if b.shape != W.shape[:1]:
+            raise MatrixError(f"the bias must have the shape ({len(W)},), not {tuple(b.shape)}")
+        norm = float(b.double().norm())
     states = None
     if hidden is not None:
-        H = torch.as_tensor(hidden).detach()
+        H = _tensor(hidden)
         if H.shape[-1:] != W.shape[1:]:
             raise MatrixError(f"hidden states must have the size d = {W.shape[1]:,} of W, not shape {tuple(H.shape)}")
         states = directions(H.reshape(-1, H.shape[-1]).split(ROWS))
-    norm = None if bias is None else float(torch.as_tensor(bias).detach().double().norm())
     return HeadStatistics(directions(W.split(ROWS)), states, norm)
+
+
+def _tensor(values: Any) -> Tensor:
+    """Return an array or a tensor, which stays on its device, as a tensor of real numbers."""
+    if isinstance(values, Tensor) and not values.is_complex():
+        check_dense(values, "the tensor")
+        return values.detach()
+    return torch.from_numpy(np.array(as_array(values)))
 
 
 def _square_roots(gram: Tensor) -> NDArray[np.float64]:

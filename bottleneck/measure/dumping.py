@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from ..core.checks import typed
 from ..core.files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json
 from ..core.interruption import explained
 from ..core.json_file import json_if_any
@@ -39,6 +40,7 @@ LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 
 
 @takes(Opening)
+@typed
 def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **options: Unpack[Opening]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 

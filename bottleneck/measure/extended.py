@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from ..core.checks import typed
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
 from ..sources import ExtendedSource
@@ -43,6 +44,7 @@ class ExtendedStructure:
         return values | {"values": self.values.tolist(), "ranks": list(self.ranks), "kl": list(self.kl)}
 
 
+@typed
 def extended_structure(
     source: ExtendedSource,
     *,
@@ -68,9 +70,12 @@ def extended_structure(
         ConfigurationError: for ranks outside 1 to the number of histories, or too few histories for a fit.
     """
     rows, count = len(source.histories), len(source.futures)
-    chosen = sorted(ranks if ranks is not None else (2**k for k in range(rows.bit_length()) if 2 ** (k + 1) <= rows))
-    if any(not 1 <= rank <= rows for rank in chosen):
-        raise ConfigurationError(f"ranks must lie between 1 and the {rows} histories, not {chosen}")
+    chosen = [2**k for k in range(rows.bit_length()) if 2 ** (k + 1) <= rows]
+    if ranks is not None:
+        given = np.asarray(ranks)
+        if given.ndim != 1 or (given.size and (given.dtype.kind not in "iu" or given.min() < 1 or given.max() > rows)):
+            raise ConfigurationError(f"ranks must lie between 1 and the {rows} histories, not {ranks!r}")
+        chosen = sorted(given.tolist())
     groups = np.array_split(np.arange(count), min(GROUPS, count))
     parts: list[NDArray[np.float64]] = []
     with progress.bar("multiplying futures", count, "futures") as bar:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..core.checks import check_positive, typed
+from ..core.checks import typed
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import MatrixError, SourceError
+from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..sources import open_source
@@ -133,7 +133,8 @@ def gradient(
         Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
     """
     started = time.monotonic()
-    check_positive(sample=sample)
+    if sample < 1:
+        raise ConfigurationError(Parameter("sample"), f" must be at least 1, not {sample}")
     opened = open_source(source, **options)
     targets = opened.targets
     if not isinstance(opened, ModelOnText) or targets is None:

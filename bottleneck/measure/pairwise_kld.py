@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_seed, shown, typed
 from ..core.version import __version__
 from ..errors import ConfigurationError, MatrixError, Parameter
 from ..results.base import Result
 from ..spectrum import Inspection, Precision, precision
-from ..spectrum.blocks import as_array, check_dense, checked
+from ..spectrum.blocks import as_array, check_dense, check_shape, checked
 from ..spectrum.inspection import allowed_log_sum
 
 Blocks = Callable[[], Iterable[Any]]
@@ -24,6 +26,10 @@ CACHED = 1 << 17
 """Entries (1 MiB of float64) processed at once: they and a few results fit into a core's cache."""
 KINDS = ("log-probs", "logits")
 LABEL = "expected pairwise KL divergence"
+NUMBERS = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
+"""The values of a divergence in JSON."""
+MOST_PAIRS = 1 << 30
+"""Most pairs that are drawn: their results take 32 GiB."""
 BINS = 40
 """Number of bins of the histogram of drawn pairs."""
 LARGEST_LOG_SUM = 0.5
@@ -76,36 +82,35 @@ class PairwiseKLD(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        names = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
         return {
             "source": dict(self.source),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in NUMBERS},
             "eps": self.eps.to_dict(),
             **({"doubt": self.doubt} if self.doubt else {}),
             **({"histogram": asdict(self.histogram)} if self.histogram else {}),
-            **{key: {name: getattr(each, name) for name in names} for key, each in self.variants.items()},
+            **{key: {name: getattr(each, name) for name in NUMBERS} for key, each in self.variants.items()},
             "seconds": self.seconds,
             "version": __version__,
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the divergence as rows of label and text."""
-        named = [("source", str(self.source["path"]))] if self.source else []
-        return [*named, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), *self._estimates()]
+        """Return the divergence, and those of the variants, as rows of label and text."""
+        source = [("source", str(self.source["path"]))] if self.source else []
+        return [*source, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), *self._estimates()]
 
     def summary(self) -> dict[str, Any]:
         """Return the values that a table shows, those of the tokenizer's tokens alone with ``_no_padding``."""
-        names = ("vocab", "kld", "standard_error", "roundoff", "largest_log_sum")
-        variants = {f"{name}_no_padding": getattr(each, name) for each in self.variants.values() for name in names}
+        variants = {
+            f"{name}_no_padding": getattr(each, name)
+            for each in self.variants.values()
+            for name in NUMBERS
+            if name not in ("contexts", "pairs")
+        }
         return {**super().summary(), **variants}
 
     def _estimates(self) -> list[tuple[str, str]]:
-        """Return this divergence and those of the variants as label and text."""
-        variants = [
-            (f"{LABEL}, no padding", f"{each.text()} ({each.vocab:,} tokens, renormalized)")
-            for each in self.variants.values()
-        ]
-        return [(LABEL, self.text()), *variants]
+        variants = [f"{each.text()} ({each.vocab:,} tokens, renormalized)" for each in self.variants.values()]
+        return [(LABEL, self.text()), *((f"{LABEL}, no padding", text) for text in variants)]
 
     def __float__(self) -> float:
         """Return the divergence in nats."""
@@ -139,10 +144,21 @@ def _nats(value: float) -> str:
     return f"{value:.4f}" if value >= 0.1 or value == 0 else f"{value:.4g}"
 
 
+def check_pairs(pairs: Any) -> Literal["all"] | int:
+    """Return ``"all"`` or a number of pairs; refuse anything else."""
+    if isinstance(pairs, str) and pairs == "all":
+        return "all"
+    if not isinstance(pairs, Integral) or not 2 <= pairs <= MOST_PAIRS:
+        least = "at least 2" if not isinstance(pairs, Integral) or pairs < 2 else f"at most {MOST_PAIRS:,}"
+        raise ConfigurationError(Parameter("pairs"), f" must be 'all' or a number of {least}, not {shown(pairs)}")
+    return int(pairs)
+
+
+@typed
 def pairwise_kld(
     log_probs: Any,
     *,
-    pairs: str | int = "all",
+    pairs: Literal["all"] | int = "all",
     seed: int = 0,
     shape: tuple[int, int] | None = None,
     kind: str = "log-probs",
@@ -191,14 +207,11 @@ def pairwise_kld(
     """
     if kind not in KINDS:
         raise ConfigurationError(f"unknown kind {kind!r}; the rows are one of {', '.join(KINDS)}")
+    check_seed(seed)
+    pairs = check_pairs(pairs)
     blocks: Blocks = log_probs if callable(log_probs) else lambda: _slices(log_probs)
     rows = _Rows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
-    if pairs == "all":
-        return _exact(rows)
-    drawn: int = getattr(pairs, "__index__", lambda: 0)()
-    if drawn < 2:
-        raise ConfigurationError(f"pairs must be 'all' or a number of at least 2, not {pairs!r}")
-    return _sampled(rows, shape or _shape(blocks), drawn, seed)
+    return _exact(rows) if pairs == "all" else _sampled(rows, shape or _shape(blocks), pairs, seed)
 
 
 class _Rows:
@@ -362,6 +375,7 @@ def _collect(rows: _Rows, needed: NDArray[np.int64], vocab: int) -> Matrix:
 def _slices(matrix: Any) -> Iterable[Any]:
     check_dense(matrix, "the matrix")
     matrix = matrix if hasattr(matrix, "shape") else as_array(matrix)
+    check_shape(matrix.shape, "the matrix")
     rows_at_once = max(1, (16 << 20) // (8 * max(1, matrix.shape[-1])))
     for start in range(0, len(matrix), rows_at_once):
         yield matrix[start : start + rows_at_once]

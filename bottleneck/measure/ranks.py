@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, Unpack, cast
 
-from ..core.checks import check_positive
+from ..core.checks import check_positive, typed
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
 from ..core.options import Opening, takes
@@ -21,9 +21,9 @@ from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
-from .divergences import source_precision
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
+from .kld import source_precision
 from .report import Doubts, Finding, RankReport
 
 INF = ("refuse", "drop-columns")
@@ -31,6 +31,7 @@ INF = ("refuse", "drop-columns")
 
 
 @takes(RankOptions)
+@typed
 def rank(
     source: Any,
     *,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from .. import spectrum
+from ..core.checks import typed
 from ..core.machine import parse_size, resolve_device
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
@@ -17,6 +18,7 @@ from .computing import SpectrumSettings, compute_spectrum
 
 
 @takes(Opening)
+@typed
 def singular_values(
     source: Any,
     *,

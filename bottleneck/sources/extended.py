@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_positive, check_seed, typed
 from ..core.options import Opening, takes
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..heads import RankBound
+from ..hugging_face.on_text import HuggingFaceOnText
+from ..language_models import RunOnText
 from ..language_models.on_text import Ids, joined
 from ..language_models.source import UNKNOWN, Block, Source, spanning
 from ..spectrum import Inspection, Precision
@@ -29,31 +32,32 @@ HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
 
 
 class _Function:
-    """A function as a model that predicts; its answers alone show their precision, and are of `dtypes`."""
+    """A function from ids to logits as a model that continues histories; only its answers show their precision."""
 
-    precision, bound, text = None, UNKNOWN, None
-    identity: Mapping[str, str] = MappingProxyType({})
-    longest_input = 1 << 30
+    precision, text, identity, bound, longest_input = None, None, dict[str, str](), UNKNOWN, 1 << 30
 
     def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:
-        self._function, self.shape, self.dtypes = function, (0, vocab), set[str]()
+        self.function, self.shape, self.dtypes = function, (0, vocab), set[str]()
         name = getattr(function, "__name__", type(function).__name__)
         self.description = {"path": name, "head": None, "corpus": None, "split": None}
 
     def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
-        """Return a function from a future to the logits of the token after each history with it, (n, M)."""
+        """See `RunOnText.next_log_probs`; the function returns logits."""
 
         def after(future: Ids) -> NDArray[Any]:
-            answer = self._function(joined(histories, future))
+            answer = self.function(joined(histories, future))
             self.dtypes.add(native_dtype(answer))
             logits = np.array(as_array(answer))  # the function may reuse its memory
-            logits = logits if logits.dtype.kind == "f" else logits.astype(np.float64)
             logits = logits[:, -1] if logits.ndim == 3 else logits
             if logits.shape != (len(histories), self.shape[1]):
                 raise MatrixError(f"the function must return logits of shape (B, {self.shape[1]}), not {logits.shape}")
             return logits
 
         return after
+
+
+Model = RunOnText | HuggingFaceOnText | _Function
+"""What can predict the next token after a history and a future."""
 
 
 @final
@@ -72,72 +76,69 @@ class ExtendedSource(Source):
     embedding_size = None
     targets = None
 
-    def __init__(self, model: Any, histories: Sequence[Ids], futures: Sequence[Ids]) -> None:
+    def __init__(self, model: Model, histories: Sequence[Ids], futures: Sequence[Ids]) -> None:
         self._model, self.histories, self.futures = model, list(histories), list(futures)
         self.vocab = model.shape[1]
         self.shape = (len(self.futures) * self.vocab, len(self.histories))
-        lengths = np.array([len(history) for history in self.histories])
+        by_length: dict[int, list[int]] = {}
+        for number, history in enumerate(self.histories):
+            by_length.setdefault(len(history), []).append(number)
         self._blocks = [
-            places
-            for length in np.unique(lengths)
-            for places in np.array_split(
-                np.flatnonzero(lengths == length), -(-int((lengths == length).sum()) // AT_ONCE)
-            )
+            np.array(numbers[start : start + AT_ONCE])
+            for _, numbers in sorted(by_length.items())
+            for start in range(0, len(numbers), AT_ONCE)
         ]
         self._after = [model.next_log_probs(np.stack([self.histories[n] for n in places])) for places in self._blocks]
         self._last: tuple[int, NDArray[Any]] | None = None
         self.dtype = "float32" if self._future(0).dtype.itemsize <= 4 else "float64"
         self.description = {**model.description, "kind": "extended", "histories": len(self.histories)}
         self.description |= {"futures": len(self.futures), "tokens": self.vocab}
-        each = model.bound.centered
-        most = None if each is None else min(len(self.histories), len(self.futures) * each)
+        bound = model.bound.centered
+        most = None if bound is None else min(len(self.histories), len(self.futures) * bound)
         why = "each future adds a block of the rank that the output layer's bound allows"
-        self.bound = RankBound(most, most, why if most else "the output layer bounds the rank of no future's block")
-        digest = hashlib.sha256(repr([part.tolist() for part in (*self.histories, *self.futures)]).encode())
-        self._hashes = {**model.identity, "extended": digest.hexdigest()}
+        self.bound = RankBound(most, most, why if most else "the output layer does not bound the rank of a future")
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
         """Hashes of the model, the histories and the futures; of a function those of its logits."""
-        if self._model.precision is not None:
-            return self._hashes
-        digest = hashlib.sha256()
-        for logits in self._logits():
-            digest.update(np.ascontiguousarray(logits).data.cast("B"))
-        return {**self._hashes, "logits": digest.hexdigest()}
+        sequences = repr([part.tolist() for part in (*self.histories, *self.futures)])
+        hashes = {**self._model.identity, "extended": hashlib.sha256(sequences.encode()).hexdigest()}
+        return hashes if self._inspected is None else {**hashes, "logits": self._inspected[1]}
 
     @cached_property
     def precision(self) -> Precision:
         """The precision of the output layer, or of a function's logits, inferred from them."""
-        if self._model.precision is not None:
+        if self._inspected is None:
+            assert self._model.precision is not None
             return self._model.precision
-        return replace(self._inspection.precision(), size=self._inspection.root_mean_square())
+        inspection = self._inspected[0]
+        return replace(inspection.precision(), size=inspection.root_mean_square())
 
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the contexts or tokens that hold most of the energy of a function's logits."""
-        return "" if self._model.precision is not None else self._inspection.rank_warning(eps)
+        return "" if self._inspected is None else self._inspected[0].rank_warning(eps)
 
     def entry_warning(self) -> str:
         """Return what the inspection says of a function's logits."""
-        return "" if self._model.precision is not None else self._inspection.replaced()
+        return "" if self._inspected is None else self._inspected[0].replaced()
 
     @cached_property
-    def _inspection(self) -> Inspection:
-        inspection = Inspection(self.entries_shape[0], language=True)
-        for logits in self._logits():
-            inspection.watch(logits)
+    def _inspected(self) -> tuple[Inspection, str] | None:
+        """An inspection of a function's logits, and their hash; ``None`` for a model."""
+        if not isinstance(self._model, _Function):
+            return None
+        inspection, digest = Inspection(self.entries_shape[0], language=True), hashlib.sha256()
+        for future in range(len(self.futures)):
+            for logits in self._answers(future):
+                inspection.watch(logits)
+                digest.update(np.ascontiguousarray(logits).data.cast("B"))
         if inspection.masked.any():
             raise MatrixError(
                 f"token {int(inspection.masked.argmax())} is masked after every history and future: use a model that "
                 "masks no token"
             )
         inspection.note(self._model.dtypes)
-        return inspection
-
-    def _logits(self) -> Iterator[NDArray[Any]]:
-        """Yield the model's answers, (n, M)."""
-        for future in range(len(self.futures)):
-            yield from self._answers(future)
+        return inspection, digest.hexdigest()
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield rows of ascending ranges; memory holds the rows of one future."""
@@ -182,6 +183,7 @@ class ExtendedSource(Source):
 
 
 @takes(Opening)
+@typed
 def extended_logits(
     model: Any,
     histories: int | Sequence[Any],
@@ -213,7 +215,7 @@ def extended_logits(
         A source with a row for each (future, next token) and a column for each history; see `ExtendedSource`.
 
     Raises:
-        SourceError: when ``model`` is no model.
+        SourceError: when ``model`` is not a model.
         ConfigurationError: for ids outside the vocabulary, an empty history, or too few histories, futures or tokens.
 
     Example:
@@ -222,70 +224,74 @@ def extended_logits(
         >>> matrix.shape, bool(np.ptp(matrix.future(1), axis=1).any())  # a bigram has forgotten the history
         ((10, 3), False)
     """
-    opened = _opened(model, options)
-    text = np.zeros(0, dtype=np.int64) if opened.text is None else opened.text.ids
-    draw = partial(_sequences, text=text, generator=np.random.default_rng(seed), vocab=opened.shape[1])
-    if history_length is None:
-        history_length = min(HISTORY_LENGTH, 3 * opened.longest_input // 4)
-    if future_length is None:
-        future_length = min(FUTURE_LENGTH, opened.longest_input // 4)
-    return ExtendedSource(
-        opened,
-        draw("histories", histories, history_length, least=1),
-        draw("futures", futures, future_length, least=0),
+    check_seed(seed)
+    check_positive(vocab_size=options.get("vocab_size"))
+    predictor = _open(model, options)
+    text = np.zeros(0, dtype=np.int64) if predictor.text is None else predictor.text.ids
+    reads, generator = predictor.longest_input, np.random.default_rng(seed)
+    lengths = (
+        min(HISTORY_LENGTH, 3 * reads // 4) if history_length is None else history_length,
+        min(FUTURE_LENGTH, reads // 4) if future_length is None else future_length,
     )
+    parts = [
+        _drawn(part, length, text, generator, what) if isinstance(part, Integral) else _given(part, least, what)
+        for part, length, least, what in zip(
+            (histories, futures), lengths, (1, 0), ("histories", "futures"), strict=True
+        )
+    ]
+    for what, sequences in zip(("histories", "futures"), parts, strict=True):
+        if any(((ids < 0) | (ids >= predictor.shape[1])).any() for ids in sequences):
+            last = predictor.shape[1] - 1
+            raise ConfigurationError(f"the {what} hold ids outside 0 to {last}: give those of the model's vocabulary")
+    return ExtendedSource(predictor, *parts)
 
 
-def _opened(model: Any, options: Opening) -> Any:
-    """Return a model that has ``next_log_probs``."""
+def _open(model: Any, options: Opening) -> Model:
+    """Return what predicts the next token, from a path, a source or a function."""
     from .kinds import find, open_source  # imported late: its registry imports this folder's modules
 
-    vocab_size = options.get("vocab_size")
-    if find(str(model) if isinstance(model, Path) else model) is not FUNCTION:
-        opened = open_source(model, **options)
-        if hasattr(opened, "next_log_probs"):
-            return opened
+    if find(str(model) if isinstance(model, Path) else model) is FUNCTION:
+        if others := sorted(options.keys() - {"vocab_size"}):
+            raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
+        if not callable(model) or options.get("vocab_size") is None:
+            raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
+        return _Function(model, options["vocab_size"] or 0)
+    opened = open_source(model, **options)
+    if not isinstance(opened, RunOnText | HuggingFaceOnText):
         raise SourceError(
             "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
             f"{type(opened).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
         )
-    if others := sorted(options.keys() - {"vocab_size"}):
-        raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
-    if not callable(model) or vocab_size is None or vocab_size < 1:
-        raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
-    return _Function(model, vocab_size)
+    return opened
 
 
-def _sequences(
-    what: str,
-    given: int | Sequence[Any],
-    length: int,
-    *,
-    least: int,
-    text: Ids,
-    generator: np.random.Generator,
-    vocab: int,
-) -> list[Ids]:
-    """Return the given sequences of at least ``least`` tokens, or draw that many different ones from a text."""
-    if isinstance(given, int | np.integer):
-        if given < 1 or length < 1 or len(text) < length:
-            raise ConfigurationError(
-                f"{given} {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give ids, or "
-                "other numbers"
-            )
-        drawn: dict[bytes, Ids] = {}
-        for start in generator.permutation(len(text) - length + 1):
-            ids = text[start : start + length].astype(np.int64)
-            drawn.setdefault(ids.tobytes(), ids)
-            if len(drawn) == given:
-                return list(drawn.values())
+def _drawn(count: Any, length: int, text: Ids, generator: np.random.Generator, what: str) -> list[Ids]:
+    """Return different sequences of the text."""
+    if count < 1 or length < 1 or len(text) < length:
         raise ConfigurationError(
-            f"the text of {len(text):,} tokens has only {len(drawn):,} different {what} of {length} tokens, and "
-            f"{given:,} are asked for: give a longer text or other numbers"
+            f"{count} {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give ids, or "
+            "other numbers"
         )
-    sequences = [np.asarray(ids, dtype=np.int64).reshape(-1) for ids in given]
-    if not sequences or min(map(len, sequences)) < least:
+    drawn: dict[bytes, Ids] = {}
+    for start in generator.permutation(len(text) - length + 1):
+        ids = text[start : start + length].astype(np.int64)
+        drawn.setdefault(ids.tobytes(), ids)
+        if len(drawn) == count:
+            return list(drawn.values())
+    raise ConfigurationError(
+        f"the text of {len(text):,} tokens has only {len(drawn):,} different {what} of {length} tokens, not {count:,}: "
+        "give a longer text or other numbers"
+    )
+
+
+def _given(sequences: Any, least: int, what: str) -> list[Ids]:
+    """Return given sequences of ids as arrays."""
+    try:
+        parts = [np.asarray(ids).reshape(-1) for ids in sequences]
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"the {what} must be sequences of token ids, or a number of them") from error
+    if any(ids.size and ids.dtype.kind not in "iu" for ids in parts):
+        raise ConfigurationError(f"the {what} must hold whole token ids")
+    if not parts or min(map(len, parts)) < least:
         raise ConfigurationError(f"give at least one of the {what}, each of at least {least} tokens")
-    if any(((ids < 0) | (ids >= vocab)).any() for ids in sequences):
-        raise ConfigurationError(f"the {what} hold ids outside 0 to {vocab - 1}: give those of the model's vocabulary")
-    return sequences
+    return [ids.astype(np.int64) for ids in parts]

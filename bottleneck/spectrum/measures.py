@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigurationError, MatrixError
+from .blocks import as_array
 
 ENERGY_LEFT_OUT = ("1e-3", "1e-4", "1e-5")
 """The ε, as reports name them, of the ε-effective ranks that Parthiban, Mao and Inkpen (AAAI 2021) report."""
@@ -64,7 +65,7 @@ def stable_rank(singular_values: ArrayLike, *, residual: float = 0.0) -> float:
 
 def checked_values(singular_values: ArrayLike) -> NDArray[np.float64]:
     """Return (n,) singular values in any order; `MatrixError` if they are not singular values."""
-    values = np.asarray(singular_values, dtype=np.float64)
+    values = as_array(singular_values).astype(np.float64)
     if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
         raise MatrixError("singular values must be one-dimensional, finite and not negative")
     return values

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from ..core.checks import check_positive, typed
 from ..core.json_file import Count, Magnitude
 from ..errors import ConfigurationError, MatrixError
+from .blocks import as_array
 from .precision import precision
 
 Rule = Literal["press", "numpy", "gap"]
@@ -103,8 +105,9 @@ def entry_roundoff(norm: float, eps: float) -> float:
     return 0.5 * eps * norm
 
 
+@typed
 def numerical_rank(
-    singular_values: ArrayLike,
+    singular_values: Any,
     *,
     shape: tuple[int, int],
     eps: str | float,
@@ -137,6 +140,7 @@ def numerical_rank(
         2
     """
     _check_rule(rule)
+    check_positive(T=shape[0], M=shape[1])
     values = _descending(singular_values, size=min(shape))
     seen = np.size(singular_values) if residual else values.size
     sigma_1 = float(values[0])
@@ -176,8 +180,8 @@ def _check_rule(rule: str) -> None:
         raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
 
 
-def _descending(singular_values: ArrayLike, *, size: int) -> NDArray[np.float64]:
-    values = np.asarray(singular_values, dtype=np.float64)
+def _descending(singular_values: Any, *, size: int) -> NDArray[np.float64]:
+    values = as_array(singular_values).astype(np.float64)
     if values.ndim != 1 or values.size > size or size < 1:
         raise MatrixError(f"a matrix of this shape has {size} singular values, not an array of shape {values.shape}")
     if not (np.isfinite(values).all() and (values >= 0).all()):

@@ -38,7 +38,7 @@ def real_vector(values: Any, size: int, what: str, *, masked: bool = False) -> F
 
 def descending(sigma: Any) -> Floats:
     """Return singular values in descending order, or raise `MatrixError`."""
-    return np.sort(checked_values(as_array(sigma)))[::-1]
+    return np.sort(checked_values(sigma))[::-1]
 
 
 def distributions(values: Any, vocab: int) -> Floats:

@@ -20,7 +20,7 @@ from softmax_bottleneck.spectrum import Arithmetic
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
-@pytest.mark.parametrize("method", ["auto", "gram", "dense"])
+@pytest.mark.parametrize("method", ["auto", "dense"])
 def test_the_method_is_the_one_that_rank_takes(runs: dict[str, Path], head: str, method: str) -> None:
     source = open_source(runs[head])
     found = estimate_cost(source, method=method)
@@ -29,19 +29,12 @@ def test_the_method_is_the_one_that_rank_takes(runs: dict[str, Path], head: str,
     assert (found.contexts, found.vocab) == source.shape
 
 
-def test_nothing_is_made(log_probs: Callable[..., NDArray[np.float64]], monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_source(log_probs(50, 9))
-    _ = source.precision
-    monkeypatch.setattr(type(source), "blocks", None)
-    assert estimate_cost(source).method == "dense"
-
-
 def test_more_costs_more(log_probs: Callable[..., NDArray[np.float64]]) -> None:
     def of(T: int, M: int) -> Source:
         return open_source(log_probs(T, M))
 
     small, tall = estimate_cost(of(200, 10), method="tsqr"), estimate_cost(of(20_000, 10), method="tsqr")
-    wide = estimate_cost(of(200, 100), method="tsqr")
+    wide = estimate_cost(of(200, 1500), method="tsqr")
     assert tall.spectrum_seconds > 10 * small.spectrum_seconds
     assert wide.memory_bytes > small.memory_bytes
     assert "about" in str(tall)

@@ -118,14 +118,11 @@ def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
         extended_logits(run, words + 1, 1, history_length=1)
 
 
-def test_the_report_names_rows_and_columns(runs: dict[str, Path]) -> None:
-    rows = dict(rank(extended_logits(runs["softmax"], 7, 3)).rows())
-    assert rows["matrix"].endswith(" pairs of future and next token × 7 histories")
-
-
-def test_findings() -> None:
+def test_findings_and_rows(runs: dict[str, Path]) -> None:
     assert "σ_i ~ i^−0.500" in power_law_finding(np.arange(1, 101.0) ** -0.5).rows[0][1]
     assert "too few" in power_law_finding(np.array([1.0, 0.0])).rows[0][1]
+    rows = dict(rank(extended_logits(runs["softmax"], 7, 3)).rows())
+    assert rows["matrix"].endswith(" pairs of future and next token × 7 histories")
 
 
 def test_bad_input(runs: dict[str, Path]) -> None:

@@ -56,32 +56,23 @@ def test_processes_with_unequal_memory_choose_alike(tmp_path: Path, logits: Path
     assert (found["method"], found["rank"]["value"]) == ("gram", 7)
 
 
-@pytest.mark.parametrize(("method", "count"), [("gram", 2), ("tsqr", 3), ("dense", 2)])
-def test_the_report_of_one_process(tmp_path: Path, logits: Path, method: str, count: int) -> None:
+@pytest.mark.parametrize(("method", "count", "block_bytes"), [("gram", 2, "1 << 20"), ("tsqr", 3, "50 * 40 * 4")])
+def test_the_report_of_one_process(tmp_path: Path, logits: Path, method: str, count: int, block_bytes: str) -> None:
+    """Also where there are more processes than blocks."""
     from softmax_bottleneck import rank
 
-    eps = "float64" if method == "tsqr" else "float32"
+    eps, script = "float64" if method == "tsqr" else "float32", SCRIPT.replace("50 * 40 * 4", block_bytes)
     options = ["--kind", "logits", "--method", method, "--eps", eps, "--json", "-"]
-    done = _launch(tmp_path, count, "rank", str(logits), *options)
+    done = _launch(tmp_path, count, "rank", str(logits), *options, script=script)
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)
     alone = rank(logits, kind="logits", method=method, eps=eps).to_dict()
-    assert together["contexts"] == 600
+    assert (together["contexts"], together["method"]) == (600, method)
     for which in ("rank", "rank_centered"):
         for key in ("value", "low", "high", "determinate"):
             assert together[which][key] == alone[which][key]
         assert together[which]["sigma_1"] == pytest.approx(alone[which]["sigma_1"], rel=1e-12)
         assert together[which]["sigma_r"] == pytest.approx(alone[which]["sigma_r"], rel=1e-6)
-    assert together["method"] == method
-
-
-def test_more_processes_than_blocks(tmp_path: Path, logits: Path) -> None:
-    script = SCRIPT.replace("50 * 40 * 4", "1 << 20")
-    done = _launch(
-        tmp_path, 2, "rank", str(logits), "--kind", "logits", "--method", "gram", "--json", "-", script=script
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rank_centered"]["value"] == 6
 
 
 def test_a_process_that_dies_ends_all(tmp_path: Path, logits: Path) -> None:

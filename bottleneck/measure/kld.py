@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_seed, typed
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import MatrixError
@@ -17,8 +18,7 @@ from ..language_models import ModelOnText
 from ..sources import Source, open_source
 from ..spectrum import Precision
 from ..spectrum.replaced import MASK
-from . import pairwise_kld as divergence
-from .pairwise_kld import PairwiseKLD
+from .pairwise_kld import PairwiseKLD, check_pairs, pairwise_kld
 
 NEARLY = 0.5
 """A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the
@@ -28,10 +28,11 @@ OFFSET = 100.0
 
 
 @takes(Opening)
+@typed
 def kld(
     source: Any,
     *,
-    pairs: str | int = "all",
+    pairs: Literal["all"] | int = "all",
     seed: int = 0,
     progress: Progress | bool = False,
     **options: Unpack[Opening],
@@ -52,6 +53,8 @@ def kld(
             that only some contexts mask by a large negative number.
     """
     started = time.monotonic()
+    check_seed(seed)
+    pairs = check_pairs(pairs)
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
     whole = _divergence(opened, pairs, seed, report)
@@ -60,7 +63,7 @@ def kld(
     return replace(whole, source=opened.description, doubt=opened.entry_warning(), variants=variants, seconds=seconds)
 
 
-def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress) -> PairwiseKLD:
+def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress: Progress) -> PairwiseKLD:
     """Return the divergence of one matrix."""
 
     def blocks() -> Iterator[NDArray[Any]]:
@@ -77,7 +80,7 @@ def _divergence(source: Source, pairs: str | int, seed: int, progress: Progress)
                 bar.advance(len(rows))
         _refuse_masks(masked, nearly, source.entries_shape[0])
 
-    return divergence.pairwise_kld(
+    return pairwise_kld(
         blocks,
         pairs=pairs,
         seed=seed,
