@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -11,6 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
+
+from softmax_bottleneck.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 SENTENCES = "the cat sat on the mat\na dog ran to the door\nthe dog sat and the cat ran\n" * 12
@@ -58,7 +60,7 @@ def test_all_six_are_there() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_the_recipe_works_as_printed(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_recipe_works_as_printed(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site, work = tmp_path / "site", tmp_path / "work"
     information = site / "recipe-1.0.dist-info"
     information.mkdir(parents=True)
@@ -72,13 +74,14 @@ def test_the_recipe_works_as_printed(recipe: Recipe, tmp_path: Path) -> None:
         (work / "text" / f"{split}.txt").write_text(SENTENCES, encoding="utf-8")
     for file, text in recipe.files.items():
         ((site if file.endswith(".py") else work) / file).write_text(text, encoding="utf-8")
-    programs = {"bottleneck": [sys.executable, "-m", "softmax_bottleneck"], "python": [sys.executable]}
-    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.chdir(work)
     assert recipe.commands
     for command, expected in recipe.commands:
         program, *arguments = shlex.split(command)
-        done = subprocess.run(
-            [*programs[program], *arguments], cwd=work, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
+        if program == "python":
+            subprocess.run([sys.executable, *arguments], check=True)
+            continue
+        done = CliRunner().invoke(main, arguments, prog_name="bottleneck")
+        assert done.exit_code == 0, done.stderr
         assert expected.strip() in done.stdout

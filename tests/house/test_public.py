@@ -136,18 +136,14 @@ def test_a_size_with_its_unit(text: str | int | None, size: int | None) -> None:
     assert parse_size(text) == size
 
 
-def test_objects_show_themselves_on_one_short_line(tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("a b c d e f g h i j k l\n" * 9, encoding="utf-8")
-    corpus = sb.corpora.load(tmp_path)
-    config = sb.training.RunConfig().replace(corpus=str(tmp_path), training={"epochs": 1, "batch_size": 2, "bptt": 5})
-    run = sb.checkpoint.load(sb.training.fit(config, tmp_path / "run", device="cpu").path)
+def test_objects_show_themselves_on_one_short_line(runs: dict[str, Path], corpus_folder: Path) -> None:
+    corpus, run = sb.corpora.load(corpus_folder), sb.checkpoint.load(runs["softmax"])
     source = sb.open(run)
     for shown in (corpus, corpus.vocabulary, run, source, sb.singular_values(source), sb.rank(source), sb.kld(source)):
         text = repr(shown)
         assert text.startswith(f"{type(shown).__name__}(")
         assert "\n" not in text
-        assert len(text) < 200 + len(str(tmp_path))
+        assert len(text) < 200 + len(str(run.path))
 
 
 @pytest.mark.parametrize("name", [5, None, [], {}, 1.5, b"gram"])
