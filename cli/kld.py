@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import rich_click as click
 
@@ -41,7 +41,7 @@ def command(
         raise click.UsageError("--seed is that of random pairs: give --pairs N as well")
     from softmax_bottleneck.measure import kld
 
-    drawn = pairs if pairs == "all" else int(pairs)
+    drawn: Literal["all"] | int = "all" if pairs == "all" else int(pairs)
     measure_all(
         sources,
         lambda source: kld(source, pairs=drawn, seed=seed or 0, progress=progress()),

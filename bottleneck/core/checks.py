@@ -32,7 +32,7 @@ def check_positive(**counts: Any) -> None:
     for name, count in counts.items():
         if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
             raise ConfigurationError(f"{name} must be a whole number of at least 1, not {shown(count)}")
-        if count is not None and not 1 <= count < LARGEST:
+        if count is not None and not 1 <= int(count) < LARGEST:
             raise ConfigurationError(f"{name} must be {'at least 1' if count < 1 else 'below 2⁴⁸'}, not {count}")
 
 

@@ -9,9 +9,9 @@ from .dumping import dump
 from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
-from .kld import kld
 from .ranks import rank
 from .report import Finding, RankReport
+from .source_kld import kld
 from .spectra import singular_values
 from .verdict import Verdict, verdict
 

@@ -148,10 +148,11 @@ def check_pairs(pairs: Any) -> Literal["all"] | int:
     """Return ``"all"`` or a number of pairs; refuse anything else."""
     if isinstance(pairs, str) and pairs == "all":
         return "all"
-    if not isinstance(pairs, Integral) or not 2 <= pairs <= MOST_PAIRS:
-        least = "at least 2" if not isinstance(pairs, Integral) or pairs < 2 else f"at most {MOST_PAIRS:,}"
+    count = int(pairs) if isinstance(pairs, Integral) else 0
+    if not 2 <= count <= MOST_PAIRS:
+        least = "at least 2" if count < 2 else f"at most {MOST_PAIRS:,}"
         raise ConfigurationError(Parameter("pairs"), f" must be 'all' or a number of {least}, not {shown(pairs)}")
-    return int(pairs)
+    return count
 
 
 @typed

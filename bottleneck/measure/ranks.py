@@ -23,8 +23,8 @@ from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
-from .kld import source_precision
 from .report import Doubts, Finding, RankReport
+from .source_kld import source_precision
 
 INF = ("refuse", "drop-columns")
 """The ways to treat entries of −∞."""
