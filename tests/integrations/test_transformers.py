@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,10 +32,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", {"n_embd": d, "n_layer": 2, "n_head": 2, "n_positions": 64, **SPECIAL}),
     "llama": ("LlamaForCausalLM", GROUPED),
     "qwen2": ("Qwen2ForCausalLM", {**GROUPED, "tie_word_embeddings": True}),
-    "qwen3": ("Qwen3ForCausalLM", {**GROUPED, "head_dim": 4, "tie_word_embeddings": True}),
     "mamba": ("MambaForCausalLM", {"hidden_size": d, "state_size": 4, "num_hidden_layers": 2, **SPECIAL}),
 }
-TIED = {"gpt2", "qwen2", "qwen3", "mamba"}
+TIED = {"gpt2", "qwen2", "mamba"}
 STARTS = [
     ("softmax", {}),
     ("mos", {"components": 4}),
@@ -180,7 +180,7 @@ def test_gradient_checkpointing_and_compile_change_no_gradient() -> None:
 
 
 def test_autocast() -> None:
-    headed = with_head(_model("qwen3"), "mos", components=2)
+    headed = with_head(_model("qwen2"), "mos", components=2)
     expected = headed(IDS, labels=IDS).loss
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = headed(IDS, labels=IDS).loss
@@ -313,56 +313,10 @@ def test_a_folder_without_a_head_or_with_other_settings(folder: Path, content: s
         from_pretrained(tmp_path / "headed")
 
 
-def _quantized() -> Any:
-    model = _model("gpt2")
-    model.is_quantized = True
-    return model
-
-
-def _bert() -> Any:
-    return _model(
-        "BertLMHeadModel",
-        hidden_size=d,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        is_decoder=True,
-    )
-
-
-@pytest.mark.parametrize(
-    ("make", "head", "settings", "sentence"),
-    [
-        (lambda: nn.Linear(d, M), "mos", {}, "not a causal language model of transformers; in a plain module"),
-        (_quantized, "mos", {}, "GPT2LMHeadModel is quantized"),
-        (_bert, "mos", {}, "inside another module"),
-        (lambda: _model("gpt2"), "mos", {"vocab_size": 61}, "vocab_size=61 does not fit the model, .* has 60"),
-        (lambda: _model("gpt2"), "doc", {}, "takes the hidden states of all layers"),
-        (lambda: _model("gpt2"), "other", {}, "unknown head 'other'"),
-        (lambda: _model("gpt2"), "mos", {"knots": 3}, "MoS has no setting 'knots'"),
-        (lambda: with_head(_model("gpt2"), "mos"), "mos", {}, "has a head already"),
-    ],
-)  # fmt: skip
-def test_models_that_are_refused(make: Any, head: str, settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
-        with_head(make(), head, **settings)
-
-
-def test_no_output_layer_and_another_vocabulary() -> None:
-    model = _model("gpt2")
-    model.lm_head = nn.Identity()
-    with pytest.raises(SourceError, match="the output layer of GPT2LMHeadModel is Identity, not one linear layer"):
-        with_head(model, "mos")
-    adapter = type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})
-    model.lm_head = adapter()
-    with pytest.raises(SourceError, match=r"merge the adapter into it by model\.merge_and_unload\(\)"):
-        with_head(model, "mos")
-    with pytest.raises(ConfigurationError, match="resize the embeddings of the model before with_head"):
-        with_head(_model("gpt2"), "mos").resize_token_embeddings(70)
-
-
 def test_a_copy_is_independent() -> None:
     headed = with_head(_model("gpt2"), "lms-plif", knots=100)
+    again = pickle.loads(pickle.dumps(headed))
+    assert torch.equal(again(IDS, labels=IDS).loss, headed(IDS, labels=IDS).loss)
     copied = copy.deepcopy(headed)
     _train(copied)
     assert not torch.equal(copied.head.function.v, headed.head.function.v)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from softmax_bottleneck.integrations.transformers import from_pretrained, output
 
 M = 60
 NONE = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SIZES = {
     "vocab_size": M, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "num_key_value_heads": 1, "max_position_embeddings": 64, **NONE,
@@ -74,21 +74,10 @@ def test_the_head_is_used_after_the_plain_model_has_generated_with_a_static_cach
     assert torch.allclose(torch.stack(steps).exp().sum(-1), torch.ones(()))
 
 
-def _with_forward() -> Any:
+def _with(**attributes: Any) -> Any:
     model = _llama()
-    model.forward = lambda *args, **kwargs: type(model).forward(model, *args, **kwargs)
-    return model
-
-
-def _with_loss() -> Any:
-    model = _llama()
-    model.loss_function = lambda logits, labels, vocab_size, **_: logits.mean()
-    return model
-
-
-def _with_adapter() -> Any:
-    model = _llama()
-    model._hf_peft_config_loaded = True
+    for name, value in attributes.items():
+        setattr(model, name, value)
     return model
 
 
@@ -105,9 +94,18 @@ class _Subclass(transformers.LlamaForCausalLM):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (_with_forward, "was given another forward pass"),
-        (_with_loss, "was given another loss function"),
-        (_with_adapter, "has an adapter, and only that would be saved"),
+        (lambda: nn.Linear(8, M), "not a causal language model of transformers; in a plain module"),
+        (lambda: _with(is_quantized=True), "LlamaForCausalLM is quantized"),
+        (lambda: with_head(_llama(), "mos"), "has a head already"),
+        (lambda: _with(lm_head=nn.Identity()), "output layer of LlamaForCausalLM is Identity, not one linear layer"),
+        (
+            lambda: _with(lm_head=type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})()),
+            r"merge the adapter into it by model\.merge_and_unload\(\)",
+        ),
+        (lambda: _make("BertLMHeadModel", **SMALL, is_decoder=True), "inside another module"),
+        (lambda: _with(forward=lambda *_, **__: None), "was given another forward pass"),
+        (lambda: _with(loss_function=lambda *_, **__: None), "was given another loss function"),
+        (lambda: _with(_hf_peft_config_loaded=True), "has an adapter, and only that would be saved"),
         (_with_norm, "the weight of lm_head is computed from others"),
         (lambda: torch.compile(_llama(), backend="eager"), "is compiled: give with_head the model before"),
         (lambda: _Subclass(transformers.LlamaConfig(**SIZES)), r"not the causal .* configuration \(LlamaForCausalLM\)"),
@@ -127,9 +125,23 @@ class _Subclass(transformers.LlamaForCausalLM):
         ),
     ],
 )  # fmt: skip
-def test_models_whose_loss_or_folder_would_be_wrong_are_refused(make: Any, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_models_that_are_refused(make: Any, sentence: str) -> None:
+    with pytest.raises((ConfigurationError, SourceError), match=sentence):
         with_head(make(), "mos")
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "sentence"),
+    [
+        ("mos", {"vocab_size": 61}, "vocab_size=61 does not fit the model, .* has 60"),
+        ("doc", {}, "takes the hidden states of all layers"),
+        ("other", {}, "unknown head 'other'"),
+        ("mos", {"knots": 3}, "MoS has no setting 'knots'"),
+    ],
+)
+def test_heads_that_are_refused(head: str, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        with_head(_llama(), head, **settings)
 
 
 def test_a_short_context_is_enough() -> None:
@@ -204,13 +216,10 @@ def test_threads_do_not_mix_their_states() -> None:
     assert all(torch.equal(logits, right) for logits, right in zip(made, expected, strict=True))
 
 
-def test_a_model_is_pickled_with_its_head() -> None:
-    headed = with_head(_llama(), "lms-plif", knots=100)
-    hidden = headed.model(IDS).last_hidden_state
-    assert torch.equal(headed.lm_head(hidden), headed(IDS).logits)  # called alone, as by code that reads the layers
-    again = pickle.loads(pickle.dumps(headed))
-    assert torch.equal(again(IDS).logits, headed(IDS).logits)
-    assert torch.equal(again(IDS, labels=IDS).loss, headed(IDS, labels=IDS).loss)
+def test_the_output_layer_called_alone_makes_log_probabilities() -> None:
+    """As code that reads the layers in between does."""
+    headed = with_head(_llama(), "mos", components=2)
+    assert torch.equal(headed.lm_head(headed.model(IDS).last_hidden_state), headed(IDS).logits)
 
 
 def test_the_head_is_in_the_folder_before_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
