@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -32,10 +33,10 @@ class Block(NamedTuple):
 UNKNOWN = RankBound(None, None, "nothing is known of what made the matrix")
 
 
-def spanning(rows: range, size: int, part: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
-    """Return a range of rows of a matrix in parts of ``size`` rows, which ``part`` returns by number."""
-    parts = range(rows.start // size, (rows.stop - 1) // size + 1)
-    pieces = [part(n)[max(0, rows.start - n * size) : rows.stop - n * size] for n in parts]
+def spanning(rows: range, starts: Sequence[int], part: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+    """Return a range of rows of a matrix in parts that begin at ``starts``, which ``part`` returns by number."""
+    first, last = (bisect_right(starts, row) - 1 for row in (rows.start, rows.stop - 1))
+    pieces = [part(n)[max(0, rows.start - starts[n]) : rows.stop - starts[n]] for n in range(first, last + 1)]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 

@@ -143,7 +143,7 @@ class ExtendedSource(Source):
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield rows of ascending ranges; memory holds the rows of one future."""
         for rows in self.ranges() if ranges is None else ranges:
-            yield Block(rows.start, spanning(rows, self.vocab, self._future))
+            yield Block(rows.start, spanning(rows, range(0, self.shape[0], self.vocab), self._future))
 
     @property
     def entries_shape(self) -> tuple[int, int]:

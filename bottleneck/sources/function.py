@@ -17,6 +17,7 @@ from ..core.full_precision import full_precision
 from ..core.unchanged import unchanged
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..language_models.checked_product import WITHOUT_LOGITS
+from ..language_models.source import spanning
 from ..spectrum.blocks import as_array, native_dtype
 from .matrix import MatrixSource
 from .opening import Kind
@@ -112,20 +113,14 @@ class _Answers:
         self._vocab_size = first.shape[-1]
         self._kept = {0: first}
         last_only = len(first) == len(batches[0]) and batches[0].shape[1] > 1
-        sizes = [len(batch) if last_only else batch.size for batch in batches]
-        self._ends = list(accumulate(sizes))
-        self.shape = (self._ends[-1], self._vocab_size)
+        self._starts = [0, *accumulate(len(batch) if last_only else batch.size for batch in batches)]
+        self.shape = (self._starts[-1], self._vocab_size)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        pieces, begin = [], 0
-        for number, end in enumerate(self._ends):
-            if begin < stop and end > start:
-                pieces.append(self._answer(number, end - begin)[max(0, start - begin) : stop - begin])
-            begin = end
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return spanning(range(*rows.indices(self.shape[0])), self._starts, self._answer)
 
-    def _answer(self, number: int, rows: int) -> NDArray[Any]:
+    def _answer(self, number: int) -> NDArray[Any]:
+        rows = self._starts[number + 1] - self._starts[number]
         if number not in self._kept:
             if self.shape[0] * self.shape[1] * np.dtype(np.float64).itemsize > KEPT:
                 self._kept.clear()

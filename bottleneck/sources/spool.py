@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from bisect import bisect_right
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OutputError
+from ..language_models.source import spanning
 
 KEPT = 1 << 30
 """Bytes that are kept in memory."""
@@ -45,22 +45,15 @@ class Spool:
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """Return some rows in the widest of all types."""
-        start, stop, _ = rows.indices(self.shape[0])
-        first, last = bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1) - 1
-        pieces = []
-        for number in range(first, last + 1):
-            begin, end = self._starts[number : number + 2]
-            pieces.append(self._piece(number, max(0, start - begin), min(stop, end) - begin))
-        return np.concatenate(pieces, dtype=self.dtype) if len(pieces) > 1 else pieces[0].astype(self.dtype, copy=False)
+        return spanning(range(*rows.indices(self.shape[0])), self._starts, self._piece).astype(self.dtype, copy=False)
 
-    def _piece(self, number: int, start: int, stop: int) -> NDArray[Any]:
+    def _piece(self, number: int) -> NDArray[Any]:
         piece, dtype = self._pieces[number]
         if isinstance(piece, np.ndarray):
-            return piece[start:stop]
+            return piece
         assert self._file is not None
-        row = self.shape[1] * dtype.itemsize
-        self._file.seek(piece + start * row)
-        return np.frombuffer(self._file.read((stop - start) * row), dtype).reshape(-1, self.shape[1])
+        shape = (self._starts[number + 1] - self._starts[number], self.shape[1])
+        return np.memmap(self._file, dtype, "r", piece, shape)
 
     def _write(self, rows: NDArray[Any]) -> int:
         try:

@@ -133,8 +133,9 @@ class StoreSource(Source):
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows; every chunk that holds them is read and checked once."""
         chunk = lru_cache(1)(self._chunk)
+        starts = range(0, self._attributes["contexts"], self._attributes["chunk_rows"])
         for rows in self.ranges() if ranges is None else ranges:
-            yield Block(rows.start, spanning(rows, self._attributes["chunk_rows"], chunk))
+            yield Block(rows.start, spanning(rows, starts, chunk))
 
     def _chunk(self, number: int) -> NDArray[Any]:
         start = number * self._attributes["chunk_rows"]
