@@ -117,7 +117,7 @@ class Results:
         Args:
             key: ``FAMILY/NAME``.
             metric: ``"perplexity"``, ``"bits per character"``, ``"pairwise KL"``, ``"parameters"``, or a name of
-                `evaluation.bleu.SCORES`.
+                `evaluation.dialog.SCORES`.
             split: split that was measured.
             how: ``"dynamic"`` or ``"cache"``, or a variation whose files are ``FAMILY-HOW/NAME``.
         """

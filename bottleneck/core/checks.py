@@ -27,13 +27,14 @@ def shown(value: Any) -> str:
     return " ".join(reprlib.repr(value).split())
 
 
-def check_positive(**counts: Any) -> None:
-    """Refuse counts and sizes that are not whole numbers of at least one; ``None`` stands for a default."""
+def check_positive(*, at_most: int = LARGEST, **counts: Any) -> None:
+    """Refuse counts and sizes that are not whole numbers from one to ``at_most``; ``None`` stands for a default."""
     for name, count in counts.items():
         if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
             raise ConfigurationError(f"{name} must be a whole number of at least 1, not {shown(count)}")
-        if count is not None and not 1 <= int(count) < LARGEST:
-            raise ConfigurationError(f"{name} must be {'at least 1' if count < 1 else 'below 2⁴⁸'}, not {count}")
+        if count is not None and not 1 <= int(count) <= at_most:
+            limit = "at least 1" if count < 1 else f"at most {'2⁴⁸' if at_most == LARGEST else f'{at_most:,}'}"
+            raise ConfigurationError(f"{name} must be {limit}, not {shown(count)}")
 
 
 def check_dropout(**probabilities: float) -> None:

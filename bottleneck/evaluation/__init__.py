@@ -2,12 +2,10 @@
 
 from ..training.evaluate import Perplexity
 from .beam import Beam, Response, beam_search
-from .bleu import Bleu, bleu
 from .cache import Cache, cache_evaluate, tune_cache
-from .dialog import DialogScores, score_dialog
-from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
+from .dialog import Bleu, DialogScores, bleu, score_dialog
+from .dynamic import Dynamic, GradientStatistics, dynamic_evaluate, gradient_statistics, published_dynamic
 from .scoring import cached_scores, dynamic_scores, evaluate_source, perplexity
-from .statistics import GradientStatistics, gradient_statistics
 
 __all__ = [
     "Beam",

@@ -21,8 +21,7 @@ from ..language_models.checkpoint import Run, corpus_of
 from ..sources import Source, open_source
 from ..training.evaluate import How, Perplexity
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
-from .dynamic import Dynamic, dynamic_evaluate, published_dynamic
-from .statistics import FILE, gradient_statistics
+from .dynamic import FILE, Dynamic, dynamic_evaluate, gradient_statistics, published_dynamic
 
 SETTINGS = {"static": (), "dynamic": tuple(field.name for field in fields(Dynamic)), "cache": ("window",)}
 """Names of the settings of each way to evaluate."""

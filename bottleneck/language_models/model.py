@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .. import heads
 from ..core.json_file import short
 from ..core.machine import free_memory
-from ..errors import ConfigurationError, first_line
+from ..errors import ConfigurationError
 from . import backbones
 from .backbones import State
 
@@ -69,18 +69,18 @@ def _check_types(component: Component, types: Mapping[str, Any], what: str) -> N
             raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {short(value)})") from None
 
 
-def _check_sizes(make: Callable[[], nn.Module]) -> None:
+def _check_sizes(make: Callable[[], nn.Module], copies: int = 1) -> None:
     """Refuse sizes that no tensor can have, and weights beyond this machine's memory, without allocating any."""
     try:
         with torch.device("meta"):
             weights = [*make().parameters()]
     except (RuntimeError, TypeError, OverflowError) as error:
+        if "overflow" in str(error).lower() or isinstance(error, OverflowError):
+            raise ConfigurationError("a size of the model is larger than any tensor: choose smaller sizes") from error
         if "meta" in str(error):  # a class of another package that reads the values of its weights
             return
-        raise ConfigurationError(
-            f"a size of the model is larger than any tensor ({first_line(error)}): choose smaller sizes"
-        ) from error
-    needed, free = sum(weight.nbytes for weight in weights), free_memory()
+        raise
+    needed, free = copies * sum(weight.nbytes for weight in weights), free_memory()
     if needed > free:
         raise ConfigurationError(
             f"the model's weights take {needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free: "
@@ -88,9 +88,9 @@ def _check_sizes(make: Callable[[], nn.Module]) -> None:
         )
 
 
-def build(config: ModelConfig, *, vocab_size: int) -> LanguageModel:
-    """Return a new model; `ConfigurationError` when its weights do not fit into memory."""
-    _check_sizes(lambda: LanguageModel(config, vocab_size=vocab_size))
+def build(config: ModelConfig, *, vocab_size: int, copies: int = 1) -> LanguageModel:
+    """Return a new model; `ConfigurationError` when so many ``copies`` of its weights do not fit into memory."""
+    _check_sizes(lambda: LanguageModel(config, vocab_size=vocab_size), copies)
     return LanguageModel(config, vocab_size=vocab_size)
 
 

@@ -1,10 +1,19 @@
 """Training: configuration, presets, and a training loop that resumes after any interruption."""
 
-from .config import AveragingConfig, OptimizerConfig, RunConfig, TrainingConfig, override, parse
-from .configuration_file import complete, configuration_of, read
+from .config import (
+    AveragingConfig,
+    OptimizerConfig,
+    RunConfig,
+    TrainingConfig,
+    complete,
+    configuration_of,
+    finetuning,
+    override,
+    parse,
+    read,
+)
 from .cost import TrainingCost, training_cost
 from .evaluate import Perplexity, evaluate
-from .finetune import finetuning
 from .fit import FitResult, fit, is_begun
 from .presets import PRESETS, Preset
 

@@ -1,14 +1,23 @@
-"""The configuration of a run: everything that its numbers depend on."""
+"""The configuration of a run, everything that its numbers depend on, and the files it is read from."""
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from .. import heads
 from ..core.json_file import first_fault, parse_json
 from ..errors import ConfigurationError, meant
+from ..language_models import backbones
+from ..language_models.checkpoint import CONFIG, FORMAT, check_hashes, read_config
 from ..language_models.model import ModelConfig
 from ..results.base import flat
 
@@ -199,3 +208,77 @@ def _explain(error: ValidationError, where: str) -> NoReturn:
     raise ConfigurationError(
         f"{where}: unknown key {key!r}; known keys there are {', '.join(known)}{meant(key, known)}"
     ) from None
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types
+    """YAML with the floats of version 1.2: PyYAML reads 1e-3, which has no point, as a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), [*"-+0123456789"]
+)
+
+
+def _yaml(data: bytes) -> Any:
+    try:
+        return yaml.load(data.decode("utf-8-sig"), _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def read(path: Path) -> RunConfig:
+    """Return the configuration in a JSON, TOML or YAML file, or that of a run, given its ``config.json``.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds an unknown key or a wrong value.
+    """
+    form, load = {
+        ".toml": ("TOML", lambda data: tomllib.loads(data.decode("utf-8-sig"))),
+        ".yaml": ("YAML", _yaml),
+        ".yml": ("YAML", _yaml),
+    }.get(path.suffix.lower(), ("JSON", parse_json))
+    try:
+        values = load(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not valid {form}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path} must hold settings by name, not a {type(values).__name__}")
+    return configuration_of(values) if values.get("format") == FORMAT else parse(values, where=str(path))
+
+
+def configuration_of(saved: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration that a run's ``config.json`` records."""
+    values = {key: saved[key] for key in RunConfig.model_fields if key in saved}
+    if isinstance(corpus := values.get("corpus"), Mapping):
+        values["corpus"] = corpus.get("name")
+    return parse(values, where=CONFIG)
+
+
+def complete(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration as plain values, with all settings of its head and backbone."""
+    values = config.model_dump(mode="json")
+    head, backbone = values["model"]["head"], values["model"]["backbone"]
+    head = {"name": None, **{key: each.default for key, each in heads.parameters(head["name"]).items()}, **head}
+    backbone = {"name": None, **asdict(backbones.find(backbone["name"]).Config()), **backbone}
+    model = {**values["model"], "backbone": backbone, "head": head}
+    plain: dict[str, Any] = json.loads(json.dumps({**values, "model": model}))
+    return plain
+
+
+def finetuning(run: str | Path) -> RunConfig:
+    """Return a run's configuration for finetuning: it starts from the run's weights and averages from the first step.
+
+    The optimizer is the run's own; with SGD (stochastic gradient descent) this is averaged SGD, ASGD. Training stops at
+    the criterion that starts non-monotonically triggered ASGD, NT-ASGD (Merity et al. 2018, §3), with the run's own
+    interval. `RunError` for a run that is missing, unfinished or damaged.
+    """
+    config = configuration_of(read_config(Path(run)))
+    check_hashes(Path(run))
+    stage = {
+        "averaging": {"start": "epoch", "epoch": 0},
+        "stop_interval": config.training.averaging.interval,
+        "optimizer": {"schedule": "constant", "warmup_steps": 0},
+    }
+    return config.replace(initial=str(Path(run).resolve()), training=stage)

@@ -17,9 +17,10 @@ from ..core.progress import SILENT, Progress, reporting
 from ..language_models.model import build
 from ..results.base import Result
 from .config import RunConfig
-from .epochs import epochs
+from .epochs import Epochs
 from .evaluate import mean_nll, text_of
 from .loop import Loop
+from .optimizer import copies_of
 
 STEPS = 10
 """Largest number of steps that are timed; one more is made first."""
@@ -85,8 +86,9 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
         torch.cuda.reset_peak_memory_stats(device)
     with tempfile.TemporaryDirectory() as empty, torch.random.fork_rng(devices=[device] if cuda else []):
         torch.manual_seed(config.seed)
-        model = build(config.model, vocab_size=len(corpus.vocabulary)).to(device)
-        data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines)
+        copies = copies_of(config, device)
+        model = build(config.model, vocab_size=len(corpus.vocabulary), copies=copies).to(device)
+        data = Epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines)
         loop = Loop(config, Path(empty), corpus, data, model, processes=ALONE, progress=SILENT)
         with reporting(progress).bar("timing", STEPS + 1, "steps") as bar:
             times = loop.timed_steps(STEPS, SECONDS, bar)

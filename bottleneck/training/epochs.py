@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,24 +75,58 @@ def bptt_segments(data: Tensor, lengths: Sequence[int], *, start: int = 0) -> It
         position += length
 
 
-class Epochs(ABC):
-    """The training split in batches. Subclasses are final.
+class Epochs:
+    """The training split of a corpus in batches: the columns of a stream in segments, or shuffled pairs.
+
+    Positions in a stream count its rows, and positions in pairs count batches. Pairs are shuffled for every epoch in
+    runs of `RUN`, and those beyond the last full batch are left out of that epoch. The loss of a batch is the mean over
+    its tokens; processes that train together take the mean of their means, so that a token of a process with shorter
+    lines weighs a little more.
 
     Args:
+        corpus: what is trained on.
         settings: batch sizes and lengths.
         seed: of everything that is drawn.
+        lines: the model's `Backbone.context_lines`: it reads pairs, or, with ``None``, a stream.
         part: columns of every batch that this process takes.
+
+    Raises:
+        TrainingError: the split is too short for a batch.
+        CorpusError: the model reads pairs, and the split has none.
+        ConfigurationError: for random segment lengths or a part of the predictions of pairs.
     """
 
-    carries: bool
-    """Whether a batch starts in the state after the one before it, and an epoch in the initial state."""
-
-    def __init__(self, settings: TrainingConfig, *, seed: int, part: slice) -> None:
+    def __init__(
+        self, corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | None, part: slice = slice(None)
+    ) -> None:
         self.settings, self.seed, self.part = settings, seed, part
+        self.pairs: Pairs | None = None
+        if lines is None:
+            self.data = columns(corpus.split("train"), settings.batch_size)
+            return
+        for name, default in (("bptt_deviation", 0), ("loss_fraction", 1)):
+            if (value := getattr(settings, name)) != default:
+                raise ConfigurationError(
+                    f"training.{name}={value:g} is for models that read a stream; this one reads pairs of a line and "
+                    f"the lines before it: leave it at {default}"
+                )
+        self.pairs = Pairs(corpus, "train", lines=lines, at_once=settings.batch_size)
+        if len(self.pairs) < settings.batch_size:
+            raise TrainingError(
+                f"the training text has {len(self.pairs)} pairs, too few for batch_size={settings.batch_size}"
+            )
 
-    @abstractmethod
+    @property
+    def carries(self) -> bool:
+        """Whether a batch starts in the state after the one before it, and an epoch in the initial state."""
+        return self.pairs is None
+
     def lengths(self, epoch: int) -> list[int]:
         """Return by how much each batch of an epoch moves the position on."""
+        if self.pairs is not None:
+            return [1] * (len(self.pairs) // self.settings.batch_size)
+        deviation = self.settings.bptt_deviation
+        return lengths(len(self.data), self.settings.bptt, deviation=deviation, seed=(self.seed, epoch))
 
     def steps(self, epochs: int) -> int:
         """Return the number of updates of a run of so many epochs, unless it stops early."""
@@ -101,79 +134,11 @@ class Epochs(ABC):
             return epochs * len(self.lengths(0))
         return sum(len(self.lengths(epoch)) for epoch in range(epochs))
 
-    @abstractmethod
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch from the position ``start``, which is 0 or the end of a batch."""
-
-    @abstractmethod
-    def counts(self, vocab_size: int) -> Tensor:
-        """Return how often each token is there, (M,), int64."""
-
-
-@final
-class StreamEpochs(Epochs):
-    """The columns of a text, ``data`` (rows, B), in segments."""
-
-    carries = True
-
-    def __init__(self, data: Tensor, settings: TrainingConfig, *, seed: int, part: slice = slice(None)) -> None:
-        super().__init__(settings, seed=seed, part=part)
-        self.data = data
-
-    def lengths(self, epoch: int) -> list[int]:
-        """Return the tokens of each segment."""
-        deviation = self.settings.bptt_deviation
-        return lengths(len(self.data), self.settings.bptt, deviation=deviation, seed=(self.seed, epoch))
-
-    def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Return the segments; see `Epochs.batches`."""
-        return bptt_segments(self.data[:, self.part], self.lengths(epoch), start=start)
-
-    def counts(self, vocab_size: int) -> Tensor:
-        """Count one column at a time: they may be larger than memory."""
-        counts = torch.zeros(vocab_size, dtype=torch.int64)
-        for column in self.data.T:
-            counts += torch.bincount(column.contiguous(), minlength=vocab_size)
-        return counts
-
-
-@final
-class PairEpochs(Epochs):
-    """Pairs, shuffled for every epoch in runs of `RUN`; pairs beyond the last full batch are left out of that epoch.
-
-    The loss of a batch is the mean over its tokens. Processes that train together take the mean of their means, so that
-    a token of a process with shorter lines weighs a little more.
-
-    Raises:
-        ConfigurationError: for random segment lengths or a part of the predictions, which pairs do not have.
-        TrainingError: there are fewer pairs than a batch takes.
-    """
-
-    carries = False
-
-    def __init__(self, pairs: Pairs, settings: TrainingConfig, *, seed: int, part: slice = slice(None)) -> None:
-        super().__init__(settings, seed=seed, part=part)
-        for name, value, only in (
-            ("bptt_deviation", settings.bptt_deviation, 0),
-            ("loss_fraction", settings.loss_fraction, 1),
-        ):
-            if value != only:
-                raise ConfigurationError(
-                    f"training.{name}={value:g} is for models that read a stream; this one reads pairs of a line and "
-                    f"the lines before it: leave it at {only}"
-                )
-        if len(pairs) < settings.batch_size:
-            raise TrainingError(
-                f"the training text has {len(pairs)} pairs, too few for batch_size={settings.batch_size}"
-            )
-        self.pairs = pairs
-
-    def lengths(self, epoch: int) -> list[int]:
-        """Return a 1 for each batch: positions count batches."""
-        return [1] * (len(self.pairs) // self.settings.batch_size)
-
-    def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Yield batches of shuffled runs; see `Epochs.batches`."""
+        if self.pairs is None:
+            yield from bptt_segments(self.data[:, self.part], self.lengths(epoch), start=start)
+            return
         runs = np.random.default_rng((self.seed, epoch)).permutation(-(-len(self.pairs) // RUN))
         order = (runs[:, None] * RUN + np.arange(RUN)).ravel()
         order = order[order < len(self.pairs)]
@@ -182,23 +147,9 @@ class PairEpochs(Epochs):
             yield self.pairs.of(order[number * size : (number + 1) * size][self.part])
 
     def counts(self, vocab_size: int) -> Tensor:
-        """Count the predicted tokens."""
-        return torch.from_numpy(np.bincount(self.pairs.targets, minlength=vocab_size))
-
-
-def epochs(
-    corpus: Corpus, settings: TrainingConfig, *, seed: int, lines: int | None, part: slice = slice(None)
-) -> Epochs:
-    """Return the training split of a corpus in batches.
-
-    ``lines`` is the model's `Backbone.context_lines`; see `Epochs` for the rest.
-
-    Raises:
-        TrainingError: the split is too short for a batch.
-        CorpusError: the model reads pairs, and the split has none.
-        ConfigurationError: for random segment lengths or a part of the predictions of pairs.
-    """
-    if lines is None:
-        return StreamEpochs(columns(corpus.split("train"), settings.batch_size), settings, seed=seed, part=part)
-    pairs = Pairs(corpus, "train", lines=lines, at_once=settings.batch_size)
-    return PairEpochs(pairs, settings, seed=seed, part=part)
+        """Return how often each token is predicted, of a stream how often it is there: (M,), int64."""
+        counts = torch.zeros(vocab_size, dtype=torch.int64)
+        # One column at a time: they may be larger than memory.
+        for column in self.data.T if self.pairs is None else [torch.from_numpy(self.pairs.targets)]:
+            counts += torch.bincount(column.contiguous(), minlength=vocab_size)
+        return counts

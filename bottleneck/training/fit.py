@@ -23,34 +23,15 @@ from ..core.parallel import launched
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import Parameter, RunError
-from ..language_models.checkpoint import (
-    CHECKPOINTS,
-    COMPLETE,
-    CONFIG,
-    FORMAT,
-    METRICS,
-    MODEL,
-    STATE,
-    TIMING,
-    VOCABULARY,
-    check_hashes,
-    is_run,
-    load,
-    load_tensors_into,
-    model_tensors,
-    read_config,
-    read_tensors,
-    state_files,
-    write_complete,
-)
+from ..language_models import checkpoint
+from ..language_models.checkpoint import METRICS, MODEL, check_hashes, load_tensors_into, read_config, state_files
 from ..language_models.model import LanguageModel, build
-from .config import RunConfig, difference
-from .configuration_file import complete, configuration_of
-from .epochs import Epochs, epochs
+from .config import RunConfig, complete, configuration_of, difference
+from .epochs import Epochs
 from .evaluate import Perplexity, evaluate, text_of
 from .loop import Loop, write_metrics
 from .objective import depends_on_parts
-from .optimizer import learning_rate
+from .optimizer import copies_of, learning_rate
 from .state import Row, saved_step
 
 
@@ -126,8 +107,9 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         # All errors of the request are raised before the folder is touched.
         corpus, part = corpora.load(config.corpus), processes.share(config.training.batch_size)
         torch.manual_seed(config.seed)
-        model = build(config.model, vocab_size=len(corpus.vocabulary))
-        data = epochs(corpus, config.training, seed=config.seed, lines=model.backbone.context_lines, part=part)
+        model = build(config.model, vocab_size=len(corpus.vocabulary), copies=copies_of(config, device))
+        lines = model.backbone.context_lines
+        data = Epochs(corpus, config.training, seed=config.seed, lines=lines, part=part)
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
@@ -155,7 +137,7 @@ def result(folder: str | Path) -> FitResult:
     if not validations or "test_loss" not in last:
         raise RunError(f"{folder / METRICS} lacks the scores of a finished run; train the run again or copy it anew")
     unknown = "remove it, and the run's time is unknown"
-    times = _rows(folder / TIMING, _Time, unknown) if (folder / TIMING).exists() else []
+    times = _rows(folder / checkpoint.TIMING, _Time, unknown) if (folder / checkpoint.TIMING).exists() else []
     return FitResult(
         folder,
         parameters=config["parameters"],
@@ -170,7 +152,7 @@ def result(folder: str | Path) -> FitResult:
 
 def is_begun(folder: Path) -> bool:
     """Return whether a run has weights of its own, so that it no longer needs the one it started from."""
-    return (folder / COMPLETE).exists() or bool(state_files(folder))
+    return (folder / checkpoint.COMPLETE).exists() or bool(state_files(folder))
 
 
 def _rows(file: Path, schema: Any, remedy: str = "train the run again or copy it anew") -> list[dict[str, Any]]:
@@ -179,12 +161,12 @@ def _rows(file: Path, schema: Any, remedy: str = "train the run again or copy it
 
 def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> None:
     """Give a model the best weights of a run."""
-    if is_run(initial) and not (initial / MODEL).exists():
+    if checkpoint.is_run(initial) and not (initial / MODEL).exists():
         raise RunError(
             f"the run {initial} has no best weights yet, because it stopped before its first validation; start from "
             "another, or train one with more training.validations an epoch"
         )
-    run = load(initial, unfinished=True)
+    run = checkpoint.load(initial, unfinished=True)
     (other, expected) = (f"{of.backbone.name} with {of.head.name}" for of in (run.model.config, model.config))
     if other != expected:
         raise RunError(f"the run {initial} is of another model, {other}; start from a run of {expected}")
@@ -199,7 +181,7 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
             f"{corpus.name} has changed since the run {initial} was trained on it: its held-out splits may hold "
             "training text of that run; restore the old text, or put the new one into another folder"
         )
-    load_tensors_into(model, model_tensors(run.model), where=initial / MODEL)
+    load_tensors_into(model, checkpoint.model_tensors(run.model), where=initial / MODEL)
 
 
 def _describe(
@@ -218,7 +200,7 @@ def _describe(
     versions = {"softmax-bottleneck": __version__, "torch": torch.__version__, "python": platform.python_version()}
     parameters = model.parameter_count()
     described = {"parameters": parameters, "versions": versions, "machine": machine(device)}
-    plain: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **values, **described}))
+    plain: dict[str, Any] = json.loads(json.dumps({"format": checkpoint.FORMAT, **values, **described}))
     return plain
 
 
@@ -229,7 +211,7 @@ def _extended(config: RunConfig, folder: Path, data: Epochs) -> dict[str, Any]:
     schedule ``constant`` are, unless the warm-up was longer than the run, and those of ``cosine`` are not.
     """
     step = saved_step(folder)
-    if not step or not (folder / CONFIG).exists():
+    if not step or not (folder / checkpoint.CONFIG).exists():
         return {}
     saved = read_config(folder)
     before = configuration_of(saved)
@@ -257,16 +239,16 @@ def _prepare(
         return True
     # This process holds the lock: unfinished files are those of a killed process.
     with explain_output_errors(folder):
-        for leftover in [*unfinished(folder), *unfinished(folder / STATE), folder / COMPLETE]:
+        for leftover in [*unfinished(folder), *unfinished(folder / checkpoint.STATE), folder / checkpoint.COMPLETE]:
             leftover.unlink(missing_ok=True)  # a finished run that gets more epochs is unfinished
-        for leftover in unfinished(folder / CHECKPOINTS):
+        for leftover in unfinished(folder / checkpoint.CHECKPOINTS):
             shutil.rmtree(leftover)
-    if not (folder / CONFIG).exists():
-        write_json(folder / CONFIG, description)
+    if not (folder / checkpoint.CONFIG).exists():
+        write_json(folder / checkpoint.CONFIG, description)
     elif (saved := read_config(folder))["training"] != description["training"]:
         # more epochs, or another micro_batch_size
-        write_json(folder / CONFIG, {**saved, "training": description["training"], **extended})
-    write_json(folder / VOCABULARY, list(corpus.vocabulary.tokens))
+        write_json(folder / checkpoint.CONFIG, {**saved, "training": description["training"], **extended})
+    write_json(folder / checkpoint.VOCABULARY, list(corpus.vocabulary.tokens))
     return False
 
 
@@ -275,8 +257,8 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
 
     A run of the same configuration with fewer epochs is not finished.
     """
-    if not (folder / CONFIG).exists():
-        if folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, CONFIG)}:
+    if not (folder / checkpoint.CONFIG).exists():
+        if folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, checkpoint.CONFIG)}:
             raise RunError(f"{folder} is not empty and does not hold a run; name another folder")
         return False
     before, after = (_decisive(each, begun=is_begun(folder)) for each in (read_config(folder), description))
@@ -290,7 +272,7 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
             f"{folder} holds a run with a different configuration: {'; '.join(differences)}; "
             "give the old settings to continue it, or name another folder"
         )
-    if not (folder / COMPLETE).exists():
+    if not (folder / checkpoint.COMPLETE).exists():
         return False
     check_hashes(folder)
     if more and not state_files(folder):
@@ -320,10 +302,10 @@ def _finish(
     folder: Path, description: dict[str, Any], corpus: corpora.Corpus, model: LanguageModel, progress: Progress
 ) -> None:
     """Score the test split with the best weights and seal the run, if the folder still holds this run."""
-    load_tensors_into(model, read_tensors(folder / MODEL), where=folder / MODEL)
+    load_tensors_into(model, checkpoint.read_tensors(folder / MODEL), where=folder / MODEL)
     test = evaluate(model, text_of(model, corpus, "test"), progress=progress)
     rows = _rows(folder / METRICS, Row)
     rows.append({"test_loss": test.loss, "test_perplexity": test.perplexity, "test_tokens": test.tokens})
     _is_finished(folder, description)
     write_metrics(folder, rows)
-    write_complete(folder)
+    checkpoint.write_complete(folder)

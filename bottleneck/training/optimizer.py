@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..heads import ParameterSettings
-from .config import OptimizerConfig
+from .config import OptimizerConfig, RunConfig
 
 
 def build(
@@ -32,6 +32,13 @@ def build(
     ]
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.SGD
     return kind(groups, lr=config.learning_rate)
+
+
+def copies_of(config: RunConfig, device: str) -> int:
+    """Return how many tensors of the weights' size training keeps in memory: weights, gradients, moments, averages."""
+    training = config.training
+    moments = 2 if training.optimizer.name == "adamw" else 0
+    return 2 + moments + (training.averaging.start != "never") if device == "cpu" else 1
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -14,7 +14,7 @@ import torch
 from softmax_bottleneck import corpora
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.evaluation import Beam, beam_search, bleu
-from softmax_bottleneck.evaluation.bleu import SCORES, bootstrap, context_scores, sentence_bleu
+from softmax_bottleneck.evaluation.dialog import SCORES, bootstrap, context_scores, sentence_bleu
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.language_models.reading import Pairs
 

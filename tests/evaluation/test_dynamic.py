@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from softmax_bottleneck import perplexity
 from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
-from softmax_bottleneck.evaluation import Dynamic, GradientStatistics, dynamic_evaluate, gradient_statistics, statistics
+from softmax_bottleneck.evaluation import Dynamic, GradientStatistics, dynamic, dynamic_evaluate, gradient_statistics
 from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import evaluate
@@ -126,8 +126,8 @@ def test_the_file_spares_the_second_pass(
 ) -> None:
     model, file = build().float(), tmp_path / "statistics.safetensors"
     first = gradient_statistics(model, text, batch_size=7, file=file, identity="one")
-    segments, calls = statistics.bptt_segments, []
-    monkeypatch.setattr(statistics, "bptt_segments", lambda *a, **k: (calls.append(1), segments(*a, **k))[1])
+    segments, calls = dynamic.bptt_segments, []
+    monkeypatch.setattr(dynamic, "bptt_segments", lambda *a, **k: (calls.append(1), segments(*a, **k))[1])
 
     def again(**changed: Any) -> tuple[GradientStatistics, bool]:
         calls.clear()

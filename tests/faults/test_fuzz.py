@@ -25,7 +25,7 @@ from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.sources import open_zarr
 from softmax_bottleneck.sources.matrix import open_matrix
 from softmax_bottleneck.spectrum import load_spectrum
-from softmax_bottleneck.training.configuration_file import read as read_training
+from softmax_bottleneck.training import read as read_training
 from softmax_bottleneck.training.fit import result
 
 Reader = Callable[[Path], object]

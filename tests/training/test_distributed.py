@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from softmax_bottleneck.core.parallel import Processes
 from softmax_bottleneck.errors import ConfigurationError, RunError
-from softmax_bottleneck.training import RunConfig, fit
+from softmax_bottleneck.training import RunConfig
 
-Configure = Callable[..., RunConfig]
-Contents = Callable[[Path], dict[str, bytes]]
+from .conftest import AWD, Configure, contents, rows_of, train
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 PROGRAM = """
 import sys
@@ -65,59 +61,31 @@ def _launch(folder: Path, config: RunConfig, out: str, *, before: str = "") -> s
     )
 
 
-def _metrics(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def test_two_processes_train_as_one(tmp_path: Path, configure: Configure) -> None:
-    """Without dropout nothing is drawn, and the mean of two halves' gradients is the batch's."""
+    """Without dropout nothing is drawn, and the mean of two halves' gradients is the batch's.
+
+    A validation may take longer than a lost process is waited for.
+    """
+    no_masks = {"dropout_embedding": 0.0, "dropout_input": 0.0, "dropout_output": 0.0, "weight_drop": 0.0}
     config = configure(
-        backbone={
-            "name": "awd-lstm",
-            "embedding_size": 4,
-            "hidden_sizes": [8],
-            "dropout_embedding": 0.0,
-            "dropout_input": 0.0,
-            "dropout_output": 0.0,
-            "weight_drop": 0.0,
-        },
+        backbone={**AWD, "hidden_sizes": [8], **no_masks},
         optimizer={"name": "sgd", "learning_rate": 1.0},
         micro_batch_size=1,
         averaging={"start": "epoch", "epoch": 1},
     )
-    done = _launch(tmp_path, config, "two")
+    done = _launch(tmp_path, config, "two", before=SLOW)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("test perplexity") == 1
-    fit(config, tmp_path / "one", device="cpu")
-    for together, alone in zip(_metrics(tmp_path / "two"), _metrics(tmp_path / "one"), strict=True):
+    train(config, tmp_path / "one")
+    for together, alone in zip(rows_of(tmp_path / "two"), rows_of(tmp_path / "one"), strict=True):
         assert together == pytest.approx(alone, rel=1e-4)
 
 
-def test_a_process_that_dies_ends_all_and_the_run_continues(
-    tmp_path: Path, configure: Configure, contents: Contents
-) -> None:
-    """Each process's own random state is saved, so that the end is the same as without the fault."""
-    config = configure()
-    started = time.monotonic()
-    broken = _launch(tmp_path, config, "run", before=DIES)
-    assert broken.returncode != 0
-    assert time.monotonic() - started < 60
-    assert [file.name for file in (tmp_path / "run" / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
-    for out in ("run", "whole"):
-        done = _launch(tmp_path, config, out)
-        assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+def test_a_process_that_dies_ends_all_and_the_run_continues(tmp_path: Path, configure: Configure) -> None:
+    """The survivor says what to do; each process's own random state is saved, so that the end is the same.
 
-
-def test_a_validation_may_take_longer_than_a_lost_process_is_waited_for(tmp_path: Path, configure: Configure) -> None:
-    done = _launch(tmp_path, configure(epochs=1), "run", before=SLOW)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_survivor_says_what_to_do_and_another_number_of_processes_is_refused(
-    tmp_path: Path, configure: Configure
-) -> None:
-    """Two processes without a launcher, which would end the survivor before it says anything."""
+    The first two processes have no launcher, which would end the survivor before it says anything.
+    """
     config = configure()
     (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
     program = DIES + "from softmax_bottleneck.cli import main\nmain()\n"
@@ -139,14 +107,17 @@ def test_a_survivor_says_what_to_do_and_another_number_of_processes_is_refused(
     ]
     survivor, other = (process.communicate(timeout=60)[1] for process in processes)
     assert [process.returncode for process in processes] == [1, 9], survivor + other
-    assert re.search(
-        r"^Error: another process has ended \([^/]*\); saved files are complete: start all processes again "
-        r"to continue$",
-        survivor,
-        re.MULTILINE,
+    text = (
+        r"^Error: another process has ended \([^/]*\); saved files are complete: start all processes again to continue$"
     )
+    assert re.search(text, survivor, re.MULTILINE)
+    assert [file.name for file in (tmp_path / "run" / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
     with pytest.raises(RunError, match="of 2 processes, not 1"):
-        fit(config, tmp_path / "run", device="cpu")
+        train(config, tmp_path / "run")
+    for out in ("run", "whole"):
+        done = _launch(tmp_path, config, out)
+        assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
 def test_columns_that_cannot_be_shared() -> None:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import TrainingError
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-from softmax_bottleneck.training import evaluate
-from softmax_bottleneck.training.evaluate import perplexity_of
+from softmax_bottleneck.training import Perplexity, evaluate
 
 
 def _model(head: str = "mos") -> LanguageModel:
@@ -29,47 +28,29 @@ def _text(length: int = 40) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(0, 9, size=length)
 
 
-@pytest.mark.parametrize("head", heads.REGISTRY)
-@pytest.mark.parametrize("length", [2, 3, 40])
-def test_perplexity_by_hand(head: str, length: int) -> None:
+@pytest.mark.parametrize(("head", "length"), [*((head, 40) for head in heads.REGISTRY), ("mos", 2), ("mos", 3)])
+def test_perplexity_by_hand(head: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the length of the segments."""
     model, ids = _model(head).eval(), _text(length)
     with torch.no_grad():
         hidden, _ = model.hidden(torch.from_numpy(ids).unsqueeze(1))
         log_prob = model.head.log_prob(hidden).squeeze(1).numpy()
     expected = -math.fsum(log_prob[t, ids[t + 1]] for t in range(length - 1)) / (length - 1)
-    found = evaluate(model, ids)
-    assert found.tokens == length - 1
-    assert found.loss == pytest.approx(expected, rel=1e-14)
-    assert found.perplexity == pytest.approx(math.exp(expected), rel=1e-14)
-
-
-@pytest.mark.parametrize("segment", [1, 7, 39, 40, 1000])
-def test_segments_change_nothing(segment: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, ids = _model(), _text()
-    expected = evaluate(model, ids)
-    monkeypatch.setattr(sys.modules[evaluate.__module__], "SEGMENT", segment)  # the name hides its module
-    found = evaluate(model, ids)
-    assert found.tokens == expected.tokens
-    assert found.loss == pytest.approx(expected.loss, rel=1e-14)
+    for segment in (1024, 7) if head == "mos" else (1024,):
+        monkeypatch.setattr(sys.modules[evaluate.__module__], "SEGMENT", segment)  # the name hides its module
+        scores = evaluate(model, ids)
+        assert scores.tokens == length - 1
+        assert scores.loss == pytest.approx(expected, rel=1e-14)
+        assert scores.perplexity == pytest.approx(math.exp(expected), rel=1e-14)
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_is_restored_and_dropout_is_off(training: bool) -> None:
-    model = _model().train(training)
+def test_the_mode_and_the_random_state_are_restored_and_dropout_is_off(training: bool) -> None:
+    model, before = _model().train(training), torch.get_rng_state()
     assert evaluate(model, _text()) == evaluate(model, _text())
-    assert model.training == model.backbone.training == training
-
-
-def test_the_mode_is_restored_after_an_error() -> None:
-    model = _model().train()
     with pytest.raises(IndexError):
         evaluate(model, np.array([0, 99, 1]))
-    assert model.training
-
-
-def test_no_graph_is_kept_and_the_random_state_is_left_alone() -> None:
-    model, before = _model().train(), torch.get_rng_state()
-    evaluate(model, _text())
+    assert model.training == model.backbone.training == training
     assert torch.equal(torch.get_rng_state(), before)
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -81,7 +62,7 @@ def test_a_text_without_a_context(length: int) -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, 710.0])
-def test_no_perplexity(loss: float) -> None:
+def test_a_loss_without_a_perplexity(loss: float) -> None:
     with pytest.raises(TrainingError, match=rf"the mean loss is {loss:.4g} nats.*lower training\.optimizer\.learning"):
-        perplexity_of(loss)
-    assert perplexity_of(0.0) == 1.0
+        Perplexity(loss, 5)
+    assert Perplexity(0.0, 5).perplexity == 1.0

@@ -11,7 +11,7 @@ from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import RunConfig
 from softmax_bottleneck.training.objective import Objective
 
-DRAWS = 1500
+DRAWS = 400
 
 
 def test_the_loss_of_drawn_predictions_has_the_mean_of_all(configure: Callable[..., RunConfig]) -> None:
@@ -40,7 +40,7 @@ def test_the_loss_of_drawn_predictions_has_the_mean_of_all(configure: Callable[.
             assert (drawn[:, None] - each).abs().min(1).values.max() < 1e-5
             assert len(drawn.round(decimals=4).unique()) == len(each.round(decimals=4).unique())
         expected = each.std() / count**0.5 * (1 - count / len(each)) ** 0.5  # drawn without replacement
-        assert 0.85 < drawn.std() / expected < 1.15
+        assert 0.8 < drawn.std() / expected < 1.2
         assert abs(drawn.mean() - whole.detach()) < 5 * drawn.std() / DRAWS**0.5
         assert ((slopes.mean(0) - gradient).abs() < 5 * slopes.std(0) / DRAWS**0.5 + 1e-7).all()
 

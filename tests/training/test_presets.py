@@ -1,23 +1,27 @@
-"""Every preset trains, has the size that its paper prints, and siblings are about equal in size."""
+"""Presets train, have the sizes that their papers print, siblings are alike, and texts say what was measured."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import pytest
 
-from softmax_bottleneck import heads
-from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.language_models import checkpoint
+from softmax_bottleneck import checkpoint, heads
 from softmax_bottleneck.language_models.model import LanguageModel
-from softmax_bottleneck.training import PRESETS, RunConfig, fit, override
+from softmax_bottleneck.training import PRESETS, RunConfig, override
 from softmax_bottleneck.training.config import parse
 from softmax_bottleneck.training.optimizer import build
 from softmax_bottleneck.training.presets import Preset, find
 
-POINTWISE = ("softmax", "sigsoftmax", "gss", "lms-plif")
-"""The heads that take hidden states of the embeddings' size as they are."""
+from .conftest import train
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "presets.md").read_text(encoding="utf-8")
+FAMILIES = {preset.family: preset for preset in PRESETS.values() if preset.head != "softmax"}
 
 
 def _small(preset: Preset, corpus: Path) -> RunConfig:
@@ -26,22 +30,19 @@ def _small(preset: Preset, corpus: Path) -> RunConfig:
     backbone, head = values["model"]["backbone"], values["model"]["head"]
     backbone["embedding_size"] = head["embedding_size"] = 4
     if "hidden_sizes" in backbone:
-        backbone["hidden_sizes"] = [size // 100 for size in backbone["hidden_sizes"]]
-        backbone["hidden_sizes"][-1] = 4 if head["name"] in POINTWISE else 6
+        # These heads take hidden states of the embeddings' size as they are.
+        same = head["name"] in ("softmax", "sigsoftmax", "gss", "lms-plif")
+        backbone["hidden_sizes"] = [*(size // 100 for size in backbone["hidden_sizes"][:-1]), 4 if same else 6]
     else:
         backbone["hidden_size"] = 8
     head |= {"knots": 50} if "knots" in head else {}
     values["training"] |= {"epochs": 1, "batch_size": 4, "bptt": 35}
-    values["corpus"] = str(corpus)
-    return parse(values, where="the test")
-
-
-FAMILIES = {preset.family: preset for preset in PRESETS.values() if preset.head != "softmax"}
+    return parse({**values, "corpus": str(corpus)}, where="the test")
 
 
 @pytest.mark.parametrize("preset", FAMILIES.values(), ids=FAMILIES)
 def test_one_of_each_family_trains(preset: Preset, corpus: Path, tmp_path: Path) -> None:
-    done = fit(_small(preset, corpus), tmp_path, device="cpu")
+    done = train(_small(preset, corpus), tmp_path)
     assert type(checkpoint.load(done.path).model.head) is heads.REGISTRY[preset.head]
     assert done.steps >= 2
     assert done.valid_perplexity < 100
@@ -50,163 +51,98 @@ def test_one_of_each_family_trains(preset: Preset, corpus: Path, tmp_path: Path)
 PUBLISHED = {
     "ptb-softmax": 24.2, "ptb-mos": 21.5, "ptb-moc": 21.5, "ptb-sigsoftmax": 24.22, "ptb-gss": 24.22,
     "ptb-lms-plif": 24.32, "text8-softmax": 8.42, "text8-mos7": 8.45, "text8-mos10": 8.43, "1b-softmax": 119,
-    "1b-mos7": 113, "wt2-mos": 35,
+    "1b-mos7": 113, "wt2-mos": 35, "wt2-softmax": 33.556078,
 }  # fmt: skip
-"""Millions of parameters, to the printed digits: Yang et al. 2018, tables 1 to 3 and 12; Parthiban et al. 2021."""
-
-PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
-SIZES = {"ptb": 10_000, "wikitext-2": 33_278, "text8": 27, "one-billion": 100_000}
+"""Millions of parameters, to the printed digits: Yang et al. 2018, tables 1 to 3 and 12; Parthiban et al. 2021. The
+last is 33M in both papers, which is 33.56 million without its fraction."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_papers_sizes(name: str) -> None:
-    preset = find(name)
-    digits = len(str(PUBLISHED[name]).partition(".")[2])
-    parameters = preset.parameters(SIZES[preset.config.corpus])
+    vocab_sizes = {"ptb": 10_000, "wikitext-2": 33_278, "text8": 27, "one-billion": 100_000}
+    parameters = find(name).parameters(vocab_sizes[find(name).config.corpus])
     assert parameters is not None
-    assert round(parameters / 1e6, digits) == PUBLISHED[name]
-
-
-def test_the_size_of_wikitexts_softmax() -> None:
-    """33M in both papers, which is 33.56 million without its fraction."""
-    assert find("wt2-softmax").parameters(33_278) == 33_556_078
-
-
-def test_what_there_is() -> None:
-    assert all(name == preset.name and preset.summary and preset.cost for name, preset in PRESETS.items())
-    models: dict[str, set[str]] = {}
-    for preset in PRESETS.values():
-        models.setdefault(preset.family, set()).add(preset.model)
-    every = {"softmax", "moc", "mos", "sigsoftmax", "gss", "lms-plif", "mos-plif"}
-    by_components = {f"k{k}" for k in (1, 3, 5, 10, 15, 20)}
-    assert models == {
-        "demo": {"softmax", "moc", "mos", "lms-plif"},
-        **dict.fromkeys(("ptb-small", "ptb-small-awd", "ptb-small-nt-asgd"), every),
-        "ptb-small-mos": by_components,
-        "ptb": every | {"softmax-mos-settings"} | {f"mos-{k}" for k in by_components},
-        "wt2": every | {"softmax-mos-settings"},
-        "ptb-fast": {"softmax", "moc", "mos", "sigsoftmax", "lms-plif"},
-        "wt2-fast": {"softmax", "mos"},
-        "text8": {"softmax", "mos7", "mos10"},
-        "1b": {"softmax", "mos7"},
-        "switchboard": {"softmax", "moc", "mos"},
-        "switchboard-small": {"softmax", "moc", "mos"},
-    }
+    assert round(parameters / 1e6, len(str(PUBLISHED[name]).partition(".")[2])) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("family", ["ptb", "ptb-small"])
 def test_mixtures_by_their_softmaxes_differ_in_nothing_else(family: str) -> None:
-    configs = {k: find(f"{family}-mos-k{k}").config for k in (1, 3, 5, 10, 15, 20)}
-    settings = {k: dict(config.model.head.settings) for k, config in configs.items()}
-    assert {k: one.pop("components") for k, one in settings.items()} == {k: k for k in configs}
-    others = {k: (settings[k], config.model.backbone, config.training, config.corpus) for k, config in configs.items()}
-    assert all(one == others[1] for one in others.values())
+    components = (1, 3, 5, 10, 15, 20)
+    configs = [find(f"{family}-mos-k{k}").config for k in components]
+    assert [config.model.head.settings["components"] for config in configs] == list(components)
+    assert len({config.replace(model={"head": {"components": 2}}).model_dump_json() for config in configs}) == 1
 
 
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.initial])
 def test_what_starts_from_another_has_its_model(name: str) -> None:
-    preset = find(name)
-    shapes = []
-    for config in (preset.config, find(preset.initial).config):
-        model = LanguageModel(config.model, vocab_size=20)
-        shapes.append({key: weight.shape for key, weight in model.named_parameters()})
-        assert config.corpus == "ptb"
+    own, other = (find(each).config for each in (name, find(name).initial))
+    assert own.corpus == other.corpus == "ptb"
+    shapes = [
+        {key: weight.shape for key, weight in LanguageModel(config.model, vocab_size=20).named_parameters()}
+        for config in (own, other)
+    ]
     assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize("name", ["ptb-softmax", "ptb-mos", "wt2-lms-plif"])
-def test_the_papers_decay_is_of_all_weights_but_a_functions(name: str) -> None:
+@pytest.mark.parametrize(("name", "rate", "dropout"), [("ptb-gss", 20.0, 0.3), ("wt2-lms-plif", 30.0, 0.2)])
+def test_the_studys_settings(name: str, rate: float, dropout: float) -> None:
+    """Parthiban et al. 2021, table 6 of their supplement; the decay is of all weights but a function's."""
     config = find(name).config
-    model = LanguageModel(config.model, vocab_size=20)
-    optimizer = build(config.training.optimizer, model.parameters(), model.head.parameter_settings())
-    decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
-    decays = {key: decay[id(weight)] for key, weight in model.named_parameters()}
-    assert decays["head.bias"] == 1.2e-6
-    assert {key for key, value in decays.items() if value != 1.2e-6} == {key for key in decays if "function." in key}
-
-
-STUDY = {
-    ("ptb", "softmax"): ("58.07", "57.08, rank 402"),
-    ("ptb", "sigsoftmax"): ("57.75, rank 4,906", "57.05, rank 5,113"),
-    ("ptb", "gss"): ("57.60, rank 8,276", "57.00, rank 8,904"),
-    ("ptb", "lms-plif"): ("58.45", "56.80, rank 496"),
-    ("wt2", "softmax"): ("65.28", "64.63, rank 402"),
-    ("wt2", "sigsoftmax"): ("65.08, rank 5,879", "64.35, rank 6,634"),
-    ("wt2", "gss"): ("65.07, rank 9,130", "64.50, rank 10,122"),
-    ("wt2", "lms-plif"): ("65.59", "64.16, rank 524"),
-}
-"""Test perplexity and rank under NT-ASGD and under ET-ASGD: Parthiban et al. 2021, their supplement's tables 10, 11."""
-
-
-@pytest.mark.parametrize(("corpus", "head"), STUDY)
-def test_the_studys_settings_and_numbers(corpus: str, head: str) -> None:
-    """Table 6 of the supplement; the number that comes first is that of the trigger that the preset trains with."""
-    preset = find(f"{corpus}-{head}")
-    backbone, training = preset.config.model.backbone.settings, preset.config.training
-    rate, dropout, k = {"ptb": (20.0, 0.3, 2.5), "wt2": (30.0, 0.2, 3.0)}[corpus]
-    assert (training.optimizer.learning_rate, backbone["dropout_hidden"]) == (rate, dropout)
+    training, model = config.training, LanguageModel(config.model, vocab_size=20)
+    assert (training.optimizer.learning_rate, config.model.backbone.settings["dropout_hidden"]) == (rate, dropout)
     assert (training.averaging.start, training.averaging.interval) == ("non-monotone", 5)
-    by_epoch = override(preset.config, ["training.averaging.start=epoch"]).training.averaging
-    assert (by_epoch.start, by_epoch.epoch) == ("epoch", 200)
-    model = LanguageModel(preset.config.model, vocab_size=20)
-    if head == "gss":
-        assert (model.head.settings["c"], model.head.settings["k"]) == (-1.5, k)
-    if head == "lms-plif":
+    assert override(config, ["training.averaging.start=epoch"]).training.averaging.epoch == 200
+    if name == "ptb-gss":
+        assert (model.head.settings["c"], model.head.settings["k"]) == (-1.5, 2.5)
+    else:
         (slopes,) = model.head.parameter_settings()
         assert rate * slopes.learning_rate_factor == pytest.approx(0.02)
-    by_trigger, by_epoch_200 = STUDY[corpus, head]
-    assert preset.expected.startswith(f"published: test {by_trigger}")
-    perplexity, rank = by_epoch_200.split(", ")
-    assert re.search(rf"start=epoch\) test {perplexity}( ± \S+)?, {rank}\b", preset.expected)
-    assert ("33,320 contexts" in preset.expected) == (corpus == "wt2")
+    optimizer = build(training.optimizer, model.parameters(), model.head.parameter_settings())
+    decay = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
+    for key, weight in model.named_parameters():
+        assert decay[id(weight)] == (0.0 if "function." in key else 1.2e-6), key
 
 
-def test_wikitexts_mixtures_work_in_parts_of_five_columns() -> None:
-    """As ``small_batch_size`` of the MoS authors' command for WikiText-2 has it; theirs for Penn Treebank has none."""
-    parts = {name: preset.config.training.micro_batch_size for name, preset in PRESETS.items()}
-    mixtures = {"wt2-moc", "wt2-mos", "wt2-mos-plif", "wt2-softmax-mos-settings"}
-    assert {name: size for name, size in parts.items() if size is not None} == dict.fromkeys(mixtures, 5)
-
-
-def test_all_of_a_family_have_one_trigger() -> None:
-    for family in ("ptb", "wt2"):
-        averaging = [preset.config.training.averaging for preset in PRESETS.values() if preset.family == family]
-        assert len(set(averaging)) == 1
-
-
-def test_the_readme_has_what_every_preset_of_the_papers_expects() -> None:
+def test_the_page_has_what_every_preset_of_the_papers_expects() -> None:
     rows = dict(re.findall(r"^\| ((?:ptb|wt2|text8|1b)-\S+) +\|[^|]*\| ([^|]*?) +\|", PAGE, re.MULTILINE))
     of_papers = {name: preset for name, preset in PRESETS.items() if preset.family in ("ptb", "wt2", "text8", "1b")}
-    assert rows.keys() == of_papers.keys()
-    for name, preset in of_papers.items():
-        assert preset.expected.removeprefix("published: ") == rows[name]
+    assert {name: preset.expected.removeprefix("published: ") for name, preset in of_papers.items()} == rows
+    assert rows["ptb-gss"].startswith("test 57.60, rank 8,276")
 
 
-SIBLINGS = [("demo", 2650), ("ptb-small", 10_000), ("ptb-small-awd", 10_000), ("ptb-small-nt-asgd", 10_000)]
-
-
-@pytest.mark.parametrize(("family", "vocab_size"), SIBLINGS)
-def test_siblings_are_about_equal_in_size(family: str, vocab_size: int) -> None:
+@pytest.mark.parametrize("family", ["demo", "ptb-small", "ptb-small-awd", "ptb-small-nt-asgd"])
+def test_siblings_are_about_equal_in_size(family: str) -> None:
     """Within a tenth of the plain softmax, apart from PLIF's own knots; nothing else differs between them."""
-    sizes = {}
-    for preset in PRESETS.values():
-        if preset.family == family:
-            parameters = preset.parameters(vocab_size)
-            assert parameters is not None
-            sizes[preset.head] = parameters - preset.config.model.head.settings.get("knots", 0)
+    siblings = [preset for preset in PRESETS.values() if preset.family == family]
+    sizes = {
+        preset.head: (preset.parameters(10_000) or 0) - preset.config.model.head.settings.get("knots", 0)
+        for preset in siblings
+    }
     assert max(sizes.values()) <= 1.1 * sizes["softmax"], sizes
     assert min(sizes.values()) >= sizes["softmax"], sizes
-    siblings = [preset for preset in PRESETS.values() if preset.family == family]
     assert len({preset.config.training.model_dump_json() for preset in siblings}) == 1
     assert len({preset.config.model.head.settings["embedding_size"] for preset in siblings}) == 1
 
 
-def test_parameters_are_counted_at_the_corpuss_vocabulary() -> None:
-    preset = find("ptb-small-mos")
-    expected = LanguageModel(preset.config.model, vocab_size=10_000).parameter_count()
-    assert preset.parameters() == expected
+MEASURED = [p for p in PRESETS.values() if p.family in ("ptb-small", "ptb-small-nt-asgd", "ptb-small-mos", "ptb-fast")]
+SAID = re.compile(r"test perplexity (\d+\.(\d+))[^,]*, rank (\d[\d,]*)(?: to ([\d,]+))?(?: \(([\d,]+) to ([\d,]+)\))?")
+"""Perplexity and its decimals; the rank, or the least and the largest of several seeds; the ends of its interval."""
 
 
-def test_an_unknown_name() -> None:
-    with pytest.raises(ConfigurationError, match="unknown preset 'ptb-mo'; known presets are demo-softmax"):
-        find("ptb-mo")
+@pytest.mark.parametrize("preset", MEASURED, ids=lambda preset: preset.name)
+def test_what_was_measured_is_what_the_committed_reports_say(preset: Preset) -> None:
+    name = re.compile(re.escape(preset.model) + r"(-\d)?")  # one of each seed
+    folder = ROOT / "figures" / "results" / preset.family
+    files = [path for path in folder.glob("*.json") if name.fullmatch(path.stem)]
+    reports: list[dict[str, Any]] = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    if not reports:
+        assert preset.expected == "not measured yet"
+        return
+    said = SAID.search(preset.expected)
+    assert said is not None
+    ranks = [report["report"]["rank"] for report in reports]
+    assert round(mean(report["test_perplexity"] for report in reports), len(said[2])) == float(said[1])
+    least, largest, low, high = (number and int(number.replace(",", "")) for number in said.groups()[2:])
+    assert {least, largest or least} == {choice(rank["value"] for rank in ranks) for choice in (min, max)}
+    if not all(rank["determinate"] for rank in ranks):
+        assert (low, high) == (min(rank["low"] for rank in ranks), max(rank["high"] for rank in ranks))

@@ -1,4 +1,4 @@
-"""A run that was killed, at any instant and however often, ends with the bytes of one that was not."""
+"""A run that was killed or interrupted, at any instant and however often, ends with the bytes of one that was not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,14 +20,17 @@ import torch
 
 from softmax_bottleneck.cli.environment import check
 from softmax_bottleneck.core.files import only_process
+from softmax_bottleneck.core.interruption import Stop, Terminated, explained
 from softmax_bottleneck.errors import RunError
-from softmax_bottleneck.language_models.checkpoint import load
-from softmax_bottleneck.training import RunConfig, finetuning, fit
+from softmax_bottleneck.language_models.checkpoint import copy_weights, load
+from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
+from softmax_bottleneck.training import OptimizerConfig, RunConfig, finetuning, fit, loop
+from softmax_bottleneck.training.optimizer import build, learning_rate
 from softmax_bottleneck.training.state import TrainerState, load_state, save_state
 
+from .conftest import AWD, Configure, Lines, contents, rows_of, train
+
 fit_module = importlib.import_module("softmax_bottleneck.training.fit")  # the package has a function of that name
-Configure = Callable[..., RunConfig]
-Contents = Callable[[Path], dict[str, bytes]]
 
 
 class _Killed(BaseException):
@@ -66,77 +70,48 @@ def _disk(**options: Any) -> Iterator[_Disk]:
         yield _Disk(patch, **options)
 
 
-def test_a_kill_at_every_change_on_the_disk(tmp_path: Path, configure: Configure, contents: Contents) -> None:
-    config = configure(save_every=8)
-    with _disk() as disk:
-        fit(config, tmp_path / "whole", device="cpu")
-    expected = contents(tmp_path / "whole")
-    assert disk.events > 30
-    for deadly in range(disk.events):
-        folder = tmp_path / f"killed-{deadly}"
-        with _disk(deadly=deadly), pytest.raises(_Killed):
-            fit(config, folder, device="cpu")
-        with _disk():
-            fit(config, folder, device="cpu")
-        assert contents(folder) == expected, f"killed at change {deadly}"
+STATES: dict[str, dict[str, Any]] = {
+    "adamw": {"head": {"name": "softmax", "bias": False}, "save_every": 4},
+    "all that awd-lstm draws and averages": {
+        "backbone": AWD,
+        "head": {"name": "mos", "components": 2, "context_dropout": 0.3},
+        "optimizer": {"name": "sgd", "learning_rate": 1.0, "clip": 0.25},
+        "averaging": {"start": "epoch", "epoch": 1},
+        "validations": 2,
+        "bptt_deviation": 3.0,
+        "loss_fraction": 0.3,
+        "micro_batch_size": 3,
+        "epochs": 3,
+    },
+}
 
 
-@pytest.mark.parametrize("optimizer", [{"name": "sgd", "learning_rate": 0.5}, {"schedule": "constant"}])
-@pytest.mark.parametrize("head", [{"name": "softmax", "bias": False}, {"name": "lms-plif", "knots": 100}])
-def test_a_kill_at_every_third_change_in_turn(
-    head: dict[str, Any], optimizer: dict[str, Any], tmp_path: Path, configure: Configure, contents: Contents
+@pytest.mark.parametrize("settings", STATES.values(), ids=STATES)
+def test_kills_at_every_kind_of_change_on_the_disk(
+    settings: dict[str, Any], tmp_path: Path, configure: Configure
 ) -> None:
     """One folder, killed again and again, a little later each time."""
-    _kill_in_turn(configure(head=head, optimizer=optimizer, save_every=4), tmp_path, contents)
+    _kill_in_turn(configure(**settings), tmp_path)
 
 
-def test_kills_with_all_that_awd_lstm_draws_and_averages(
-    tmp_path: Path, configure: Configure, contents: Contents
-) -> None:
-    """Dropped weights, random lengths, drawn predictions, columns in turn, averages from the second epoch on."""
-    config = configure(
-        backbone={"name": "awd-lstm", "embedding_size": 4, "hidden_sizes": [7, 6]},
-        head={"name": "mos", "components": 2, "context_dropout": 0.3},
-        optimizer={"name": "sgd", "learning_rate": 1.0, "clip": 0.25},
-        averaging={"start": "epoch", "epoch": 1},
-        validations=2,
-        bptt_deviation=3.0,
-        loss_fraction=0.3,
-        micro_batch_size=3,
-        epochs=3,
-        save_every=5,
-    )
-    _kill_in_turn(config, tmp_path, contents)
-
-
-def test_kills_of_the_finetuning_stage(tmp_path: Path, configure: Configure, contents: Contents) -> None:
+def test_kills_of_the_finetuning_stage(tmp_path: Path, configure: Configure) -> None:
     """From the best weights of a run, averaged from the first step, until validation no longer improves."""
-    first = fit(
-        configure(
-            optimizer={"name": "sgd", "learning_rate": 12.0},
-            averaging={"start": "non-monotone", "interval": 0, "latest": 2},
-            validations=2,
-            precision="bfloat16",
-            epochs=4,
-            save_every=5,
-        ),
-        tmp_path / "first",
-        device="cpu",
-    )
-    config = finetuning(first.path)
-    _kill_in_turn(config, tmp_path, contents)
-    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert rows[1]["averaged_steps"] == rows[1]["step"] > rows[0]["step"] == 0
+    optimizer = {"name": "sgd", "learning_rate": 12.0}
+    averaging = {"start": "non-monotone", "interval": 0, "latest": 2}
+    config = configure(optimizer=optimizer, averaging=averaging, validations=2, precision="bfloat16", epochs=4)
+    _kill_in_turn(finetuning(train(config, tmp_path / "first").path), tmp_path)
+    start, first, *_ = rows_of(tmp_path / "run")
+    assert first["averaged_steps"] == first["step"] > start["step"] == 0
 
 
-def _kill_in_turn(config: RunConfig, tmp_path: Path, contents: Contents) -> None:
+def _kill_in_turn(config: RunConfig, tmp_path: Path) -> None:
     with _disk():
-        fit(config, tmp_path / "whole", device="cpu")
+        train(config, tmp_path / "whole")
     kills = 0
     for deadly in range(1, 1000, 3):
         try:
             with _disk(deadly=deadly):
-                fit(config, tmp_path / "run", device="cpu")
+                train(config, tmp_path / "run")
             break
         except _Killed:
             kills += 1
@@ -144,218 +119,227 @@ def _kill_in_turn(config: RunConfig, tmp_path: Path, contents: Contents) -> None
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-def test_sigkill(tmp_path: Path, configure: Configure, contents: Contents) -> None:
-    """The command itself, killed three times from outside: at its start, amid an epoch, and after two."""
-    config = configure(epochs=4, batch_size=1, bptt=4, save_every=10)
-    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
-    fit(config, tmp_path / "whole", device="cpu")
-    run = tmp_path / "run"
-
-    def started() -> bool:
-        return (run / "config.json").exists()
-
-    def amid_an_epoch() -> bool:
-        states = [int(file.stem.split("-")[1]) for file in (run / "trainer_state").glob("step-*")]
-        return max(states, default=0) >= 100
-
-    def after_two() -> bool:
-        return (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_bytes().count(b"\n") >= 2
-
-    for reached in (started, amid_an_epoch, after_two):
-        with _train(tmp_path) as process:
-            while not reached():
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.001)
-            process.kill()
-            process.communicate()
-        assert process.returncode == -signal.SIGKILL
-        assert not (run / "COMPLETE").exists()
-    with _train(tmp_path) as process:
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "test perplexity" in out
-    assert contents(run) == contents(tmp_path / "whole")
-    rows = [json.loads(row) for row in (run / "timing.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
+def _command(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "softmax_bottleneck", "train", "--config", "c.json", "--out", "run", "--device", "cpu"],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
-def test_only_one_process_trains_into_a_folder(tmp_path: Path, configure: Configure) -> None:
-    config = configure(epochs=4, batch_size=1, bptt=4, save_every=10)
-    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
-    run = tmp_path / "run"
-    with _train(tmp_path) as process:
+def test_a_real_process_is_stopped_killed_and_interrupted(tmp_path: Path, configure: Configure) -> None:
+    """SIGSTOP keeps the folder locked, SIGKILL leaves the last saved state, SIGTERM saves the step and names it."""
+    config, run = configure(epochs=4, batch_size=1, bptt=4, save_every=10), tmp_path / "run"
+    (tmp_path / "c.json").write_text(config.model_dump_json(), encoding="utf-8")
+    with _command(tmp_path) as process:
         while not [*(run / "trainer_state").glob("step-*")]:
             assert process.poll() is None, process.communicate()
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)
         try:
-            before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-            with pytest.raises(
-                RunError, match=r"another process is training into .*run: wait until it is done, or name"
-            ):
-                fit(config, run, device="cpu")
+            before = contents(run)
+            with pytest.raises(RunError, match=r"another process is training into .*run: wait until it is done, or"):
+                train(config, run)
             with pytest.raises(RunError, match="different configuration: seed"):
-                fit(config.model_copy(update={"seed": 7}), run, device="cpu")
-            assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+                train(config.model_copy(update={"seed": 7}), run)
+            assert contents(run) == before
         finally:
             process.kill()
         process.communicate()
-    assert fit(config, run, device="cpu").steps > 10
-    assert fit(config, run, device="cpu").steps > 10  # a finished one keeps nobody off
+    assert process.returncode == -signal.SIGKILL
+    with _command(tmp_path) as process:
+        assert process.stderr is not None
+        assert "continuing from step" in process.stderr.readline()
+        process.terminate()
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    pattern = r"^interrupted; training stopped at step ([\d,]+ of [\d,]+); its state is saved in run, and the same "
+    stopped = re.search(pattern + "command continues from there$", errors, re.MULTILINE)
+    assert stopped, errors
+    heard = Lines()
+    train(config, run, progress=heard)
+    assert heard.lines[0].startswith(f"{run}: continuing from step {stopped[1]}")
+    train(config, tmp_path / "whole")
+    assert contents(run) == contents(tmp_path / "whole")
+    times = [json.loads(row)["step"] for row in (run / "timing.jsonl").read_text().splitlines()]
+    assert times == sorted({*times})
 
 
 def test_a_folder_that_another_process_has_just_taken_gets_no_configuration(
     tmp_path: Path, configure: Configure
 ) -> None:
     with only_process(tmp_path), pytest.raises(RunError, match="another process is training into"):
-        fit(configure(), tmp_path, device="cpu")
+        train(configure(), tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
-def _train(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "softmax_bottleneck",
-            "train",
-            "--config",
-            "config.json",
-            "--out",
-            "run",
-            "--device",
-            "cpu",
-        ],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def _hear_interruptions() -> Iterator[None]:
+    """A shell has what it runs in the background ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(config: RunConfig, run: Path, place: Any, name: str, *, signals: int = 1) -> str:
+    """Train, send SIGINT at the first call of a function, and return the note of the interruption."""
+    called = getattr(place, name)
+
+    def signalled(*args: Any, **options: Any) -> Any:
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+        return called(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, signalled)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            train(config, run)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    (note,) = stopped.value.__notes__
+    return str(note)
+
+
+@pytest.mark.usefixtures("_hear_interruptions")
+def test_an_interruption_in_every_step_and_every_validation(tmp_path: Path, configure: Configure) -> None:
+    """A validation is not waited for, averaged weights do not stay, and the step before is not repeated."""
+    config, run = configure(**{**STATES["all that awd-lstm draws and averages"], "save_every": 1000}), tmp_path / "run"
+    whole = train(config, tmp_path / "whole")
+    checks = {row["step"] for row in rows_of(whole.path)[:-1]}
+    for step in range(1, whole.steps + 1):
+        note = _interrupt(config, run, loop, "accumulate")
+        at = f"training stopped at step {step:,} of {whole.steps}; its state is saved in {run}, and the same command "
+        assert note == at + "continues from there"
+        if step in checks and step < whole.steps:
+            assert "its state is saved" in _interrupt(config, run, loop, "mean_nll")
+    train(config, run)
+    assert contents(run) == contents(whole.path)
+
+
+@pytest.mark.usefixtures("_hear_interruptions")
+def test_what_an_interruption_promises(tmp_path: Path, configure: Configure) -> None:
+    """A second Ctrl-C does not wait for the end of the step, so that nothing is saved."""
+    note = _interrupt(configure(), tmp_path / "run", loop, "accumulate", signals=2)
+    assert note == "training stopped at step 0, and nothing is saved yet: run the same command to start over"
+    note = _interrupt(configure(), tmp_path / "run", fit_module, "evaluate")
+    assert note == f"the training in {tmp_path / 'run'} is done, and the same command evaluates the model"
+
+
+@pytest.mark.usefixtures("_hear_interruptions")
+def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Stop().deferred() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            assert not stop.requested
+            signal.raise_signal(signal.SIGINT)
+            assert stop.requested
+            with pytest.raises(KeyboardInterrupt):
+                stop.obey()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
+def test_notes_are_added_from_the_inside_out(stop: type[BaseException]) -> None:
+    with pytest.raises(stop) as raised, explained(lambda: "outer"), explained(lambda: ""), explained(lambda: "inner"):
+        raise stop
+    assert raised.value.__notes__ == ["inner", "outer"]
+    with pytest.raises(ValueError, match="wrong") as failed, explained(lambda: "outer"):
+        raise ValueError("wrong")
+    assert not hasattr(failed.value, "__notes__")
 
 
 def _unfinished(folder: Path, config: RunConfig) -> Path:
     """Kill a run at its first mid-epoch state, the fourth file; return that state's file."""
     with _disk(deadly=8), pytest.raises(_Killed):
-        fit(config, folder, device="cpu")
+        train(config, folder)
     (state,) = (folder / "trainer_state").glob("step-*")
     return state
 
 
-def test_a_run_is_not_started_anew(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Going on takes the remaining steps, not all of them."""
-    config = configure()
-    state = _unfinished(tmp_path, config)
+def test_a_run_is_not_started_over(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going on takes the remaining steps, not all of them; without its state it starts over."""
+    train(configure(), tmp_path / "whole")
+    state = _unfinished(tmp_path / "run", configure())
     assert state.name == "step-000000005.safetensors"
+    _unfinished(tmp_path / "over", configure()).unlink()
     steps: list[int] = []
     step = torch.optim.AdamW.step
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (steps.append(1), step(self))[1])
-    fit(config, tmp_path, device="cpu")
-    rows = [json.loads(row) for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert len(steps) == rows[-2]["step"] - 5
+    train(configure(), tmp_path / "run")
+    assert len(steps) == rows_of(tmp_path / "run")[-2]["step"] - 5
+    train(configure(), tmp_path / "over")
+    assert contents(tmp_path / "run") == contents(tmp_path / "over") == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "emptied", "flipped", "no state", "another model"])
-def test_a_damaged_state_is_said_to_be_so(damage: str, tmp_path: Path, configure: Configure) -> None:
-    config = configure()
-    state = _unfinished(tmp_path / "run", config)
-    data = bytearray(state.read_bytes())
-    if damage == "truncated":
-        del data[len(data) // 2 :]
-    elif damage == "emptied":
-        data.clear()
-    elif damage == "flipped":
-        data[20] ^= 0xFF
-    elif damage == "no state":
-        from safetensors.torch import load, save
-
-        data = bytearray(save(load(bytes(data))))
-    else:
-        other = configure(head={"name": "softmax"})
-        data = bytearray(_unfinished(tmp_path / "other", other).read_bytes())
-    state.write_bytes(data)
-    with pytest.raises(RunError, match="does not fit its config.json" if damage == "another model" else "delete it to"):
-        fit(config, tmp_path / "run", device="cpu")
-    assert state.read_bytes() == data
-
-
-@pytest.mark.parametrize("place", ["metadata", *(f"tensor at {share:.2f}" for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0))])
-def test_a_flipped_bit_of_a_state_is_seen(place: str, tmp_path: Path, configure: Configure) -> None:
+@pytest.mark.parametrize("place", ["numbers", 0.1, 0.5, 1.0])
+def test_a_flipped_bit_of_a_state_is_seen(place: str | float, tmp_path: Path, configure: Configure) -> None:
     """The bit belongs to a weight, a moment, a random state or the numbers beside them; safetensors checks none."""
     state = _unfinished(tmp_path, configure())
     data = bytearray(state.read_bytes())
     header = 8 + int.from_bytes(data[:8], "little")
-    if place == "metadata":
+    if isinstance(place, str):
         at = data.index(b"loss_sum") + len(b'loss_sum\\": ') + 4
         assert chr(data[at]).isdigit()
     else:
-        at = header + int((len(data) - 1 - header) * float(place.split()[-1]))
+        at = header + int((len(data) - 1 - header) * place)
     data[at] ^= 1
     state.write_bytes(data)
-    with pytest.raises(RunError, match=r"the saved state .* is damaged \(its checksum does not hold\); delete it to"):
-        check(tmp_path)
-    with pytest.raises(RunError, match=r"the saved state .* is damaged \(its checksum does not hold\); delete it to"):
-        fit(configure(), tmp_path, device="cpu")
+    for read in (check, lambda folder: train(configure(), folder)):
+        with pytest.raises(RunError, match=r"saved state .* is damaged \(its checksum does not hold\); delete it to"):
+            read(tmp_path)
     assert state.read_bytes() == data
+
+
+def test_a_state_of_another_model(tmp_path: Path, configure: Configure) -> None:
+    state = _unfinished(tmp_path / "run", configure())
+    state.write_bytes(_unfinished(tmp_path / "other", configure(head={"name": "softmax"})).read_bytes())
+    with pytest.raises(RunError, match=r"does not fit its config\.json"):
+        train(configure(), tmp_path / "run")
 
 
 def test_a_bit_flipped_before_the_seal_is_not_sealed_as_true(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk changes what was written, just before its hashes are taken."""
-    seal = fit_module.write_complete
+    """The disk changes the weights just before their hash is taken."""
+    seal = fit_module.checkpoint.write_complete
 
     def flip(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        data = bytearray(file.read_bytes())
+        data = bytearray((folder / "model.safetensors").read_bytes())
         data[-3] ^= 1
-        file.write_bytes(data)
+        (folder / "model.safetensors").write_bytes(data)
         seal(folder)
 
-    monkeypatch.setattr(fit_module, "write_complete", flip)
-
-    def train_and_read() -> None:
-        fit(configure(), tmp_path, device="cpu")
+    monkeypatch.setattr(fit_module.checkpoint, "write_complete", flip)
+    train(configure(), tmp_path)
+    with pytest.raises(RunError, match=r"the weights .* are damaged"):
         load(tmp_path)
 
-    with pytest.raises(RunError, match=r"is damaged|are damaged|has changed since"):
-        train_and_read()
 
-
-def test_deleting_a_damaged_state_starts_anew(tmp_path: Path, configure: Configure, contents: Contents) -> None:
-    config = configure()
-    fit(config, tmp_path / "whole", device="cpu")
-    _unfinished(tmp_path / "run", config).unlink()
-    fit(config, tmp_path / "run", device="cpu")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-def test_lost_weights_are_said_to_be_so(tmp_path: Path, configure: Configure) -> None:
-    fit(configure(), tmp_path, device="cpu")
+def test_files_that_are_lost_before_the_end(tmp_path: Path, configure: Configure) -> None:
+    train(configure(), tmp_path)
+    whole = contents(tmp_path)
+    (tmp_path / "COMPLETE").unlink()
+    (tmp_path / "vocabulary.json").unlink()
+    train(configure(), tmp_path)
+    assert contents(tmp_path) == whole
     (tmp_path / "COMPLETE").unlink()
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(RunError, match=r"the weights .*model\.safetensors are damaged"):
-        fit(configure(), tmp_path, device="cpu")
+        train(configure(), tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"cannot read the weights .*model\.safetensors: No such file"):
-        fit(configure(), tmp_path, device="cpu")
-
-
-def test_a_lost_vocabulary_is_written_again(tmp_path: Path, configure: Configure, contents: Contents) -> None:
-    fit(configure(), tmp_path, device="cpu")
-    expected = contents(tmp_path)
-    (tmp_path / "COMPLETE").unlink()
-    (tmp_path / "vocabulary.json").unlink()
-    fit(configure(), tmp_path, device="cpu")
-    assert contents(tmp_path) == expected
+        train(configure(), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_state_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     """Weights, moments, the carried state, the random state, and every float to its last bit."""
-    from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-    from softmax_bottleneck.training import OptimizerConfig
-    from softmax_bottleneck.training.optimizer import build
 
     def build_both(seed: int) -> tuple[LanguageModel, torch.optim.Optimizer]:
         torch.manual_seed(seed)
@@ -369,10 +353,9 @@ def test_state_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
         hidden, carried = model.hidden(ids[:-1])
         model.head.nll(hidden, ids[1:]).backward()
         optimizer.step()
-        row = {"step": 12, "valid_loss": 1e-300, "valid_perplexity": 1.0}
-        state = TrainerState(
-            epoch=1, position=70, step=12, loss_sum=1 / 3, loss_tokens=7, best_loss=0.1 + 0.2, metrics=[row]
-        )
+        row: Any = {"step": 12, "valid_loss": 1e-300, "valid_perplexity": 1.0}
+        numbers = {"epoch": 1, "position": 70, "step": 12, "loss_sum": 1 / 3, "loss_tokens": 7}
+        state = TrainerState(**numbers, best_loss=0.1 + 0.2, metrics=[row])
         save_state(tmp_path, state, model, optimizer, carried)
         drawn = torch.rand(3)
         other, other_optimizer = build_both(1)
@@ -381,10 +364,40 @@ def test_state_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
         assert torch.equal(torch.rand(3), drawn)
     assert loaded[0] == state
     assert all(map(torch.equal, loaded[1], carried))
-    for found, expected in ((other.state_dict(), model.state_dict()),):
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[key], expected[key]) for key in found)
-    found_state, expected_state = other_optimizer.state_dict()["state"], optimizer.state_dict()["state"]
-    assert found_state.keys() == expected_state.keys()
-    for index, values in expected_state.items():
-        assert all(torch.equal(found_state[index][key], value) for key, value in values.items())
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(other_optimizer.state_dict()["state"], optimizer.state_dict()["state"], rtol=0, atol=0)
+
+
+AVERAGED = {"averaging": {"start": "non-monotone", "interval": 0, "latest": 2}, "bptt_deviation": 3.0}
+
+
+def test_a_constant_schedule_is_extended_exactly(tmp_path: Path, configure: Configure) -> None:
+    """To the bytes of a run that had all epochs from its start."""
+    optimizer = {"name": "sgd", "learning_rate": 1.0, "schedule": "constant", "warmup_steps": 0}
+    heard = Lines()
+    for epochs in (1, 2, 4):
+        train(configure(epochs=epochs, optimizer=optimizer, **AVERAGED), tmp_path / "run", progress=heard)
+    whole = train(configure(epochs=4, optimizer=optimizer, **AVERAGED), tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(whole.path)
+    assert not any("differs" in line for line in heard.lines)
+
+
+def test_a_cosine_schedule_is_not_and_says_so(tmp_path: Path, configure: Configure) -> None:
+    run, heard = tmp_path / "run", Lines()
+    first = train(configure(epochs=2), run)
+    assert "extended_from" not in load(run).config
+    done = train(configure(epochs=3), run, progress=heard)
+    assert [line for line in heard.lines if "differs from that of a run that has all epochs from its start" in line]
+    config = load(run).config
+    assert (config["extended_from"], config["training"]["epochs"]) == ([2], 3)
+    *rows, _ = rows_of(run)
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert done.steps == rows[-1]["step"] == first.steps * 3 // 2
+    for row, steps in ((rows[1], first.steps), (rows[2], done.steps)):
+        rate = learning_rate(configure().training.optimizer, step=row["step"] - 1, steps=steps)
+        assert row["learning_rate"] == rate
+    with pytest.raises(RunError, match=r"different configuration: training\.epochs \(was 3, now 2\)"):
+        train(configure(epochs=2), run)
+    copy = copy_weights(run, tmp_path / "copy")
+    with pytest.raises(RunError, match=r"has no state of its training, so more epochs cannot follow"):
+        fit(configure(epochs=4), copy, device="cpu")

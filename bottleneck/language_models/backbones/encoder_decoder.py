@@ -33,8 +33,9 @@ class EncoderDecoderConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no encoder–decoder can have."""
-        sizes = "embedding_size", "line_size", "context_size", "hidden_size", "context_lines"
+        sizes = "embedding_size", "line_size", "context_size", "hidden_size"
         check_positive(**{name: getattr(self, name) for name in sizes})
+        check_positive(context_lines=self.context_lines, at_most=1000)
         check_dropout(dropout=self.dropout)
 
 

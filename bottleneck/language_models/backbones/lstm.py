@@ -28,7 +28,8 @@ class LSTMConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        check_positive(embedding_size=self.embedding_size, hidden_size=self.hidden_size, layers=self.layers)
+        check_positive(embedding_size=self.embedding_size, hidden_size=self.hidden_size)
+        check_positive(layers=self.layers, at_most=1000)
         check_dropout(dropout=self.dropout)
 
 
