@@ -1,19 +1,19 @@
-"""A folder of the user's own, and what every corpus made of three texts has in common."""
+"""A folder of the user's own, what every corpus made of three texts has in common, and tokens as numbers."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from softmax_bottleneck.corpora import Vocabulary, load
+from softmax_bottleneck.corpora import UNK, Vocabulary, load
 from softmax_bottleneck.errors import CorpusError
 
-Write = Callable[[str, bytes], Path]
 CONTENTS = {"train": "a b\n\nb a b\n", "valid": "c\u2028a", "test": "d\r\n"}
 
 
@@ -30,6 +30,8 @@ def test_each_line_ends_with_eos_and_the_vocabulary_spans_the_splits(folder: Pat
     decoded = {split: " ".join(corpus.vocabulary.decode(ids)) for split, ids in corpus.splits.items()}
     assert decoded == {"train": "a b <eos> <eos> b a b <eos>", "valid": "c a <eos>", "test": "d <eos>"}
     assert all(ids.dtype == np.int64 and ids.ndim == 1 for ids in corpus.splits.values())
+    with pytest.raises(CorpusError, match="has no split 'dev': choose one of train, valid, test"):
+        corpus.split("dev")
 
 
 def test_its_name_finds_it_again_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,76 +52,74 @@ def test_sha256_notices_a_changed_byte_and_a_moved_line(folder: Path) -> None:
     assert load(folder).sha256 != changed.sha256
 
 
-def test_a_byte_order_mark_is_no_token(folder: Path) -> None:
-    (folder / "valid.txt").write_bytes(b"\xef\xbb\xbfa\n")
-    assert load(folder).vocabulary.tokens == ("a", "b", "<eos>", "d")
-
-
 def test_a_given_vocabulary_encodes_the_text(folder: Path) -> None:
     vocabulary = Vocabulary(("d", "c", "b", "a", "<eos>"))
     corpus = load(folder, vocabulary=vocabulary)
     assert corpus.vocabulary is vocabulary
     assert corpus.split("valid").tolist() == [1, 3, 4]
-
-
-def test_an_unknown_split(folder: Path) -> None:
-    with pytest.raises(CorpusError, match="has no split 'dev': choose one of train, valid, test"):
-        load(folder).split("dev")
-
-
-def test_a_token_outside_the_vocabulary_names_file_and_line(folder: Path) -> None:
     (folder / "train.txt").write_bytes(b"a\n\na new\n")
-    vocabulary = Vocabulary(("a", "c", "d", "<unk>", "<eos>"))
     with pytest.raises(CorpusError, match=r"train\.txt, line 3: the token 'new' .*<unk> in its place"):
-        load(folder, vocabulary=vocabulary)
+        load(folder, vocabulary=Vocabulary(("a", "c", "d", "<unk>", "<eos>")))
 
 
-def test_a_missing_file(folder: Path) -> None:
-    (folder / "valid.txt").unlink()
-    with pytest.raises(CorpusError, match=r"cannot read .*valid\.txt: No such .* train\.txt, valid\.txt, test\.txt"):
-        load(folder)
-
-
-def test_a_folder_in_a_file_s_place(folder: Path) -> None:
-    (folder / "valid.txt").unlink()
-    (folder / "valid.txt").mkdir()
-    with pytest.raises(CorpusError, match=r"cannot read .*valid\.txt: Is a directory"):
-        load(folder)
-
-
-@pytest.mark.parametrize("nothing", [b"", b"\n \n\n", b"\xef\xbb\xbf"])
-def test_an_empty_file(folder: Path, nothing: bytes) -> None:
-    (folder / "test.txt").write_bytes(nothing)
-    with pytest.raises(CorpusError, match=r"test\.txt is empty"):
-        load(folder)
+def test_a_byte_order_mark_is_not_a_token(folder: Path) -> None:
+    (folder / "valid.txt").write_bytes(b"\xef\xbb\xbfa\n")
+    assert load(folder).vocabulary.tokens == ("a", "b", "<eos>", "d")
 
 
 @pytest.mark.parametrize(
-    ("data", "line"),
-    [(b"a\nb\ncaf\xe9\n", 3), ("a\n".encode("utf-16"), 1), (b"\xef\xbb\xbf\n\n\xff", 3), (b"a\n\xe2\x80", 2)],
+    ("data", "said"),
+    [
+        *((nothing, r"valid\.txt is empty") for nothing in (b"", b"\n \n\n", b"\xef\xbb\xbf")),
+        (b"a\nb\ncaf\xe9\n", r"valid\.txt, line 3: the byte 0xe9 is not UTF-8"),
+        ("a\n".encode("utf-16"), r"valid\.txt, line 1: the byte 0x\w\w is not UTF-8"),
+        (b"\xef\xbb\xbf\n\n\xff", r"valid\.txt, line 3: the byte 0xff is not UTF-8"),
+        (None, r"cannot read .*valid\.txt: No such .* train\.txt, valid\.txt, test\.txt"),
+    ],
 )
-def test_a_file_that_is_not_utf8_names_the_line(folder: Path, data: bytes, line: int) -> None:
-    (folder / "train.txt").write_bytes(data)
-    with pytest.raises(CorpusError, match=rf"train\.txt, line {line}: the byte 0x\w\w is not UTF-8"):
+def test_a_file_that_is_not_a_text(data: bytes | None, said: str, folder: Path) -> None:
+    (folder / "valid.txt").unlink()
+    if data is not None:
+        (folder / "valid.txt").write_bytes(data)
+    with pytest.raises(CorpusError, match=said):
         load(folder)
 
 
 @pytest.mark.parametrize("name", ["wikitext-3", "/no/such/folder", Path("ptb")])
 def test_an_unknown_corpus(name: str | Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    known = (
-        r"python-docs, ptb, wikitext-2, text8, one-billion, switchboard, "
-        r"or a folder that holds train\.txt, valid\.txt and test\.txt(; did you mean '[\w-]+'\?)?"
-    )
-    with pytest.raises(CorpusError, match=f"^'{name}' is not a corpus: choose one of {known}$"):
+    names = "python-docs, ptb, wikitext-2, text8, one-billion, switchboard"
+    text = rf"{names}, or a folder that holds train\.txt, valid\.txt and test\.txt(; did you mean '[\w-]+'\?)?"
+    with pytest.raises(CorpusError, match=f"^'{name}' is not a corpus: choose one of {text}$"):
         load(name)
-
-
-def test_a_file_is_not_a_corpus(write: Write) -> None:
+    (tmp_path / "train.txt").write_bytes(b"a\n")
     with pytest.raises(CorpusError, match="is a file, not a corpus"):
-        load(write("train.txt", b"a\n"))
+        load(tmp_path / "train.txt")
 
 
 def test_corpora_load_without_torch() -> None:
     code = "import sys, softmax_bottleneck.corpora; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@given(st.lists(st.text(max_size=5), max_size=40))
+def test_decoding_undoes_encoding(tokens: list[str]) -> None:
+    """Ids are given in order of first appearance."""
+    vocabulary = Vocabulary.of(tokens)
+    ids = vocabulary.encode(tokens)
+    assert (ids.dtype, ids.shape) == (np.int64, (len(tokens),))
+    assert vocabulary.decode(ids) == tokens
+    assert sorted(set(tokens), key=tokens.index) == list(vocabulary.tokens)
+    assert [vocabulary.index[token] for token in vocabulary.tokens] == list(range(len(vocabulary)))
+
+
+def test_what_a_vocabulary_refuses() -> None:
+    """An unknown token is refused even where UNK exists."""
+    for tokens, stand_in in ((["a", UNK], UNK), (["a"], "a known token")):
+        with pytest.raises(CorpusError, match=rf"^my\.txt, line 3: the token 'b' .* write {stand_in} in its place$"):
+            Vocabulary.of(tokens).encode(["a", "b"], "my.txt, line 3")
+    for outside in (-1, 2):
+        with pytest.raises(CorpusError, match=f"the id {outside} is not a token: the vocabulary's ids are 0 to 1"):
+            Vocabulary(("a", "b")).decode(np.array([0, outside]))
+    with pytest.raises(CorpusError, match="holds the token 'a' twice"):
+        Vocabulary(("a", "b", "a"))

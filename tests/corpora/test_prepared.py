@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from softmax_bottleneck import rank
 from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.core.files import sha256_json
 from softmax_bottleneck.corpora import PREPARED, SPLITS, Vocabulary, catalogue, get, load, one_billion, path, text8
 from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.training.epochs import columns
@@ -92,42 +95,51 @@ def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:
         load("text8", cache=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["train.ids", "vocabulary.json", "corpus.json"])
-def test_a_damaged_copy_is_said_to_be_so_and_made_again(name: str, small: Path, tmp_path: Path) -> None:
-    folder = get("text8", sources=[small], cache=tmp_path)
-    data = (folder / name).read_bytes()
-    if name == "train.ids":
-        (folder / name).write_bytes(data[:-8])
-    else:
-        (folder / name).unlink()
-    with pytest.raises(CorpusError, match=r"text8 is not whole on this machine .* data get text8` again"):
-        load("text8", cache=tmp_path)
-    get("text8", sources=[small], cache=tmp_path)
-    assert (folder / name).read_bytes() == data
-
-
-@pytest.mark.parametrize("name", ["train.ids", "valid.ids", "test.ids", "vocabulary.json", "corpus.json"])
-def test_a_flipped_bit_is_seen_and_made_again(name: str, small: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+@pytest.mark.parametrize("name", ["train.ids", "test.ids", "vocabulary.json", "corpus.json"])
+def test_a_damaged_copy_is_seen_and_made_again(name: str, damage: str, small: Path, tmp_path: Path) -> None:
     """Other ids, a word with another spelling, or a description with another hash."""
     folder = get("text8", sources=[small], cache=tmp_path)
     data = (folder / name).read_bytes()
-    changed = bytearray(data)
-    changed[data.index(text8.FILE.sha256.encode()) if name == "corpus.json" else 8] ^= 1
-    (folder / name).write_bytes(changed)
+    if damage == "removed":
+        (folder / name).unlink()
+    else:
+        at = data.index(text8.FILE.sha256.encode()) if name == "corpus.json" else 8
+        cut = damage == "cut"
+        (folder / name).write_bytes(data[:-8] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
 
     def read_all() -> None:
         corpus = load("text8", cache=tmp_path)
         for split in SPLITS:
             corpus.split(split)
 
-    for read in (read_all, lambda: check(folder)):
-        with pytest.raises(
-            CorpusError, match=rf"text8 is not whole .*{name} .*: run `bottleneck data get text8` again"
-        ):
+    for read in (read_all, lambda: check(folder)) if damage == "flipped" else (read_all,):
+        with pytest.raises(CorpusError, match=r"text8 is not whole .*: run `bottleneck data get text8` again"):
             read()
     get("text8", sources=[small], cache=tmp_path)
     assert (folder / name).read_bytes() == data
     assert check(folder).startswith("a complete corpus: 68 / 10 / 10 tokens")
+
+
+def test_a_split_without_a_token_is_refused(small: Path, shards: Path, tmp_path: Path) -> None:
+    """When it is made, and when its description says so under a checksum that holds."""
+    for name in one_billion.SHARDS["valid"]:
+        (shards / name).write_bytes(b"")
+    with pytest.raises(CorpusError, match="the valid split of one-billion is empty: give files with text"):
+        get("one-billion", sources=[shards], cache=tmp_path)
+    assert not PREPARED["one-billion"].is_present(tmp_path)
+    folder = get("text8", sources=[small], cache=tmp_path)
+    (folder / "test.ids").write_bytes(b"")
+    description = json.loads((folder / "corpus.json").read_text())
+    del description["checksum"]
+    description["tokens"]["test"] = 0
+    description["files"]["test.ids"] = hashlib.sha256(b"").hexdigest()
+    (folder / "corpus.json").write_text(json.dumps({**description, "checksum": sha256_json(description)}))
+    for read in (lambda: load("text8", cache=tmp_path), lambda: rank("kn2:text8")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path))
+            with pytest.raises(CorpusError, match=r"text8 is not whole .*\(test\.ids holds no token\): run"):
+                read()
 
 
 def test_only_the_splits_that_are_read_are_checked(small: Path, tmp_path: Path) -> None:
