@@ -82,7 +82,7 @@ class _State:
             if isinstance(now, np.ndarray):
                 if now.shape == before.shape and now.tobytes() != before.tobytes():
                     now[...] = before
-            elif not _has_entries(now, before):
+            elif _entries(now) != _entries(before):
                 now.clear()
                 now.extend(before) if isinstance(now, list | deque) else now.update(before)
         for tensor, alias in self._aliases:
@@ -90,15 +90,11 @@ class _State:
                 tensor.data = alias
 
 
-def _has_entries(now: Any, before: Any) -> bool:
-    """Return whether two containers of one type hold the same objects, in the same order."""
-    if len(now) != len(before):
-        return False
-    if isinstance(now, dict):
-        return all(a is b for a, b in zip(now, before, strict=True)) and all(
-            a is b for a, b in zip(now.values(), before.values(), strict=True)
-        )
-    return now == before if isinstance(now, set) else all(a is b for a, b in zip(now, before, strict=True))
+def _entries(container: Any) -> list[int]:
+    """Return what identifies the entries of a dictionary, list, set or deque, in their order."""
+    parts = (container, container.values()) if isinstance(container, dict) else (container,)
+    entries = [id(each) for part in parts for each in part]
+    return sorted(entries) if isinstance(container, set) else entries
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
@@ -125,16 +121,14 @@ class _CopyOnWrite(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation of torch."""
-        schema = getattr(func, "_schema", None)
-        if schema is not None:
-            # The operations of a batch norm write running statistics, and their schemas do not say so.
-            hidden = "batch_norm" in schema.name
-            if hidden or schema.is_mutable:
-                named = kwargs or {}
-                for number, argument in enumerate(schema.arguments):
-                    if hidden or (argument.alias_info is not None and argument.alias_info.is_write):
-                        self._keep(args[number] if number < len(args) else named.get(argument.name))
-        return func(*args, **(kwargs or {}))
+        schema, named = getattr(func, "_schema", None), kwargs or {}
+        # The operations of a batch norm write running statistics, and their schemas do not say so.
+        hidden = schema is not None and "batch_norm" in schema.name
+        if schema is not None and (hidden or schema.is_mutable):
+            for number, argument in enumerate(schema.arguments):
+                if hidden or (argument.alias_info is not None and argument.alias_info.is_write):
+                    self._keep(args[number] if number < len(args) else named.get(argument.name))
+        return func(*args, **named)
 
     def _keep(self, written: Any) -> None:
         for each in written if isinstance(written, list | tuple) else (written,):

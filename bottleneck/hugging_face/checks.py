@@ -135,7 +135,7 @@ def sample(module: Any, batch: Tensor, **more: Tensor) -> Sample:
     products: list[Tensor] = []
     probes: list[Tensor] = []
 
-    def replace_product(product: Tensor) -> Tensor:
+    def replace_product(_: nn.Module, __: Any, product: Tensor) -> Tensor:
         numbers = torch.arange(product.numel(), device=product.device).view(product.shape)
         # Up to ±100: above the soft caps in use, and safe in float16.
         probe = ((numbers * 7919 % 2001 - 1000) / 10).to(torch.promote_types(product.dtype, torch.float32))
@@ -143,11 +143,11 @@ def sample(module: Any, batch: Tensor, **more: Tensor) -> Sample:
         probes.append(probe)
         return probe.clone()  # some models change it in place
 
-    hidden, outputs = run(module, batch, pass_on=lambda states: states[:1], replace=replace_product, **more)
-    logits = getattr(outputs, "logits", None)
-    if logits is None:
+    with output_layer(module).register_forward_hook(replace_product):
+        hidden, outputs = run(module, batch, pass_on=lambda states: states[:1], **more)
+    if getattr(outputs, "logits", None) is None:
         raise SourceError(f"the output of {type(module).__name__} has no logits: {WITHOUT_LOGITS}")
-    return Sample(hidden, products[0][0], probes[0][0], logits[0], outputs)
+    return Sample(hidden, products[0][0], probes[0][0], outputs.logits[0], outputs)
 
 
 def checked_softmax(

@@ -253,13 +253,12 @@ def run(
     mask: Tensor | None = None,
     *,
     pass_on: Callable[[Tensor], Tensor],
-    replace: Callable[[Tensor], Tensor] | None = None,
     **more: Tensor,
 ) -> tuple[Tensor, Any]:
     """Return the input of a model's output layer, and the model's outputs; the model is not changed.
 
-    The output layer is given what ``pass_on`` makes of its input, and ``replace`` makes another output of a linear
-    layer's. ``ids`` and ``mask`` are (B, L), and ``more`` are further arguments of the model.
+    The output layer is given what ``pass_on`` makes of its input. ``ids`` and ``mask`` are (B, L), and ``more`` are
+    further arguments of the model.
 
     Raises:
         SourceError: when the model fails, or does not give its output layer one hidden state for each token.
@@ -278,8 +277,6 @@ def run(
     with ExitStack() as stack:
         entrance = layer.input if isinstance(layer, OutputLayer) else layer
         stack.enter_context(entrance.register_forward_pre_hook(take))
-        if replace is not None:
-            stack.enter_context(layer.register_forward_hook(lambda _, __, product: replace(product)))
         stack.enter_context(unchanged(module))
         stack.enter_context(full_precision())
         stack.enter_context(warnings.catch_warnings())

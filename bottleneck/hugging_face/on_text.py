@@ -257,13 +257,7 @@ def open_saved(
     device: str = "cpu",
     hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
-    """Open a model by its folder or its name on the Hub; its weights are read when they are needed.
-
-    Raises:
-        SourceError: for a model that is not a causal language model, lacks weights, or cannot be downloaded.
-        CorpusError: for a missing text.
-        ConfigurationError: for a setting out of range, or without the package transformers.
-    """
+    """Open a model by its folder or its name on the Hub; its weights are read when they are needed."""
     folder.import_transformers()
     path, allow_pickle = Path(name), hugging_face["allow_pickle"]
     if not path.exists():
@@ -283,13 +277,7 @@ def open_loaded(
     dtype: str = "float32",
     hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
-    """Open a loaded causal language model of transformers, which is not changed; see `Opening` for ``data``.
-
-    Raises:
-        SourceError: for ids outside the model's vocabulary, or a text without a tokenizer.
-        CorpusError: for a missing text.
-        ConfigurationError: for a setting out of range.
-    """
+    """Open a loaded causal language model of transformers, which is not changed; see `Opening` for ``data``."""
     if getattr(model.config, "is_encoder_decoder", False):
         raise SourceError(
             f"{type(model).__name__} is a sequence-to-sequence model; only causal (decoder-only) language models can "
