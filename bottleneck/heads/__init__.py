@@ -66,17 +66,17 @@ def build(name: str, **settings: Any) -> Head:
         20
     """
     head = find(name)
-    known = inspect.signature(head).parameters
-    if unknown := sorted(settings.keys() - known.keys()):
-        raise ConfigurationError(f"{head.__name__} has no setting {unknown[0]!r}; its settings are {', '.join(known)}")
+    taken = inspect.signature(head).parameters
+    if unknown := sorted(settings.keys() - taken.keys()):
+        raise ConfigurationError(f"{head.__name__} has no setting {unknown[0]!r}; its settings are {', '.join(taken)}")
     return head(**settings)
 
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:
     """Return a head's settings, with type and default, without the sizes that the backbone and corpus decide."""
-    decided = {"hidden_size", "vocab_size", "layer_sizes"}
-    known = inspect.signature(find(name), eval_str=True).parameters
-    return {key: parameter for key, parameter in known.items() if key not in decided}
+    of_the_model = {"hidden_size", "vocab_size", "layer_sizes"}
+    arguments = inspect.signature(find(name), eval_str=True).parameters
+    return {key: parameter for key, parameter in arguments.items() if key not in of_the_model}
 
 
 __all__ = [

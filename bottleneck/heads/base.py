@@ -77,7 +77,7 @@ class Head(nn.Module, ABC):
     takes_all_layers: ClassVar[bool] = False
     """Whether the head takes the concatenated hidden states of all layers; it then has the argument ``layer_sizes``."""
     as_softmax: ClassVar[Mapping[str, Any] | None] = None
-    """Settings with which a new head is exactly the softmax of its embeddings and biases; ``None`` if there are none.
+    """Settings with which a new head is exactly the softmax of its embeddings and biases; ``None`` if it cannot be.
     They need hidden states of size d."""
 
     def __init_subclass__(cls, *, parts: tuple[type, ...] = (), **keywords: Any) -> None:
@@ -106,10 +106,10 @@ class Head(nn.Module, ABC):
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that make such a head: ``type(head)(**head.settings)``."""
-        kept, names = vars(self) | {"bias": self.bias is not None}, signature(type(self)).parameters
-        if missing := [name for name in names if name not in kept]:
+        attributes, names = vars(self) | {"bias": self.bias is not None}, signature(type(self)).parameters
+        if missing := [name for name in names if name not in attributes]:
             raise ConfigurationError(f"{type(self).__name__} must keep its argument {missing[0]!r} as an attribute")
-        return {name: kept[name] for name in names}
+        return {name: attributes[name] for name in names}
 
     def tie(self, embedding: nn.Embedding) -> None:
         """Share the output embeddings W with the input embeddings, both of shape (M, d)."""
@@ -157,20 +157,20 @@ class Head(nn.Module, ABC):
 
         Raises:
             ConfigurationError: for hidden states of another size or type, targets of another shape or type, an
-                unknown reduction, or, on the CPU, a target that is no token id.
+                unknown reduction, or, on the CPU, a target that is not a token id.
         """
         if torch.compiler.is_compiling():  # it would unroll the loop over blocks
             return eagerly(Head.nll, self, hidden, targets, reduction=reduction, ignore_index=ignore_index)
         self._check(hidden, targets, reduction)
         ids = targets.reshape(-1)
-        kept = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
-        ids = ids if kept is None else ids[kept]
+        counted = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)
+        ids = ids if counted is None else ids[counted]
         self._check_range(ids)
-        loss = blocked_loss(self.scores(hidden).rows(kept), ids, reduction=reduction)
+        loss = blocked_loss(self.scores(hidden).rows(counted), ids, reduction=reduction)
         if reduction != "none":
             return loss
-        if kept is not None:
-            loss = loss.new_zeros(targets.numel()).index_put((kept,), loss)
+        if counted is not None:
+            loss = loss.new_zeros(targets.numel()).index_put((counted,), loss)
         return loss.view(targets.shape)
 
     def penalty(self, hidden: Tensor) -> Tensor | None:
@@ -234,6 +234,6 @@ class Head(nn.Module, ABC):
         low, high = (bound.item() for bound in ids.aminmax())
         if low < 0 or high >= self.vocab_size:
             raise ConfigurationError(
-                f"target {low if low < 0 else high} is none of the token ids 0 to {self.vocab_size - 1}; give "
+                f"target {low if low < 0 else high} is not one of the token ids 0 to {self.vocab_size - 1}; give "
                 "ignore_index to leave targets out"
             )

@@ -89,8 +89,8 @@ class _Layout(NamedTuple):
 class _BlockedNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layout: _Layout, per_row: bool, targets: Tensor, *tensors: Tensor | None) -> Tensor:
-        ctx.layout, ctx.per_row, wanted = layout, per_row, ctx.needs_input_grad[3:]
-        ctx.gradients = _zeros(tensors, wanted) if any(wanted) and not per_row else None
+        ctx.layout, ctx.per_row, needed = layout, per_row, ctx.needs_input_grad[3:]
+        ctx.gradients = _zeros(tensors, needed) if any(needed) and not per_row else None
         ctx.save_for_backward(targets, *tensors)
         nll = _losses(layout, tensors, targets, None, ctx.gradients)
         return nll if per_row else nll.sum()
@@ -252,34 +252,34 @@ def _against_rows(
 
     ``scratch`` is a buffer of the logits' shape, or the logits themselves if they may be overwritten.
     """
-    wanted = targets.unsqueeze(1)
+    truth = targets.unsqueeze(1)
     if log_prior is None:
-        top, along = logits.amax(2), torch.linalg.vecdot(wanted, logits)
+        top, along = logits.amax(2), torch.linalg.vecdot(truth, logits)
         probability = cleared(_softmax(logits, place))
         loss = top - probability.amax(2).log() - along
-        return _BlockLoss(loss.squeeze(1), probability.sub_(wanted), None, -torch.ones_like(loss))
+        return _BlockLoss(loss.squeeze(1), probability.sub_(truth), None, -torch.ones_like(loss))
     components, prior = cleared(_softmax(logits, place)), log_prior.exp().to(logits.dtype)
     mixed = torch.bmm(prior.unsqueeze(1), components)
     smallest = torch.finfo(mixed.dtype).tiny
     if bool(mixed.amin() < smallest):
-        if bool((wanted[mixed < smallest] > NEGLIGIBLE).any()):
-            return _in_log_space(logits, log_prior, wanted, components)
+        if bool((truth[mixed < smallest] > NEGLIGIBLE).any()):
+            return _in_log_space(logits, log_prior, truth, components)
         mixed.clamp_min_(smallest)
-    loss = -torch.linalg.vecdot(wanted, mixed.log()).squeeze(1)
-    ratio = wanted / mixed
+    loss = -torch.linalg.vecdot(truth, mixed.log()).squeeze(1)
+    ratio = truth / mixed
     share = torch.mul(components, ratio, out=scratch).sum(2)
     gradient = components.mul_(torch.sub(share.unsqueeze(2), ratio, out=scratch))
     return _BlockLoss(loss, cleared(gradient), prior, -prior * share)
 
 
-def _in_log_space(logits: Tensor, log_prior: Tensor, wanted: Tensor, components: Tensor) -> _BlockLoss:
+def _in_log_space(logits: Tensor, log_prior: Tensor, truth: Tensor, components: Tensor) -> _BlockLoss:
     """Return the cross entropy where P underflows and P* does not; several times slower."""
     joint = torch.log_softmax(logits, 2) + log_prior.unsqueeze(2)
     log_prob = torch.logsumexp(joint, 1, keepdim=True)
-    taken = torch.exp(joint - log_prob) * wanted
+    taken = torch.exp(joint - log_prob) * truth
     share = taken.sum(2)
     gradient = cleared(components.mul_(share.unsqueeze(2)).sub_(taken))
-    return _BlockLoss(-torch.linalg.vecdot(wanted, log_prob).squeeze(1), gradient, torch.ones_like(share), -share)
+    return _BlockLoss(-torch.linalg.vecdot(truth, log_prob).squeeze(1), gradient, torch.ones_like(share), -share)
 
 
 def _softmax(logits: Tensor, place: Tensor) -> Tensor:
@@ -372,11 +372,11 @@ def _product_type(contexts: Tensor) -> torch.dtype:
     return contexts.dtype
 
 
-def _zeros(tensors: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:
+def _zeros(tensors: Sequence[Tensor | None], needed: Sequence[bool]) -> list[Tensor | None]:
     """Return zeros to which gradients are added, in float32 or wider."""
     return [
         torch.zeros(tensor.shape, dtype=widest(tensor.dtype), device=tensor.device)
-        if tensor is not None and want
+        if tensor is not None and is_needed
         else None
-        for tensor, want in zip(tensors, wanted, strict=True)
+        for tensor, is_needed in zip(tensors, needed, strict=True)
     ]

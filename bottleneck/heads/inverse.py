@@ -27,15 +27,15 @@ def logits_before(function: Callable[[Tensor], Tensor], log_probs: Tensor) -> Te
     """
     centered = log_probs.double() - log_probs.double().mean()
     lowest, low, zero, high, highest = function(centered.new_tensor([-2.0, -1.0, 0.0, 1.0, 2.0]) * (FARTHEST / 2))
-    wanted = centered + zero
-    margin = MARGIN * torch.minimum(highest - lowest, wanted.max() - wanted.min())
+    target = centered + zero
+    margin = MARGIN * torch.minimum(highest - lowest, target.max() - target.min())
     least = float(lowest + margin) if bool(low - lowest <= FLAT * (zero - low)) else -math.inf
     most = float(highest - margin) if bool(highest - high <= FLAT * (high - zero)) else math.inf
     if math.isinf(most):
-        wanted += max(0.0, least - float(wanted.min()))
+        target += max(0.0, least - float(target.min()))
     elif math.isinf(least):
-        wanted -= max(0.0, float(wanted.max()) - most)
-    return inverse(function, wanted.clamp(least, most))
+        target -= max(0.0, float(target.max()) - most)
+    return inverse(function, target.clamp(least, most))
 
 
 @torch.no_grad()

@@ -34,7 +34,7 @@ class Mixtape(Head):
         gate_size: size of the gates' embeddings v; choose it much smaller than d to save time.
 
     Raises:
-        ConfigurationError: for a size below one, or components that are no power of two.
+        ConfigurationError: for a size below one, or components that are not a power of two.
 
     References:
         Yang, Luong, Salakhutdinov and Le 2019, "Mixtape: Breaking the Softmax Bottleneck Efficiently" (NeurIPS).

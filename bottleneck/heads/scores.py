@@ -45,12 +45,12 @@ class Scores(NamedTuple):
             return None
         return one._replace(contexts=one.contexts.squeeze(-2))
 
-    def rows(self, kept: Tensor | None = None) -> Scores:
-        """Return the scores with all contexts in one dimension, (N, K, …); ``kept`` selects contexts by index."""
+    def rows(self, chosen: Tensor | None = None) -> Scores:
+        """Return the scores with all contexts in one dimension, (N, K, …); ``chosen`` selects contexts by index."""
 
-        def flat(tensor: Tensor, kept_dimensions: int) -> Tensor:
-            tensor = tensor.reshape(-1, *tensor.shape[-kept_dimensions:])
-            return tensor if kept is None else tensor[kept]
+        def flat(tensor: Tensor, last_dimensions: int) -> Tensor:
+            tensor = tensor.reshape(-1, *tensor.shape[-last_dimensions:])
+            return tensor if chosen is None else tensor[chosen]
 
         factors = tuple(one._replace(contexts=flat(one.contexts, 2)) for one in self.factors)
         log_prior = None if self.log_prior is None else flat(self.log_prior, 1)

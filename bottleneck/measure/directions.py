@@ -102,7 +102,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
             sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
             count += len(rows)
         if not count:
-            raise MatrixError("there are no vectors to analyse: give at least one block of rows")
+            raise MatrixError("directions need vectors: give at least one block of rows")
         gram, total, units = sums
         if not bool(gram.isfinite().all()):
             raise MatrixError("the vectors hold NaN or infinity, or numbers too large to be squared")

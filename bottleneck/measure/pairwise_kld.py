@@ -358,7 +358,7 @@ def _shape(blocks: Blocks) -> tuple[int, int]:
     for block in blocks():
         contexts, vocab = contexts + len(block), int(block.shape[1])
     if contexts == 0:
-        raise MatrixError("the matrix is empty: there are no rows to measure")
+        raise MatrixError("the matrix is empty: give at least one row")
     return contexts, vocab
 
 

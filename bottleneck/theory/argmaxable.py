@@ -45,7 +45,7 @@ class ArgmaxReport(Result):
     source: Mapping[str, Any] = field(default_factory=dict)
     """What was measured; empty for embeddings that were given as such."""
     padding: range = range(0)
-    """Ids of the rows of W that stand for no token of the tokenizer; empty if there are none or it is unknown."""
+    """Ids of the rows of W beyond the tokenizer's tokens; empty if W has as many rows, or that is unknown."""
     seconds: float = 0.0
     """Wall-clock time."""
 

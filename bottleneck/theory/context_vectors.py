@@ -91,9 +91,9 @@ def attainable(
     a = log_p.new_zeros(len(log_p), X.shape[1])
     if start is not None:
         driver = "gelsd" if back.device.type == "cpu" else None
-        given = torch.linalg.lstsq(back, start.double().T, driver=driver).solution.T
-        is_better = _divergence(log_p, X, b, given) < _divergence(log_p, X, b, a)
-        a = torch.where(is_better.unsqueeze(1), given, a)
+        initial = torch.linalg.lstsq(back, start.double().T, driver=driver).solution.T
+        is_better = _divergence(log_p, X, b, initial) < _divergence(log_p, X, b, a)
+        a = torch.where(is_better.unsqueeze(1), initial, a)
     kl, gap, steps = _minimize(log_p, X, b, a, tolerance, max_steps)
     return Attainable(a @ back.T, kl, gap, steps)
 

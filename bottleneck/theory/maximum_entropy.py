@@ -69,7 +69,7 @@ def best_context_vector(
         seconds: time limit of each linear program.
 
     Raises:
-        MatrixError: for rows that are no distributions, shapes that do not fit, or numbers that are not finite.
+        MatrixError: for rows that are not distributions, shapes that do not fit, or numbers that are not finite.
 
     Example:
         >>> W = np.array([[0.0], [1.0], [2.0]])

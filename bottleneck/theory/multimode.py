@@ -199,6 +199,6 @@ def separation(
 
 
 def _ids(tokens: Any) -> Ids:
-    """Return token ids as an array; none of something else."""
+    """Return token ids as an array, which is empty for anything else."""
     ids = np.asarray(tokens)
     return ids.astype(np.int64) if ids.ndim == 1 and ids.dtype.kind in "iu" else np.zeros(0, dtype=np.int64)

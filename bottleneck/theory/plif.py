@@ -79,13 +79,13 @@ def plif_approximation(h: Callable[[Floats], Any], T: float, P: int, *, R: float
     knots = np.linspace(-T, T, P + 1)
     each = max(LEAST, -(-SAMPLES // P)) | 1
     points = knots[:-1, None] + np.linspace(0, 1, each)[None] * (2 * T / P)
-    seen = np.asarray(h(points.ravel()), dtype=np.float64).reshape(points.shape)
+    sampled = np.asarray(h(points.ravel()), dtype=np.float64).reshape(points.shape)
     values = np.asarray(h(knots), dtype=np.float64)
-    if values.shape != knots.shape or not (np.isfinite(seen).all() and np.isfinite(values).all()):
+    if values.shape != knots.shape or not (np.isfinite(sampled).all() and np.isfinite(values).all()):
         raise MatrixError("h must map an array of numbers to as many finite ones, everywhere in [−T, T]")
-    if not (np.diff(values) > 0).all() or (np.diff(seen, axis=1) < 0).any():
+    if not (np.diff(values) > 0).all() or (np.diff(sampled, axis=1) < 0).any():
         raise MatrixError("h must increase on [−T, T]: theorem 7 is about increasing functions")
-    steepest = float((np.diff(seen, axis=1) / (2 * T / P / (each - 1))).max())
+    steepest = float((np.diff(sampled, axis=1) / (2 * T / P / (each - 1))).max())
     roundoff = 4 * EPS * abs(values).max() * (each - 1) * P / T
     if R is not None and steepest > R + roundoff:
         raise ConfigurationError(f"h' reaches {steepest:.6g} and is not bounded by R = {R:.6g}: give a larger R")
@@ -93,7 +93,7 @@ def plif_approximation(h: Callable[[Floats], Any], T: float, P: int, *, R: float
     def distance(x: Any) -> Any:
         return abs(np.interp(x, knots, values) - np.asarray(h(np.atleast_1d(x))))
 
-    errors = abs(np.interp(points, knots, values) - seen)
+    errors = abs(np.interp(points, knots, values) - sampled)
     error = float(errors.max())
     for piece in np.argsort(-errors.max(1))[:WORST]:
         place = int(errors[piece].argmax())

@@ -16,36 +16,24 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 
 SQUARED = """
-from typing import final
-
-from torch import Tensor, nn
-
 from softmax_bottleneck.heads import Pointwise
-
+from torch import nn
 
 class Sinh(nn.Module):
     def __init__(self, scale: float) -> None:
         super().__init__()
         self.scale = scale
 
-    def forward(self, logits: Tensor) -> Tensor:
+    def forward(self, logits):
         return self.scale * logits.sinh()
 
-
-@final
 class SinhSoftmax(Pointwise):
     def __init__(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        embedding_size: int | None = None,
-        scale: float = 1.0,
+        self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, scale: float = 1.0,
         bias: bool = True,
     ) -> None:
         super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
-        self.scale = scale
-        self.function = Sinh(scale)
+        self.scale, self.function = scale, Sinh(scale)
 """
 
 ANY = """

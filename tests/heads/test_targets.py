@@ -60,7 +60,7 @@ def test_no_targets_at_all(name: str, ignored: bool, make: Make) -> None:
     ("hidden", "targets", "sentence"),
     [
         *(
-            (torch.ones(2, 5).double(), torch.tensor([0, wrong]), f"target {wrong} is none of the token ids 0 to 6")
+            (torch.ones(2, 5).double(), torch.tensor([0, wrong]), f"target {wrong} is not one of the token ids 0 to 6")
             for wrong in (-1, 7, -100)
         ),
         (torch.ones(2, 5).double(), torch.zeros(2), r"of type int64, not torch\.float32"),
