@@ -64,7 +64,7 @@ def test_another_text(corpus: Path, tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(corpus: Path) -> None:
     with pytest.raises(SourceError, match=r"contexts must be between 1 and 539, the contexts of"):
         open_source(f"kn3:{corpus}", contexts=1000)
-    with pytest.raises(CorpusError, match="is no corpus"):
+    with pytest.raises(CorpusError, match="is not a corpus"):
         open_source("kn5:nothing-like-it")
     with pytest.raises(ConfigurationError, match="stride does not apply to an n-gram model"):
         open_source(f"kn3:{corpus}", stride=3)

@@ -7,6 +7,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,14 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", ">f8", "int8", "uint16"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [
+        *((layout, dtype) for layout in LAYOUTS for dtype in (">f8", "int8")),
+        ("format 3", "float16"),
+        ("shards", "uint16"),
+    ],
+)
 def test_a_missing_chunk_is_refused(layout: str, dtype: str, tmp_path: Path) -> None:
     """It would be read as the fill value: as zeros, for most."""
     array = zarr.create_array(tmp_path / "a.zarr", shape=(20, 8), dtype=dtype, **{"fill_value": 0, **LAYOUTS[layout]})
@@ -175,9 +182,10 @@ def test_a_damaged_chunk(log_probs: Make, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-def _packed(codec: str, size: int) -> bytes:
-    """Zeros, packed; they unpack to ``size`` bytes."""
-    return bytes(numcodecs.get_codec({"id": codec}).encode(np.zeros(size, "u1")))
+@cache
+def _bomb(codec: str) -> bytes:
+    """32 MiB of zeros, packed."""
+    return bytes(numcodecs.get_codec({"id": codec}).encode(np.zeros(1 << 25, "u1")))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zlib", "bz2", "lzma", "zstd", "blosc", "lz4"])
@@ -198,7 +206,7 @@ def test_a_chunk_that_unpacks_to_gigabytes_is_refused(
     zarr.create_array(path, shape=(8, 4), dtype="f8", compressors=codecs[codec], **options)[:] = matrix
     assert rank(path, kind="matrix").rank.value == 4
     (file,) = [each for each in path.rglob("*") if each.is_file() and each.name in ("0", "0.0")]
-    bomb = _packed(codec, 1 << 28)
+    bomb = _bomb(codec)
     if layout == "shards":  # an index of two inner chunks follows, with its checksum
         index = np.array([[[0, len(bomb)]], [[0, len(bomb)]]], "<u8").tobytes()
         bomb += index + google_crc32c.value(index).to_bytes(4, "little")
@@ -208,7 +216,7 @@ def test_a_chunk_that_unpacks_to_gigabytes_is_refused(
         rank(path, kind="matrix")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1 << 24
+    assert peak < 1 << 24  # that of lzma is its dictionary
 
 
 def test_a_frame_of_zstd_that_does_not_say_its_size(tmp_path: Path) -> None:
