@@ -87,8 +87,13 @@ def test_answers_for_the_last_position_only(place: Any) -> None:
 
 
 def test_the_type_of_the_logits_is_their_precision() -> None:
+    """That of the whole first batch, not of its first row, which a padding token can make constant."""
     source = open_source(lambda ids: logits(ids).astype(np.float32), data=BATCHES, vocab_size=M)
     assert (source.dtype, source.precision.dtype, source.precision.assumed) == ("float32", "float32", True)
+    rows = logits(np.arange(M))
+    rows[0] = 0.5
+    report = sb.rank(lambda ids: rows[ids], data=[np.arange(M).reshape(1, M)], vocab_size=M)
+    assert (report.eps.dtype, report.rank.value) == ("float64", sb.rank(rows, kind="logits").rank.value)
 
 
 class Model:
@@ -133,15 +138,6 @@ def test_what_a_function_needs(arguments: dict[str, Any], error: type[Exception]
 def test_an_answer_that_changes_its_form() -> None:
     with pytest.raises(MatrixError, match="batch 1 of the data has 3 rows of logits instead of 33"):
         sb.rank(lambda ids: logits(ids) if len(ids) == 2 else logits(ids)[:, -1], data=BATCHES, vocab_size=M)
-
-
-def test_the_precision_is_that_of_the_whole_first_batch() -> None:
-    """Not of its first row, which a padding token can make constant."""
-    rows = logits(np.arange(M))
-    rows[0] = 0.5
-    report = sb.rank(lambda ids: rows[ids], data=[np.arange(M).reshape(1, M)], vocab_size=M)
-    assert report.eps.dtype == "float64"
-    assert report.rank.value == sb.rank(rows, kind="logits").rank.value
 
 
 @pytest.mark.parametrize(
