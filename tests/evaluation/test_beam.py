@@ -60,9 +60,10 @@ def test_a_wide_beam_finds_the_likeliest_of_all_responses(head: str) -> None:
 
 
 @torch.no_grad()
-def test_a_narrow_beam_is_what_the_definition_says() -> None:
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_narrow_beam_is_what_the_definition_says(size: int) -> None:
     """Against the search written down with lists, one text at a time."""
-    model, size = _model(), 3
+    model = _model()
     found = beam_search(model, Batch(FIRST, FIRST, CONTEXTS), end=END, settings=Beam(size=size, longest=6, kept=size))
     for text, responses in enumerate(found):
         beams: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
@@ -79,21 +80,6 @@ def test_a_narrow_beam_is_what_the_definition_says() -> None:
             beams = sorted(longer, reverse=True)[:size]
         assert [each.log_prob for each in responses] == pytest.approx([score for score, _ in beams], rel=1e-9)
         assert [each.ids for each in responses] == [tuple(i for i in ids if i != END) for _, ids in beams]
-
-
-def test_a_beam_of_one_takes_the_likeliest_token_each_time() -> None:
-    model = _model("softmax")
-    settings = Beam(size=1, longest=4, kept=1)
-    ((greedy,), _) = beam_search(model, Batch(FIRST, FIRST, CONTEXTS), end=END, settings=settings)
-    ids = FIRST[:, :1]
-    with torch.no_grad():
-        for _ in range(4):
-            hidden, _ = model.hidden(ids, contexts=CONTEXTS[..., :1])
-            token = int(model.head.log_prob(hidden[-1, 0]).argmax())
-            if token == END:
-                break
-            ids = torch.cat([ids, torch.tensor([[token]])])
-    assert greedy.ids == tuple(ids[1:, 0].tolist())
 
 
 def test_texts_of_a_batch_do_not_see_each_other() -> None:

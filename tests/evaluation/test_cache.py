@@ -53,11 +53,6 @@ def test_the_mixture_by_hand(
     assert found.tokens == len(text) - 1
 
 
-def test_without_weight_it_is_the_model(build: Build, text: Ids) -> None:
-    model = build()
-    assert cache_evaluate(model, text, Cache(weight=0.0)).loss == pytest.approx(evaluate(model, text).loss, rel=1e-12)
-
-
 def test_the_best_of_what_is_tried(build: Build, text: Ids) -> None:
     model = build()
     chosen = tune_cache(model, text, window=40)
@@ -77,11 +72,8 @@ def test_it_helps_where_a_text_repeats_itself(build: Build) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"theta": -1.0}, {"theta": math.inf}, {"weight": 1.0}])
-def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_what_is_refused(wrong: dict[str, Any], build: Build) -> None:
     with pytest.raises(ConfigurationError, match="a cache needs a window of at least 1"):
         Cache(**wrong)
-
-
-def test_a_text_that_is_too_short(build: Build) -> None:
     with pytest.raises(TrainingError, match="a text of 1 tokens cannot be scored"):
         cache_evaluate(build(), np.array([3]))

@@ -51,7 +51,7 @@ def _seal(run: Path) -> None:
 
 def test_it_is_read_back(run: Path) -> None:
     before = torch.get_rng_state()
-    loaded = checkpoint.load(run)
+    loaded = checkpoint.load(str(run))
     assert torch.equal(torch.get_rng_state(), before)
     assert loaded.path == run
     assert loaded.corpus == str(loaded.config["corpus"]["name"])
@@ -65,10 +65,6 @@ def test_it_is_read_back(run: Path) -> None:
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
 
 
-def test_a_path_may_be_a_string(run: Path) -> None:
-    assert checkpoint.load(str(run)).path == run
-
-
 def test_complete_holds_the_hash_of_every_other_file_but_the_times(run: Path) -> None:
     hashes = json.loads((run / "COMPLETE").read_text())["sha256"]
     files = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
@@ -76,12 +72,9 @@ def test_complete_holds_the_hash_of_every_other_file_but_the_times(run: Path) ->
     assert all(hashlib.sha256((run / name).read_bytes()).hexdigest() == digest for name, digest in hashes.items())
 
 
-def test_the_times_may_change(run: Path) -> None:
-    (run / "timing.jsonl").unlink()
-    checkpoint.load(run)
-
-
 def test_unfinished(run: Path) -> None:
+    (run / "timing.jsonl").unlink()
+    checkpoint.load(run)  # the times are not sealed
     (run / "COMPLETE").unlink()
     with pytest.raises(RunError, match=r"is not finished \(it has no COMPLETE file\); run the same 'bottleneck train'"):
         checkpoint.load(run)
@@ -136,30 +129,14 @@ def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
         checkpoint.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"[]", b"{}", b'{"sha256": null}', b'{"sha256": []}', b'{"sha256": {}}', b'"sha256"', b"\xff", None],
-)
-def test_a_damaged_seal(data: bytes | None, run: Path) -> None:
-    (run / "COMPLETE").unlink()
-    if data is None:
-        (run / "COMPLETE").mkdir()
-    else:
-        (run / "COMPLETE").write_bytes(data)
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"sha256": null}', b'{"sha256": {}}', b"\xff"])
+def test_a_damaged_seal(data: bytes, run: Path) -> None:
+    (run / "COMPLETE").write_bytes(data)
     with pytest.raises(RunError, match=r"(COMPLETE is damaged|cannot read).*.*; train the run again"):
         checkpoint.load(run)
 
 
-@pytest.mark.parametrize("kept", ["config.json", "vocabulary.json", "model.safetensors", "metrics.jsonl"])
-def test_a_seal_without_one_hash(kept: str, run: Path) -> None:
-    seal = json.loads((run / "COMPLETE").read_text())
-    del seal["sha256"][kept]
-    (run / "COMPLETE").write_text(json.dumps(seal))
-    with pytest.raises(RunError, match=f"COMPLETE is damaged: it has no hash of {kept}"):
-        checkpoint.load(run)
-
-
-@pytest.mark.parametrize("length", [0, 7, 100, -1])
+@pytest.mark.parametrize("length", [0, 100, -1])
 def test_damaged_weights(length: int, run: Path) -> None:
     """The hashes in ``COMPLETE`` are those of the damaged file, so that only the file format can detect the damage."""
     file = run / "model.safetensors"
@@ -214,7 +191,7 @@ def test_contents_that_make_no_model(file: str, old: str, new: str, run: Path) -
         checkpoint.load(run)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.6, 0.999])
 def test_a_changed_weight_is_seen_though_it_is_sealed(share: float, run: Path) -> None:
     """The checksum inside was made of the weights in memory."""
     file = run / "model.safetensors"

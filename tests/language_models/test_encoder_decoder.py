@@ -77,8 +77,9 @@ def test_the_hidden_states_are_those_of_the_formulas(model: EncoderDecoder) -> N
         torch.testing.assert_close(hidden[:, column], _formula(model, context, text), rtol=1e-12, atol=1e-12)
 
 
-def test_a_pair_alone_and_token_by_token_gives_the_same(model: EncoderDecoder) -> None:
-    hidden, after = model(torch.tensor(TEXTS).T, model.read(_batch(CONTEXTS)))
+def test_a_pair_alone_token_by_token_and_with_more_padding_gives_the_same(model: EncoderDecoder) -> None:
+    contexts, ids = _batch(CONTEXTS), torch.tensor(TEXTS).T
+    hidden, after = model(ids, model.read(contexts))
     for column, context in enumerate(CONTEXTS):
         state = model.read(_batch([context]))
         for step, token in enumerate(TEXTS[column]):
@@ -86,25 +87,17 @@ def test_a_pair_alone_and_token_by_token_gives_the_same(model: EncoderDecoder) -
             torch.testing.assert_close(alone[0, 0], hidden[step, column], rtol=1e-12, atol=1e-12)
         for part, one in zip(after[:2], state[:2], strict=True):
             torch.testing.assert_close(part[:, column], one[:, 0])
-
-
-def test_more_padding_changes_nothing(model: EncoderDecoder) -> None:
-    contexts = _batch(CONTEXTS)
     wide = torch.full((6, 9, 3), -1)
     wide[:3, :4] = contexts
-    ids = torch.tensor(TEXTS).T
-    torch.testing.assert_close(model(ids, model.read(wide))[0], model(ids, model.read(contexts))[0])
+    torch.testing.assert_close(model(ids, model.read(wide))[0], hidden)
 
 
 def test_all_of_a_context_counts(model: EncoderDecoder) -> None:
-    ids = torch.tensor(TEXTS[:1]).T
-    seen = {tuple(model(ids, model.read(_batch([context])))[0].ravel().tolist()) for context in _variants()}
-    assert len(seen) == len(_variants())
-
-
-def _variants() -> list[list[list[int]]]:
     orders = [list(order) for order in itertools.permutations([[1, 2], [3], [4, 5]])]
-    return [*orders, [[2, 1], [3], [4, 5]], [[1, 2, 3, 4, 5]], [[1, 2], [3, 4, 5]], [[1, 2], [3]]]
+    others = [[[2, 1], [3], [4, 5]], [[1, 2, 3, 4, 5]], [[1, 2], [3, 4, 5]], [[1, 2], [3]]]
+    ids = torch.tensor(TEXTS[:1]).T
+    seen = {tuple(model(ids, model.read(_batch([context])))[0].ravel().tolist()) for context in orders + others}
+    assert len(seen) == 10
 
 
 def test_without_a_context_there_is_nothing_to_attend_to(model: EncoderDecoder) -> None:
@@ -137,7 +130,12 @@ def test_dropout_is_for_training_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"), [({"line_size": 0}, "must be at least 1"), ({"dropout": 1.0}, "in [0, 1)")]
+    ("setting", "said"),
+    [
+        ({"line_size": 0}, "must be at least 1"),
+        ({"dropout": 1.0}, "in [0, 1)"),
+        ({"context_lines": 10**9}, "context_lines must be at most 1,000"),
+    ],
 )
 def test_settings_out_of_range(setting: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigurationError) as error:
