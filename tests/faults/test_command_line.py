@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,83 +13,87 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attacks import promise
-from softmax_bottleneck.cli import COMMANDS, main
+from softmax_bottleneck.cli import COMMANDS
 from softmax_bottleneck.core.parallel import SECONDS_VARIABLE
 
 MANY = "9" * 5000
 NAME = "x" * 300
-ARGUMENTS: list[tuple[str, ...]] = [
-    *((command, option) for command in COMMANDS for option in ("--nonsense", "--json")),
-    *((command, NAME) for command in ("rank", "kld", "dump", "eval", "compare", "gradient", "doctor", "copy", "data")),
-    *(("rank", name)
-      for name in ("", " ", ".", "/", "..", "\x1b[2J", "a\nb", "$\\frac$", "\udcff.npy", "http://", "a::b")),
-    *(("rank", f"{name}.npy") for name in (NAME, "\x1b]0;title\x07", "$\\frac$", "no\x9bsuch", "🜁" * 200)),
-    *(("rank", "m.npy", option, value)
-      for option in ("--contexts", "--width", "--max-memory", "--eps", "--extended", "--context-length", "--batch-size")
-      for value in (MANY, "-1", "0", "1e400", "nan", "٣x", "", "\udcff", "0x10")),
-    *(("rank", "m.npy", "--max-memory", value) for value in ("1", "9" * 400 + "GiB", "8EiB", "-8GiB")),
-    *(("rank", "m.npy", option, f"no/such/folder/{NAME}") for option in ("--json", "--save-spectrum")),
-    *(("rank", "m.npy", "--json", name) for name in ("m.npy", ".", NAME, "\udcff/x")),
-    *(("dump", "m.npy", "--out", name) for name in ("m.npy", "text", NAME, "text/train.txt/x.zarr")),
-    *(("kld", "m.npy", "--pairs", value) for value in (MANY, "0", "-5", "some", "1e30")),
-    *(("kld", "m.npy", "--seed", value) for value in (MANY, "x")),
-    *(("spectrum", "m.npy", "--out", name) for name in ("x", "x.gif", "m.npy", f"{NAME}.png", "no/x.png")),
-    *(("train", "--out", "new", "--set", value)
-      for value in ("", "=", "a", "a.b=1", "seed=-1", f"seed={MANY}", "seed=1e400", "training.epochs=0", "corpus=none",
-                    "head.name=sofmax", "training.batch_size=" + "9" * 30, "training=5", "head.name=[",
-                    "corpus=\x1b[31m", "head.name=mos=3", "training.optimizer.learning_rate=NaN", "model={}x",
-                    "[" * 5000 + "=1")),
-    *(("train", "--preset", value, "--out", "new") for value in ("", "nonsense", NAME, "\x1b[31m")),
-    *(("synthetic", "--contexts", "10", option, value)
-      for option in ("--vocab", "--dim", "--seeds", "--alpha") for value in ("0", "-3", MANY, "x", "nan", "1e400")),
-    *(("synthetic", "--models", value) for value in ("", "nonsense", ",,")),
-    *(("data", "get", name) for name in ("", "nonsense", NAME, "../x", "python-docs")),
-    *(("data", "get", "ptb", "--url", url)
-      for url in ("", "file:///etc/passwd", "http://", "http://a b/", "http://127.0.0.1:1/x", "http://127.0.0.1:99999/",
-                  "http://127.0.0.1:1/\r\nHost: x", "http://[::1", "ftp://x/y", "http://\udcff/")),
-    *(("data", "get", "ptb", "--from", name) for name in ("nothing", "m.npy", NAME, "\udcff")),
-    *(("figures", *names, "--results", "text", "--out", "drawn") for names in ((), ("nonsense",), ("--all",))),
-    *(("eval", name) for name in ("text", "m.npy", "kn0:x", "kn3:", "kn99999999999999999999:x", "kn3:\x1b")),
-    *(("doctor", name) for name in ("text", "m.npy", "nothing", "\udcff")),
-    *(("copy", name, "--out", "small") for name in ("text", "m.npy", "nothing")),
-    *(("presets", "--json", name) for name in ("no/x", ".", "m.npy/x")),
-    ("demo", "--reports", "text"), ("demo", "--family", "nonsense"), ("demo", "--seeds", MANY),
-    ("bench", "spectrum", "--shape", MANY), ("bench", "heads", "--only", "nonsense"), ("bench", "nonsense"),
-    ("report", "m.npy", "--out", "p.html", "--pairs", MANY[:30]),
-    ("bench", "hugging-face", "--size", "tiny", "--contexts", MANY[:30]),
-    *(("train", "--config", "config.json", "--out", "new", "--set", f"{key}={MANY[:30]}")
-      for key in ("model.backbone.hidden_size", "model.head.embedding_size")),
-    *(("synthetic", "--contexts", "10", option, MANY[:30]) for option in ("--vocab", "--dim", "--seeds")),
-    (), ("--nonsense",), ("nonsense",), ("\udcff",), ("rank",), ("compare", "m.npy"),
-]  # fmt: skip
+ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
+    "unknown options": [(command, "--nonsense") for command in COMMANDS],
+    "names of sources": [
+        *((command, NAME) for command in ("rank", "kld", "dump", "eval", "compare", "gradient", "doctor", "copy")),
+        *(("rank", name) for name in ("", " ", ".", "/", "..", "\x1b[2J", "a\nb", "$\\frac$", "http://", "a::b",
+                                      "\udcff.npy", f"{NAME}.npy", "no\x9bsuch.npy")),
+        *(("eval", name) for name in ("text", "m.npy", "kn0:x", "kn3:", "kn99999999999999999999:x", "kn3:\x1b")),
+        *((*command, name)
+          for command in (("doctor",), ("copy", "--out", "small")) for name in ("text", "m.npy", "nothing")),
+    ],
+    "numbers": [
+        *(("rank", "m.npy", option, value)
+          for option in ("--contexts", "--width", "--max-memory", "--eps", "--extended", "--context-length")
+          for value in (MANY, "-1", "1e400", "nan", "٣x", "", "\udcff")),
+        *(("rank", "m.npy", "--max-memory", value) for value in ("1", "9" * 400 + "GiB", "8EiB")),
+        *(("kld", "m.npy", "--pairs", value) for value in (MANY, "0", "some", "1e30")),
+        *(("synthetic", "--contexts", "10", option, value)
+          for option in ("--vocab", "--dim", "--seeds", "--alpha") for value in ("0", MANY, MANY[:30], "x", "1e400")),
+        ("report", "m.npy", "--out", "p.html", "--pairs", MANY[:30]),
+        ("demo", "--seeds", MANY), ("bench", "spectrum", "--shape", MANY),
+    ],
+    "files to write": [
+        *(("rank", "m.npy", option, f"no/such/folder/{NAME}") for option in ("--json", "--save-spectrum")),
+        *(("rank", "m.npy", "--json", name) for name in ("m.npy", ".", NAME, "\udcff/x")),
+        *(("dump", "m.npy", "--out", name) for name in ("m.npy", "text", NAME, "text/train.txt/x.zarr")),
+        *(("spectrum", "m.npy", "--out", name) for name in ("x", "x.gif", "m.npy", f"{NAME}.png", "no/x.png")),
+        *(("presets", "--json", name) for name in ("no/x", ".", "m.npy/x")),
+    ],
+    "settings of a training": [
+        *(("train", "--out", "new", "--set", value)
+          for value in ("", "=", "a.b=1", "seed=-1", f"seed={MANY}", "seed=1e400", "corpus=none", "head.name=sofmax",
+                        "training.batch_size=" + "9" * 30, "training=5", "head.name=[", "corpus=\x1b[31m", "model={}x",
+                        "training.optimizer.learning_rate=NaN", "[" * 5000 + "=1")),
+        *(("train", "--preset", value, "--out", "new") for value in ("", "nonsense", NAME)),
+        *(("train", "--config", "config.json", "--out", "new", "--set", f"{key}={MANY[:30]}")
+          for key in ("model.backbone.hidden_size", "model.head.embedding_size")),
+    ],
+    "corpora": [
+        *(("data", "get", name) for name in ("", "nonsense", NAME, "../x", "python-docs")),
+        *(("data", "get", "ptb", "--url", url)
+          for url in ("", "file:///etc/passwd", "http://", "http://a b/", "http://127.0.0.1:99999/", "http://[::1",
+                      "http://127.0.0.1:1/\r\nHost: x", "ftp://x/y", "http://\udcff/")),
+        *(("data", "get", "ptb", "--from", name) for name in ("nothing", "m.npy", NAME, "\udcff")),
+    ],
+    "names of results": [
+        *(("figures", *names, "--results", "text", "--out", "drawn") for names in ((), ("nonsense",), ("--all",))),
+        ("demo", "--reports", "text"), ("demo", "--family", "nonsense"), ("synthetic", "--models", ",,"),
+        ("bench", "heads", "--only", "nonsense"), ("bench", "nonsense"),
+    ],
+    "no command": [(), ("--nonsense",), ("nonsense",), ("\udcff",), ("rank",), ("compare", "m.npy")],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=[repr(each)[:60] for each in ARGUMENTS])
-def test_arguments_that_are_wrong(arguments: tuple[str, ...], place: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_arguments_that_are_wrong(kind: str, place: Callable[..., Path]) -> None:
     folder = place("m.npy", "text")
     before = promise.snapshot(folder)
-    done = promise.run(arguments)
-    if done.stdout and done.code == 2:  # the help of a group without its command
-        done = promise.Outcome(done.code, "", done.stderr, done.escaped)
-    promise.check(done, codes=(1, 2))
+    for arguments in ARGUMENTS[kind]:
+        done = promise.run(arguments)
+        if done.stdout and done.code == 2:  # the help of a group without its command
+            done = promise.Outcome(done.code, "", done.stderr, done.escaped)
+        promise.check(done, codes=(1, 2))
     promise.check_kept(before, folder)
 
 
 ENVIRONMENT = [
     ("MPLBACKEND", "nonsense", (0,)),
-    ("WORLD_SIZE", "", (0,)),
     ("WORLD_SIZE", "abc", (1,)),
-    ("WORLD_SIZE", "-2", (1,)),
     ("WORLD_SIZE", "9" * 400, (1,)),
     ("WORLD_SIZE", "2", (1,)),  # without the address of the others
     ("RANK", "x", (1,)),
     ("SOFTMAX_BOTTLENECK_CACHE", "m.npy/below", (0,)),
     ("SOFTMAX_BOTTLENECK_CACHE", "\udcff", (0,)),
     ("HOME", "", (0,)),
-    ("HOME", "/nonexistent", (0,)),
     ("TERM", "\x1b", (0,)),
     ("COLUMNS", "x", (0,)),
-    ("_BOTTLENECK_COMPLETE", "evil", (1,)),
     ("_BOTTLENECK_COMPLETE", "zsh_\x1b", (1,)),
     ("_BOTTLENECK_COMPLETE", "bash_complete", (1,)),  # without the words to complete
 ]
@@ -121,7 +123,7 @@ def test_nobody_else_is_there(rank: str, place: Callable[..., Path], monkeypatch
     assert "cannot be joined" in promise.check(promise.run(["rank", "m.npy"]))
 
 
-NAMES = ["\x1b[31mred", "$\\frac$", "a\nb", "\udcff", "σ", "_hidden", "a b", "-m", "%s%n", "{0}"]
+NAMES = ["\x1b[31mred$\\frac$", "a\nb", "\udcff", "-m", "_σ %s%n{0}"]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
@@ -141,19 +143,6 @@ def test_names_that_are_odd(name: str, place: Callable[..., Path]) -> None:
     ):
         promise.check(promise.run(arguments), codes=(0,))
     promise.check_kept(before, folder)
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_an_output_in_another_encoding(
-    encoding: str, place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place("m.npy")
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
-    with pytest.raises(SystemExit, match=r"^0$"):
-        main(["rank", "m.npy"])
-    # click writes UTF-8 where Python would write ASCII
-    assert ("σ".encode() if encoding == "ascii" else b"\\u03c3") in written.getvalue()
 
 
 @contextmanager
@@ -197,7 +186,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(WORDS, min_size=1, max_size=5))
 def test_any_words(words: list[str], place: Callable[..., Path]) -> None:
     folder = place() if Path.cwd().name == "w" else place("m.npy", "s.npz", "text")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import gzip
+import io
 import json
+import re
+import tarfile
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -62,10 +70,13 @@ READERS: dict[str, tuple[str, str, Reader]] = {
 }
 
 
-def _check(error: Exception) -> None:
-    text = str(error)
-    assert "pydantic" not in text
-    assert "[type=" not in text
+def _refused_or_read(read: Reader, path: Path) -> None:
+    sentence = ""
+    try:
+        read(path)
+    except BottleneckError as error:
+        sentence = str(error)
+    assert not re.search(r"pydantic|\[type=", sentence)
 
 
 EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=6)), min_size=1, max_size=4)
@@ -95,10 +106,7 @@ def test_damaged_bytes(name: str, place: Callable[..., Path]) -> None:
     @given(edits=EDITS)
     def attack(edits: list[tuple[float, int, bytes]]) -> None:
         file.write_bytes(damaged(original, edits))
-        try:
-            read(folder / top)
-        except BottleneckError as error:
-            _check(error)
+        _refused_or_read(read, folder / top)
 
     attack()
 
@@ -122,12 +130,10 @@ def test_other_values(name: str, place: Callable[..., Path]) -> None:
     @settings(max_examples=25, deadline=None, derandomize=True, database=None)
     @given(key=st.sampled_from(keys), value=VALUES)
     def attack(key: Any, value: Any) -> None:
-        changed = {**content, key: value} if isinstance(content, dict) else [*content[:key], value, *content[key + 1 :]]
+        changed = copy.copy(content)
+        changed[key] = value
         file.write_text(json.dumps(changed))
-        try:
-            read(folder / top)
-        except BottleneckError as error:
-            _check(error)
+        _refused_or_read(read, folder / top)
 
     attack()
 
@@ -135,41 +141,27 @@ def test_other_values(name: str, place: Callable[..., Path]) -> None:
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(data=st.binary(max_size=60) | VALUES.map(json.dumps).map(str.encode))
 def test_json_is_read_or_refused_in_one_line(data: bytes) -> None:
-    try:
-        content = parse_json(data)
-        check_schema(content, dict[str, list[int]])
-    except ValueError as error:
-        _check(error)
+    with suppress(ValueError):
+        check_schema(parse_json(data), dict[str, list[int]])
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(edits=EDITS)
 def test_a_state_is_read_or_refused(edits: list[tuple[float, int, bytes]], tmp_path_factory: Any) -> None:
-    import torch
-
     file = tmp_path_factory.getbasetemp() / "state.safetensors"
     file.write_bytes(damaged(tensor_file.pack({"a": torch.arange(6.0)}, key="state", about={"step": 3}), edits))
-    try:
+    with suppress(*tensor_file.DAMAGE):
         tensor_file.read(file, key="state")
-    except tensor_file.DAMAGE:
-        return
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(kind=st.sampled_from(["zip", "tar", "gz"]), edits=EDITS)
 def test_an_archive_is_read_or_refused(kind: str, edits: list[tuple[float, int, bytes]]) -> None:
-    try:
+    with suppress(BottleneckError):
         list(read_members(damaged(ARCHIVES[kind], edits), where="archive", largest=1000, total=100_000))
-    except BottleneckError:
-        return
 
 
 def _archives() -> dict[str, bytes]:
-    import gzip
-    import io
-    import tarfile
-    import zipfile
-
     text = b"a b c\n" * 20
     packed, tarred = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -97,8 +97,11 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
         thread.join()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("path", ["all/plain.zarr", "rows/plain.zarr", "all/store.zarr", "rows/store.zarr"])
+PATHS = ["all/plain.zarr", "rows/plain.zarr", "all/store.zarr", "rows/store.zarr"]
+CASES = [*((fault, PATHS[number % 2]) for number, fault in enumerate(FAULTS)), *(("cut", path) for path in PATHS)]
+
+
+@pytest.mark.parametrize(("fault", "path"), CASES)
 def test_a_zarr_array_behind_a_server(fault: str, path: str, address: str) -> None:
     sentence = promise.check(promise.run(["rank", f"{address}/{fault}/{path}"]))
     assert any(part in sentence for part in FAULTS[fault].split("|")), sentence
