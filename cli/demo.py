@@ -16,44 +16,23 @@ from .tables import terminal_table
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("demo"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder of all results.",
-)
-@click.option(
-    "--family",
-    default="demo",
-    show_default=True,
-    metavar="PRESETS",
-    help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos or ptb-fast, "
-    "which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.",
-)
-@listed(
-    "--models",
-    "models",
-    NAMES,
-    metavar="NAME,…",
-    help="Models of the family to train, such as softmax,mos.  [default: all]",
-)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, metavar="DIR",
+              help="Folder of all results.")  # fmt: skip
+@click.option("--family", default="demo", show_default=True, metavar="PRESETS",
+              help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos or "
+              "ptb-fast, which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.")  # fmt: skip
+@listed("--models", "models", NAMES, metavar="NAME,…",
+        help="Models of the family to train, such as softmax,mos.  [default: all]")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
-@click.option(
-    "--initial",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Start each run from the run of the same name and seed in DIR, the folder runs/ of another demo.",
-)
+@click.option("--initial", type=click.Path(path_type=Path), metavar="DIR",
+              help="Start each run from the run of the same name and seed in DIR, the folder runs/ of another demo.",
+)  # fmt: skip
 @click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
-@click.option(
-    "--adaptive", is_flag=True, help="Also evaluate seed 0 by dynamic evaluation, as slow as training, and a cache."
-)
-@click.option(
-    "--reports", type=click.Path(path_type=Path), metavar="DIR", help="Only print the table of reports in DIR."
-)
+@click.option("--adaptive", is_flag=True,
+              help="Also evaluate seed 0 by dynamic evaluation, as slow as training, and a cache.")  # fmt: skip
+@click.option("--reports", type=click.Path(path_type=Path), metavar="DIR",
+              help="Only print the table of reports in DIR.")  # fmt: skip
 @memory_option
 @device_option
 def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, device: str, **options: Any) -> None:

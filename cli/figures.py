@@ -15,35 +15,16 @@ from .streams import echo
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(figure_names))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
-@click.option(
-    "--results",
-    "folder",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of saved results, with one subfolder for each family of presets.",
-)
+@click.option("--results", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of saved results, with one subfolder for each family of presets.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the figures and tables.")
-@click.option(
-    "--format",
-    "formats",
-    multiple=True,
-    type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),
-    help="Format to write; may be given several times.  [default: all]",
-)
+@click.option("--format", "formats", multiple=True, type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),
+              help="Format to write; may be given several times.  [default: all]")  # fmt: skip
 @style_option
-@click.option(
-    "--readme",
-    type=click.Path(path_type=Path),
-    metavar="FILE.md",
-    help="Update the tables of a Markdown file, each after its comment <!-- table NAME -->.",
-)
-@click.option(
-    "--gallery",
-    type=Output(),
-    metavar="FILE.md",
-    help="Write a page that shows all figures and tables.",
-)
+@click.option("--readme", type=click.Path(path_type=Path), metavar="FILE.md",
+              help="Update the tables of a Markdown file, each after its comment <!-- table NAME -->.")  # fmt: skip
+@click.option("--gallery", type=Output(), metavar="FILE.md",
+              help="Write a page that shows all figures and tables.")  # fmt: skip
 def command(
     names: tuple[str, ...],
     every: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,7 @@ import rich_click as click
 
 from softmax_bottleneck.core.version import __version__
 
-from .options import (
-    NAMES,
-    NUMBERS,
-    WHOLE,
-    device_option,
-    example,
-    json_option,
-    listed,
-    memory,
-    progress,
-)
+from .options import NAMES, NUMBERS, WHOLE, device_option, example, json_option, listed, memory, progress
 from .outputs import emit
 
 if TYPE_CHECKING:
@@ -70,90 +60,76 @@ def command(
         raise click.UsageError("give one of --dry-run and --profile")
     if options["slurm"] and launcher != "slurm":
         raise click.UsageError("--slurm goes with --launcher slurm")
-    how = {field.name: options.pop(field.name) for field in fields(Work) if field.name in options}
-    work = Work(cells=_cells(preset_name, **options), **how)
+    parts = {name: options.pop(name) for name in ("alphas", "vocabs", "dims", "models", "contexts", "seeds")}
+    cells = _cells(preset_name, cycles=options.pop("cycles"), **parts)
     action = _list if dry_run else _time if profiled else _submit if launcher == "slurm" else _fit
-    emit(*action(work), json_to)
+    emit(*action(cells, options.pop("out"), **options), json_to)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """The cells of a command, and how they are fitted."""
-
-    cells: list[Cell]
-    """The quickest first."""
-    out: Path
-    """Folder of cells and figures."""
-    device: str
-    """``"auto"``, ``"cpu"`` or ``"cuda"``."""
-    max_memory: int
-    """Bytes of P* that a cell may keep."""
-    processes: int | None
-    """Number of cells fitted at a time; ``None`` for as many as fit in memory."""
-    slurm: tuple[str, ...]
-    """``KEY=VALUE`` of submitit."""
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the cells."""
-        return self.out / "cells"
-
-
-def _cells(preset_name: str | None, *, cycles: int, **given: Any) -> list[Cell]:
+def _cells(preset_name: str | None, *, cycles: int, **parts: Any) -> list[Cell]:
     """Return the cells of a preset, with the parts that are given in place of its own."""
     from softmax_bottleneck.synthetic import FitConfig, preset
 
-    given = {name: value for name, value in given.items() if value is not None}
-    return replace(preset(preset_name), fit=FitConfig(cycles=cycles), **given).cells()
+    parts = {name: value for name, value in parts.items() if value is not None}
+    return replace(preset(preset_name), fit=FitConfig(cycles=cycles), **parts).cells()
 
 
-def _fit(work: Work) -> tuple[Result, str]:
+def _fit(
+    cells: list[Cell], out: Path, *, device: str, max_memory: int, processes: int | None, **_: Any
+) -> tuple[Result, str]:
     from softmax_bottleneck.core.machine import resolve_device
     from softmax_bottleneck.figures.lms_synthetic import save_figures
     from softmax_bottleneck.synthetic import run_grid, table
 
-    device, cells = resolve_device(work.device), work.cells
-    how: dict[str, Any] = {"device": device, "max_memory": work.max_memory, "processes": work.processes}
-    results = run_grid(cells, work.folder, progress=progress(), **how)
-    files = save_figures(results, work.out)
+    how: dict[str, Any] = {"device": resolve_device(device), "max_memory": max_memory, "processes": processes}
+    results = run_grid(cells, out / "cells", progress=progress(), **how)
+    files = save_figures(results, out)
     alphas = list(dict.fromkeys(cell.alpha for cell in cells))
     alpha = alphas[0] if len(alphas) == 1 else alphas
     values = {"alpha": alpha, "contexts": cells[0].contexts, "cells": results, "version": __version__}
     return values, "\n".join([table(results), *map(str, files)])
 
 
-def _submit(work: Work) -> tuple[Result, str]:
+def _submit(
+    cells: list[Cell], out: Path, *, device: str, max_memory: int, slurm: Sequence[str], **_: Any
+) -> tuple[Result, str]:
     from softmax_bottleneck.synthetic import submit
 
-    jobs = submit(
-        work.cells,
-        work.folder.absolute(),
-        device=work.device,
-        max_memory=work.max_memory,
-        parameters=_parameters(work.slurm),
-        progress=progress(),
-    )
+    how: dict[str, Any] = {"device": device, "max_memory": max_memory, "parameters": _parameters(slurm)}
+    jobs = submit(cells, out.absolute() / "cells", progress=progress(), **how)
     return {"jobs": jobs}, f"{len(jobs)} jobs submitted; when they are done, the same command prints the table"
 
 
-def _time(work: Work) -> tuple[Result, str]:
+def _time(cells: list[Cell], _out: Path, *, device: str, max_memory: int, **_: Any) -> tuple[Result, str]:
     from softmax_bottleneck.core.machine import resolve_device
     from softmax_bottleneck.synthetic import profile
+    from softmax_bottleneck.synthetic.grid import check_memory
 
-    cell, models = work.cells[0], dict.fromkeys(cell.model for cell in work.cells)
-    result = profile(cell.blocks(resolve_device(work.device)), dim=cell.dim, models=models, max_memory=work.max_memory)
-    return result, _profile_text(result)
-
-
-def _list(work: Work) -> tuple[Result, str]:
-    from softmax_bottleneck.synthetic.grid import finished, memory
-
-    done = finished(work.cells, work.folder, progress())
-    rows = [{"file": str(work.folder / f"{cell.name}.json"), "done": cell in done} for cell in work.cells]
-    sizes = [f"{memory(cell, max_memory=work.max_memory) / 2**30:5.1f} GiB" for cell in work.cells]
+    cell, models = cells[0], dict.fromkeys(cell.model for cell in cells)
+    check_memory(cell, max_memory=max_memory)
+    result = profile(cell.blocks(resolve_device(device)), dim=cell.dim, models=models, max_memory=max_memory)
+    sampled = f"{result['sample']:.3f} s to sample it {'once, then kept' if result['cached'] else 'anew every pass'}"
     lines = [
-        f"{'done' if row['done'] else 'to do'}  {size}  {row['file']}" for row, size in zip(rows, sizes, strict=True)
+        f"P* of {result['contexts']:,} contexts over {result['vocab']:,} tokens: {sampled}",
+        f"three products with D = {result['dim']} and one exp: {result['bare']:.3f} s, {result['threads']} threads",
     ]
+    for name, seconds in result["passes"].items():
+        over_bare, over_softmax = result["over_bare"][name], result["over_softmax"][name]
+        times = f"{over_bare:6.2f} times the bare arithmetic  {over_softmax:6.2f} times softmax"
+        lines.append(f"{name:>10} pass {seconds:7.3f} s  {times}")
+    return result, "\n".join(lines)
+
+
+def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[Result, str]:
+    from softmax_bottleneck.synthetic.grid import finished
+    from softmax_bottleneck.synthetic.grid import memory as memory_of
+
+    done = finished(cells, out / "cells", progress())
+    rows = [{"file": str(out / "cells" / f"{cell.name}.json"), "done": cell in done} for cell in cells]
+    lines = []
+    for cell, row in zip(cells, rows, strict=True):
+        size = memory_of(cell, max_memory=max_memory) / 2**30
+        lines.append(f"{'done' if row['done'] else 'to do'}  {size:5.1f} GiB  {row['file']}")
     missing = sum(not row["done"] for row in rows)
     return {"cells": rows}, "\n".join([*lines, f"{len(rows)} cells, {missing} to do"])
 
@@ -169,20 +145,3 @@ def _parameters(settings: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             parameters[key] = value
     return parameters
-
-
-def _profile_text(result: Result) -> str:
-    sampled = f"{result['sample']:.3f} s to sample it" + (
-        " once, then kept" if result["cached"] else " anew every pass"
-    )
-    return "\n".join(
-        [
-            f"P* of {result['contexts']:,} contexts over {result['vocab']:,} tokens: {sampled}",
-            f"three products with D = {result['dim']} and one exp: {result['bare']:.3f} s, {result['threads']} threads",
-            *(
-                f"{name:>10} pass {seconds:7.3f} s  {result['over_bare'][name]:6.2f} times the bare arithmetic"
-                f"  {result['over_softmax'][name]:6.2f} times softmax"
-                for name, seconds in result["passes"].items()
-            ),
-        ]
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -219,6 +220,12 @@ def family_panels() -> dict[str, Any]:
 def cell(row: str, column: str, kind: str, text: str, **more: Any) -> dict[str, Any]:
     """Return one number of a table as a row of its data."""
     return {"row": row, "column": column, "kind": kind, "text": text, **more}
+
+
+def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
+    """Return the mean and the sample standard deviation of values as fields of a cell."""
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return {"value": statistics.mean(values) if values else None, "spread": spread}
 
 
 def docstring(function: Callable[..., Any]) -> str:

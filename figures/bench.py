@@ -27,7 +27,7 @@ def heads(results: Results) -> Iterator[dict[str, Any]]:
         for name in (name for name in SHOWN if "share" in cases.get(name, {})):
             case = cases[name]["case"]
             components = f", K = {case['components']}" if case["components"] > 1 else ""
-            label = f"{HEADS[case['head']].label}{components}, "
+            label = f"{HEADS[case['head']].label if case['head'] in HEADS else case['head']}{components}, "
             label += f"N = {case['contexts']:,}, d = {case['size']}, M = {case['vocab']:,}"
             share = 100 * cases[name]["share"]
             yield from _pair(label, "ours", cases[name])
@@ -51,7 +51,7 @@ def training(results: Results) -> Iterator[dict[str, Any]]:
 
 def _pair(label: str, whose: str, case: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
     """Yield seconds and memory of one case as two cells; dashes for none."""
-    if case is None:
+    if case is None or not case.keys() >= {"seconds", "memory_bytes"}:
         yield from (cell(label, f"{what}, {whose}", "", "–") for what in ("seconds", "MiB"))
         return
     seconds, mebibytes = case["seconds"], case["memory_bytes"] / 2**20

@@ -14,20 +14,10 @@ from softmax_bottleneck.results.published import expectation, tables
 from softmax_bottleneck.training import PRESETS
 
 from .base import ENTRIES, cell, table, table_of
+from .published_tables import DATA
 from .results import Results
 
-FAMILIES = {
-    "demo": "Four LSTMs on the text of Python's own documentation, trained and measured by 'bottleneck demo'.",
-    "ptb-fast": "AWD-LSTMs of the papers' sizes on Penn Treebank, after few epochs, by 'bottleneck demo --family "
-    "ptb-fast'.",
-    "ptb-small": "Small LSTMs on Penn Treebank, by 'bottleneck demo --family ptb-small'.",
-    "ptb-small-mos": "Small AWD-LSTMs with MoS of K softmaxes on Penn Treebank, by 'bottleneck demo --family "
-    "ptb-small-mos'.",
-    "ptb-small-nt-asgd": "Small AWD-LSTMs on Penn Treebank, AdamW and then NT-ASGD, by 'bottleneck demo --family "
-    "ptb-small-nt-asgd': mean and standard deviation of three seeds.",
-    "wt2-fast": "AWD-LSTMs of the papers' sizes on WikiText-2, after few epochs, by 'bottleneck demo --family "
-    "wt2-fast'.",
-}
+FAMILIES: dict[str, str] = DATA["families"]
 """Families with a table of their reports, and the caption of each."""
 PUBLISHED_FAMILIES = ("ptb", "wt2", "text8", "1b", "switchboard")
 NGRAMS = {row.result: row.result.rpartition("/")[2] + ":ptb" for row in tables("mikolov", "4.1")[0].rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from softmax_bottleneck.results.published import tables
 from softmax_bottleneck.training import PRESETS
 
 from .base import ENTRIES, cell, figure, table
-from .published_tables import CORPORA, unmeasured
+from .published_tables import CORPORA, DATA, unmeasured
 from .results import Results
 
 LABELS = {"rank": "rank", "perplexity": "perplexity, % of K = 3"}
@@ -30,21 +30,6 @@ CONTEXT = 60
 EXAMPLES = 6
 PTB_AND_WT2 = {"ptb": "ptb-mos", "wikitext-2": "wt2-mos"}
 """Preset of each column of tables 8 and 9."""
-MOS_PLACES = {
-    "Learning rate": ("optimizer", "learning_rate"),
-    "Batch size": ("training", "batch_size"),
-    "Embedding size": ("head", "embedding_size"),
-    "RNN hidden sizes": ("backbone", "hidden_sizes"),
-    "Number of mixture components": ("head", "components"),
-    "Word-level V-dropout": ("backbone", "dropout_embedding"),
-    "Embedding V-dropout": ("backbone", "dropout_input"),
-    "Hidden state V-dropout": ("backbone", "dropout_hidden"),
-    "Recurrent weight dropout": ("backbone", "weight_drop"),
-    "Context vector V-dropout": ("head", "context_dropout"),
-    "BPTT length": ("training", "bptt"),
-    "Dropout rate": ("backbone", "dropout"),
-}
-"""Section of the preset and name in it, of the rows of tables 8 and 10."""
 
 
 def by_components(results: Results) -> pd.DataFrame:
@@ -103,15 +88,14 @@ def _settings(number: str, presets: Mapping[str, str], here: Callable[[str, str]
 def _of_preset(preset: str, row: str) -> Any:
     """Return a preset's setting, or the default of its backbone; empty if its model has none of that name."""
     config = PRESETS[preset].config.model_dump(mode="json")
-    backbone = config["model"]["backbone"]
-    settings = {name: value for name, value in backbone.items() if name != "name"}
-    whole = asdict(backbones.find(backbone["name"]).Config(**settings))
-    if "layers" in whole:
-        whole["hidden_sizes"] = [whole["hidden_size"]] * whole["layers"]
-    section, name = MOS_PLACES[row]
+    settings = dict(config["model"]["backbone"])
+    backbone = asdict(backbones.find(settings.pop("name")).Config(**settings))
+    if "layers" in backbone:
+        backbone["hidden_sizes"] = [backbone["hidden_size"]] * backbone["layers"]
+    section, name = DATA["settings"][row].split(".")
     training = config["training"]
     sections = {"training": training, "optimizer": training["optimizer"], "head": config["model"]["head"]}
-    return {**sections, "backbone": whole}[section].get(name, "")
+    return (sections | {"backbone": backbone})[section].get(name, "")
 
 
 @table("mos-table-8", first="setting")
@@ -156,21 +140,23 @@ def table_14(results: Results) -> Iterator[dict[str, Any]]:
     Treebank (Yang et al. 2018, table 14), and measured by 'bottleneck compare', largest margins first.
     """
     (published,) = tables("mos", "14")
-    for row in published.rows:
-        for column, value in zip(published.columns, row.values, strict=True):
-            yield cell(f"{row.name}, published", column, "", value, source=published.source)
+    cases = [(f"{row.name}, published", row.values, published.source) for row in published.rows]
     for content in (saved.content for saved in results.of("comparison")):
         names = [str(source["path"]) for source in content["sources"]]
         heads = [head_of(name) for name in names]
-        if set(heads) != {"mos", "moc"}:
-            continue
-        order = (heads.index("mos"), heads.index("moc"))
-        examples = content["second_better" if order[0] else "first_better"][:EXAMPLES]
-        for number, example in enumerate(examples, 1):
-            tops = [
-                ", ".join(f"{one['token']} {one['probability']:.2f}" for one in example["top"][place])
-                for place in order
+        if set(heads) == {"mos", "moc"}:
+            order = (heads.index("mos"), heads.index("moc"))
+            better = content["second_better" if order[0] else "first_better"][:EXAMPLES]
+            cases += [
+                (f"{number}, measured", _example(example, order), " and ".join(names))
+                for number, example in enumerate(better, 1)
             ]
-            texts = ["…" + example["context"][-CONTEXT:], example["target"], *tops]
-            for column, text in zip(published.columns, texts, strict=True):
-                yield cell(f"{number}, measured", column, "", text, source=" and ".join(names))
+    for name, texts, source in cases:
+        for column, text in zip(published.columns, texts, strict=True):
+            yield cell(name, column, "", text, source=source)
+
+
+def _example(example: Mapping[str, Any], order: Sequence[int]) -> tuple[str, ...]:
+    """Return the end of a context, its next token, and the likeliest tokens of the two models."""
+    tops = (", ".join(f"{one['token']} {one['probability']:.2f}" for one in example["top"][place]) for place in order)
+    return ("…" + example["context"][-CONTEXT:], example["target"], *tops)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import statistics
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -18,12 +18,11 @@ from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.published import SPLITS, Row, Table, grouped, tables
 
 from . import base
-from .base import COLUMNS, ENTRIES, cell
+from .base import COLUMNS, ENTRIES, cell, mean_and_spread
 from .results import Results
 
-PUBLISHED: dict[str, dict[str, Any]] = tomllib.loads(
-    files(__package__).joinpath("published.toml").read_text(encoding="utf-8")
-)
+DATA = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
+PUBLISHED: dict[str, dict[str, Any]] = DATA["tables"]
 """Paper, number, caption and fields of each table."""
 DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "BLEU": ".3f"}
 CORPORA = {"ptb": "PTB", "wikitext-2": "WT2"}
@@ -74,11 +73,8 @@ def _measured(results: Results, part: Table, row: Row, column: str, heading: str
     else:
         values = results.numbers(row.result, metric, split=split, how=row.how)
         text = mean_text(values, DIGITS.get(metric.partition("-")[0], ".2f")) if values else ""
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    mean = statistics.mean(values) if values else None
-    return cell(
-        row.name, heading, "measured", text, source=row.result, value=mean, spread=spread, seeds=len(values), **more
-    )
+    more |= mean_and_spread(values)
+    return cell(row.name, heading, "measured", text, source=row.result, seeds=len(values), **more)
 
 
 def _small(family: str, model: Mapping[str, Any], *, contexts: bool) -> Row:
@@ -99,10 +95,11 @@ def _number(text: str) -> float | None:
 def _training_times(results: Results) -> pd.DataFrame:
     """Return the published ratios of table 13 and those of the benchmark of training steps."""
     data = _compute("mos", "13", (), results)
-    cases = {name: case for saved in results.of("bench") for name, case in saved.content["cases"].items()}
+    cases = [*chain.from_iterable(saved.content["cases"].items() for saved in results.of("bench"))]
+    seconds = {name: case["epoch_seconds"] for name, case in cases if "epoch_seconds" in case}
     for (row, column), name in TIMES.items():
-        if "epoch_seconds" in cases.get(name, {}):
-            ratio = cases[name]["epoch_seconds"] / cases["softmax"]["epoch_seconds"]
+        if seconds.keys() >= {name, "softmax"}:
+            ratio = seconds[name] / seconds["softmax"]
             place = (data["row"] == row) & (data["column"] == column) & (data["kind"] == "measured")
             data.loc[place, ["text", "value", "source"]] = [f"{ratio:.1f}", ratio, "bench/training"]
     return data

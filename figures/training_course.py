@@ -71,7 +71,7 @@ def training_course(ax: Axes, data: pd.DataFrame) -> None:
         is_wide = data["high"].max() > DECADE * data["low"].min()
         ax.set_yscale("log" if is_wide else "linear")
         if not is_wide:
-            ax.set_ylim(0, 1.08 * data["high"].max())
+            ax.set_ylim(0, max(1.0, 1.08 * data["high"].max()))
     ax.set(xlabel="epoch", ylabel=LABELS[panel])
 
 

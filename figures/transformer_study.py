@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.bench.demo_table import interval_text, mean_text
 from softmax_bottleneck.results.plotting import HEADS, head_of
 
-from .base import cell, figure, table
+from .base import cell, figure, mean_and_spread, table
 from .results import Results
 
 LABELS = {
@@ -82,8 +81,7 @@ def _cells(row: str, equal: pd.DataFrame, timed: pd.DataFrame) -> list[dict[str,
 def _cell(row: str, column: str, values: Sequence[float], text: Callable[[Sequence[float]], str]) -> dict[str, Any]:
     if not values:
         return cell(row, column, "", "")
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return cell(row, column, "", text(values), value=statistics.mean(values), spread=spread, source="measured")
+    return cell(row, column, "", text(values), source="measured", **mean_and_spread(values))
 
 
 def _range(values: Sequence[float]) -> str:

@@ -106,7 +106,7 @@ class DemoReport(TypedDict):
 
 
 class _Cells(TypedDict):
-    cells: list[Fitted]
+    cells: list[Annotated[Fitted, AfterValidator(lambda fit: _check_fit(fit))]]
 
 
 class _Curve(TypedDict):
@@ -124,8 +124,19 @@ class _Bleu(TypedDict):
     scores: dict[str, Score]
 
 
+class _Settings(TypedDict, total=False):
+    head: str
+    preset: str
+    contexts: Size
+    size: Size
+    vocab: Size
+    components: Size
+    batch_size: Size
+    plain: bool
+
+
 class _Case(TypedDict, total=False):
-    case: dict[str, Any]
+    case: _Settings
     seconds: Magnitude
     memory_bytes: Count
     share: Magnitude
@@ -133,7 +144,7 @@ class _Case(TypedDict, total=False):
 
 
 class _Bench(TypedDict):
-    cases: dict[str, _Case]
+    cases: dict[str, Annotated[_Case, AfterValidator(lambda case: _check_case(case))]]
 
 
 class _Transformer(TypedDict):
@@ -155,6 +166,27 @@ def _same_lengths(value: Any, *lists: list[Any]) -> Any:
     if len(set(map(len, lists))) > 1:
         raise ValueError("its lists must have one length")
     return value
+
+
+_SETTINGS = {
+    "share": {"head", "contexts", "size", "vocab", "components"},
+    "epoch_seconds": {"preset", "batch_size", "plain"},
+}
+"""Settings of the cases that tables show, by the key that only such a case has."""
+
+
+def _check_case(case: _Case) -> _Case:
+    for key, settings in _SETTINGS.items():
+        if key in case and not settings <= case.get("case", _Settings()).keys():
+            raise ValueError(f"its case must have {', '.join(sorted(settings))}")
+    return case
+
+
+def _check_fit(fit: Fitted) -> Fitted:
+    measures = (fit["kl"], fit["mode_match"], *([fit["reachable"]] if fit["diverged"] else []))
+    if any((measure is None) != fit["diverged"] for measure in measures):
+        raise ValueError("a fit has measures unless it diverged")
+    return fit
 
 
 def _check_bins(histogram: Histogram) -> Histogram:

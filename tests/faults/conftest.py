@@ -107,21 +107,26 @@ def _results(world: Path) -> None:
 
 
 def _more_results(world: Path) -> None:
-    """Keep one file of every other kind."""
+    """Keep one file of every kind, those of ranks with their spectra."""
     folder = world / "more"
     folder.mkdir()
-    shutil.copy(RESULTS / "synthetic" / "concentrations.json", folder)
-    (bench,) = (path for path in RESULTS.glob("bench/*.json") if "epoch_seconds" in path.read_text())
-    shutil.copy(bench, folder / "bench.json")
-    (comparison,) = (path for path in RESULTS.rglob("*.json") if '"first_better"' in path.read_text())
-    shutil.copy(comparison, folder / "comparison.json")
+    for name, file in {
+        "report.json": "demo/lms-plif.json", "report.npz": "demo/lms-plif.npz", "rank.npz": "demo/mos.npz",
+        "mos.epoch-1.json": "ptb-fast/mos.epoch-1.json", "comparison.json": "demo/mos.against-moc.json",
+        "score.json": "ptb/kn5.json", "dialog.json": "switchboard-small/mos.json", "bench.json": "bench/training.json",
+        "heads.json": "bench/heads.json", "profile.json": "bench/synthetic-profile.json",
+        "concentrations.json": "synthetic/concentrations.json",
+    }.items():  # fmt: skip
+        shutil.copy(RESULTS / file, folder / name)
+    report = json.loads((RESULTS / "demo" / "mos.json").read_text())["report"]
+    report["eps"] |= {"rounding": {"step": 0.1, "share": 1.0, "dtype": None}, "distinct": [20, 12], "noise": 0.01}
+    (folder / "rank.json").write_text(json.dumps(report))
+    (folder / "several.json").write_text(json.dumps({"results": [report]}))
     cells = json.loads((RESULTS / "synthetic" / "alpha-1-M100.json").read_text())
     (folder / "cells.json").write_text(json.dumps({**cells, "cells": cells["cells"][:4]}))
-    source = {"path": "runs/mos", "kind": "run", "head": "mos", "corpus": "text", "split": "test"}
-    score = {"source": source, "how": "static", "tokens": 9, "loss": 2.0, "bits": 3.0, "perplexity": 7.0}
-    (folder / "evaluation.json").write_text(json.dumps(score))
+    shutil.copy(next((RESULTS / "transformer-study").glob("*-mos-2-*.json")), folder / "study.json")
     histogram = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
-    divergence = {"source": source, "pairs": 7, "kld": 1.0, "histogram": histogram}
+    divergence = {"source": report["source"], "pairs": 7, "kld": 1.0, "histogram": histogram}
     (folder / "divergence.json").write_text(json.dumps(divergence))
 
 

@@ -2,55 +2,165 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable
+import math
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from attacks import damage, promise
 from attacks.damage import REMOVED, Damage, with_value
+from softmax_bottleneck.bench.demo_table import read as read_reports
+from softmax_bottleneck.bench.demo_table import table as demo_table
+from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.figures import REGISTRY, read
 from softmax_bottleneck.language_models import checkpoint
+from softmax_bottleneck.report import Contents, read_saved
+from softmax_bottleneck.report.curves import curves
+from softmax_bottleneck.report.page import safe_json
+from softmax_bottleneck.report.sections import comparison_table, provenance, published_table
 
-DEEP: list[Any] = []
-for _ in range(200):
-    DEEP = [DEEP]
-REPORT: list[tuple[str, Any]] = [
-    *(("name", value) for value in (5, None, [])),
-    *(("seed", value) for value in ("zero", -1, 10**30, 0.5)),
-    *(("test_perplexity", value) for value in ("low", None, float("nan"), [], True)),
-    *(("kld", value) for value in (float("inf"), {}, REMOVED)),
-    *(("parameters", value) for value in ("many", -1, 10**30, 1.5)),
-    *(("adaptive", value) for value in (5, {}, {"dynamic": 1.0}, {"dynamic": "x", "cache": 1.0})),
-    *(("history", value) for value in (5, [5], [{"epoch": 1}], [{"epoch": "x", "valid_perplexity": 2.0}])),
-    *(("function", value) for value in (5, {}, {"slopes": 5, "knots": [], "values": []})),
-    *(("report", value) for value in (5, None, [], {})),
-    *(("report.source", value) for value in (5, None, [], {}, {"path": 5}, {"path": "x", "head": 5})),
-    *(("report.contexts", value) for value in (0, -1, "many", 10**30, True)),
-    *(("report.bound", value) for value in (5, {}, {"raw": "none", "centered": None, "why": ""})),
-    *(("report.eps", value) for value in (5, {}, {"value": float("nan"), "dtype": "float32", "assumed": False})),
-    *(("report.rank", value) for value in (5, [], {}, REMOVED)),
-    *(("report.rank.value", value) for value in ("six", None, -1, 2.5, True, float("nan"), REMOVED)),
-    *(("report.rank.determinate", value) for value in ("yes", 5, REMOVED)),
-    *(("report.rank_centered.low", value) for value in ("six", None, REMOVED)),
-    *(("report.effective_rank", value) for value in (5, {"1e-3": "x"}, REMOVED)),
-    *(("report.certificate", value) for value in (5, {}, REMOVED)),
-    ("report.version", 5),
-    ("more", DEEP),
-]  # fmt: skip
-COMMANDS = (
-    "demo --reports results",
-    "figures demo spectra --results results --format csv --out drawn",
-    "report results --out page.html",
-)
+VALUES = [
+    None,
+    "x",
+    [],
+    {},
+    -1,
+    0,
+    0.5,
+    True,
+    10**18,
+    10**30,
+    math.inf,
+    math.nan,
+    1e308,
+    5e-324,
+    "\x1b[31m\r\n",
+    REMOVED,
+]
+"""What takes the place of each value of a result."""
+RESULTS = {
+    "report": ("spectra", "effective-ranks", "lms-figure-4", "lms-table-2"),
+    "rank": ("spectra", "row-centring"),
+    "several": (),
+    "mos.epoch-1": ("training-course", "training-course-table"),
+    "cells": ("lms-figure-2", "lms-figure-6", "attainable-kl"),
+    "concentrations": ("lms-figure-5",),
+    "comparison": ("mos-table-14",),
+    "score": ("mos-table-1",),
+    "dialog": ("mos-table-4",),
+    "divergence": ("mos-table-11",),
+    "bench": ("mos-table-13", "bench-training"),
+    "heads": ("bench-heads",),
+    "study": ("transformer-study", "transformer-study-figure"),
+    "profile": (),
+}
+"""Files of every kind, and figures and tables that are made of each."""
+FORMATS = ("md", "tex", "csv")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(("where", "value"), REPORT, ids=[f"{where} {value!r}"[:40] for where, value in REPORT])
-def test_a_report_that_holds_something_else(where: str, value: Any, command: str, place: Callable[..., Path]) -> None:
-    _refused(place("results"), "results/mos.json", with_value(where, value), command)
+def places(content: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys that lead to each value, and to the first of each list."""
+    inside = (
+        content.items() if isinstance(content, dict) else enumerate(content[:1]) if isinstance(content, list) else ()
+    )
+    for key, value in inside:
+        yield (*above, key)
+        yield from places(value, (*above, key))
+
+
+def _read(file: Path, figures: Sequence[str]) -> None:
+    """Read a file with everything that reads its kind; each shows it, or refuses it in one sentence."""
+
+    def draw() -> None:
+        results = read(file.parent)
+        for name in figures:
+            data = REGISTRY[name].compute(results)
+            REGISTRY[name].missing(data)
+            if len(data):
+                REGISTRY[name].save(data, file.parent / name, formats=FORMATS, style={})
+
+    for reader in (draw, lambda: sections(read_saved([file])), lambda: demo_table(read_reports(file.parent))):
+        sentence = ""
+        try:
+            reader()
+        except BottleneckError as error:
+            sentence = str(error)
+        assert not re.search(r"pydantic|\n", sentence)
+
+
+def sections(contents: Contents) -> None:
+    """Make the parts of a page."""
+    safe_json(curves(contents))
+    comparison_table(contents)
+    published_table(contents)
+    for model in contents.models:
+        assert model.verdict
+        provenance(model)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_value_of_a_result_may_be_another(name: str, place: Callable[..., Path]) -> None:
+    folder = place("more")
+    file = folder / "one" / f"{name}.json"
+    file.parent.mkdir()
+    for beside in (folder / "more").glob(f"{name}.*"):
+        shutil.copy(beside, file.parent)
+    content = json.loads(file.read_text())
+    assert read(file.parent).unknown == ()
+    _read(file, RESULTS[name])
+
+    @settings(max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck])
+    @given(where=st.sampled_from([*places(content)]), value=st.sampled_from(VALUES))
+    def attack(where: tuple[Any, ...], value: Any) -> None:
+        changed = copy.deepcopy(content)
+        section = reduce(lambda section, key: section[key], where[:-1], changed)
+        if value is REMOVED:
+            del section[where[-1]]
+        else:
+            section[where[-1]] = value
+        file.write_text(json.dumps(changed))
+        _read(file, RESULTS[name])
+
+    attack()
+
+
+REFUSED: dict[str, tuple[str, Any]] = {
+    "seed": ("report", -1),
+    "test_perplexity": ("report", math.nan),
+    "history": ("report", [{"epoch": "x", "valid_perplexity": 2.0}]),
+    "function.values": ("report", [1.0]),
+    "report.source": ("report", {"path": 5}),
+    "report.contexts": ("report", 10**30),
+    "report.rank.value": ("report", 2.5),
+    "report.eps": ("report", {}),
+    "report.certificate": ("report", REMOVED),
+    "report.version": ("report", "99.0"),
+    "more": ("report", reduce(lambda deep, _: [deep], range(200), 0)),
+    "eps.rounding.step": ("rank", -1.0),
+    "cells.0.kl": ("cells", None),
+    "curves.0.log_probs": ("concentrations", [[1], [2], [3]]),
+    "sources": ("comparison", [{"path": "a"}]),
+    "bleu": ("dialog", {"scores": {"BLEU": 5}}),
+    "histogram": ("divergence", {"edges": [0.0, 1.0], "counts": [0]}),
+    "cases.softmax.epoch_seconds": ("bench", 0),
+}
+
+
+@pytest.mark.parametrize("where", REFUSED)
+def test_a_command_names_the_file_that_holds_something_else(where: str, place: Callable[..., Path]) -> None:
+    name, value = REFUSED[where]
+    command = "figures mos-table-13 --results more --format csv --out drawn"
+    _refused(place("more"), f"more/{name}.json", with_value(where, value), command)
 
 
 def _refused(folder: Path, file: str, change: Damage, command: str) -> None:
@@ -60,18 +170,11 @@ def _refused(folder: Path, file: str, change: Damage, command: str) -> None:
     promise.check_kept(before, folder)
 
 
-@pytest.mark.parametrize("where", ["name", "test_perplexity", "report", "report.rank"])
-def test_a_report_without_what_makes_it_one(where: str, place: Callable[..., Path]) -> None:
+def test_other_files_beside_results_are_named(place: Callable[..., Path]) -> None:
     folder = place("results")
-    _refused(folder, "results/mos.json", with_value(where, REMOVED), COMMANDS[0])
-    if where != "report.rank":  # other files beside reports are named, and passed over
-        for command in COMMANDS[1:]:
-            assert "results/mos.json" in promise.run(command.split()).stderr
-
-
-@pytest.mark.parametrize("command", COMMANDS[1:])
-def test_a_report_of_a_newer_version(command: str, place: Callable[..., Path]) -> None:
-    _refused(place("results"), "results/mos.json", with_value("report.version", "99.0"), command)
+    with_value("test_perplexity", REMOVED)(folder / "results" / "mos.json")
+    done = promise.run(["report", "results", "--out", "page.html"])
+    assert (done.code, "results/mos.json" in done.stderr) == (0, True)
 
 
 def test_a_gallery_replaces_no_result(place: Callable[..., Path]) -> None:
@@ -80,41 +183,6 @@ def test_a_gallery_replaces_no_result(place: Callable[..., Path]) -> None:
     line = "figures --results results --gallery results/mos.json"
     assert "it is part of what is read" in promise.check(promise.run(line.split()))
     promise.check_kept(before, folder)
-
-
-OTHERS: list[tuple[str, str, Any]] = [
-    *(("cells", "cells", value) for value in (5, [5], [{}], {})),
-    *(("cells", "cells.0.kl", value) for value in ("low", float("nan"), REMOVED)),
-    *(("cells", "cells.0.vocab", value) for value in (0, "many", 10**30)),
-    *(("cells", "cells.0.reachable", value) for value in (5, {})),
-    *(("cells", "cells.0.diverged", value) for value in ("no", None)),
-    *(("concentrations", "curves.0.log_probs", value) for value in (5, [], [[1], [2]], [["x"], [1], [1]])),
-    *(("concentrations", "curves.0.alpha", value) for value in ("x", float("inf"), None)),
-    *(("comparison", "sources", value) for value in (5, [], [{"path": "a"}], ["a", "b"])),
-    *(("comparison", "first_better", value) for value in (5, [5], [{}])),
-    *(("comparison", "second_better.0.top", value) for value in ([], [[], 5], [[{"token": 5, "probability": 1}], []])),
-    *(("evaluation", "perplexity", value) for value in ("low", float("nan"), None)),
-    *(("evaluation", "source", value) for value in (5, {})),
-    *(("evaluation", "bleu", value) for value in (5, {}, {"scores": {"BLEU": 5}})),
-    *(("divergence", "pairs", value) for value in ("some", 0, None)),
-    *(("divergence", "histogram", value) for value in (5, {}, {"edges": [], "counts": []})),
-    *(("bench", "cases", value) for value in (5, [], {"softmax": 5})),
-    *(("bench", "cases.softmax.epoch_seconds", value) for value in (0, "x", -1, float("nan"))),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("kind", "where", "value"), OTHERS, ids=[f"{kind} {where} {value!r}"[:50] for kind, where, value in OTHERS]
-)
-def test_other_results_that_hold_something_else(kind: str, where: str, value: Any, place: Callable[..., Path]) -> None:
-    command = "figures mos-table-13 --results more --format csv --out drawn"
-    _refused(place("more"), f"more/{kind}.json", with_value(where, value), command)
-
-
-def test_results_are_read_as_they_were_written(place: Callable[..., Path]) -> None:
-    place("more", "results")
-    for line in (*COMMANDS, "figures mos-table-13 lms-figure-5 --results more --format csv --out others"):
-        assert promise.run(line.split()).code == 0
 
 
 def state(change: Callable[[dict[str, torch.Tensor], dict[str, Any]], object]) -> Damage:

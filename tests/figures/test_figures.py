@@ -17,6 +17,7 @@ from matplotlib.figure import Figure as Canvas
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, read
 from softmax_bottleneck.results.plotting import HEADS, STYLES
+from softmax_bottleneck.results.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.synthetic import summarize
 
@@ -31,6 +32,14 @@ def ax() -> Iterator[Axes]:
         yield Canvas().subplots()
 
 
+@pytest.fixture
+def canvases(monkeypatch: pytest.MonkeyPatch) -> list[Canvas]:
+    """The canvases that are drawn in place of the files that would be written."""
+    kept: list[Canvas] = []
+    monkeypatch.setattr("softmax_bottleneck.figures.base.save_figure", lambda figure, path: kept.append(figure))
+    return kept
+
+
 def lines(ax: Axes) -> dict[str, tuple[list[float], list[float]]]:
     """x and y of every line that the legend names."""
     named = {str(line.get_label()): line for line in ax.lines if not str(line.get_label()).startswith("_")}
@@ -40,34 +49,35 @@ def lines(ax: Axes) -> dict[str, tuple[list[float], list[float]]]:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_it_is_drawn_from_results_in_every_format(name: str, results: Results, tmp_path: Path) -> None:
+def test_it_is_drawn_with_named_axes_in_the_colours_of_its_heads(
+    name: str, results: Results, tmp_path: Path, canvases: list[Canvas]
+) -> None:
     before = dict(mpl.rcParams)
     figure = find(name)
     data = figure.compute(results)
-    paths = figure.save(data, tmp_path / name, formats=("png", "pdf", "svg", "md", "tex", "csv"), style=STYLES["icml"])
-    assert [path.name for path in paths] == [f"{name}.{suffix}" for suffix in ("png", "pdf", "svg", "tex", "csv")]
+    paths = figure.save(data, tmp_path / name, formats=("png", "md", "tex", "csv"), style=STYLES["icml"])
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for suffix in ("png", "tex", "csv")]
     assert dict(mpl.rcParams) == before
     assert len(pd.read_csv(paths[-1])) == len(data)
     assert figure.caption(data).endswith(".")
-    assert f"\\includegraphics{{{name}}}" in paths[3].read_text(encoding="utf-8")
-    again = figure.save(data, tmp_path / "again", formats=("pdf", "svg"), style=STYLES["icml"])
-    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths[1:3]]
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_axes_are_named_and_curves_have_the_colours_of_their_heads(name: str, results: Results, ax: Axes) -> None:
-    figure = find(name)
-    assert isinstance(figure, Figure)
-    data = figure.compute(results)
-    if figure.panel:
-        data = next(rows for _, rows in data.groupby(figure.panel, sort=False))
-    figure.draw(ax, data)
-    assert ax.get_xlabel()
-    assert ax.get_ylabel()
+    assert f"\\includegraphics{{{name}}}" in paths[1].read_text(encoding="utf-8")
     labels = {look.label: look for look in HEADS.values()}
-    for line in ax.lines:
-        if (look := labels.get(str(line.get_label()))) is not None:
-            assert to_hex(line.get_color()) == look.color
+    for ax in canvases[0].axes:
+        assert ax.get_xlabel()
+        for line in ax.lines:
+            if (look := labels.get(str(line.get_label()))) is not None:
+                assert to_hex(line.get_color()) == look.color
+    assert canvases[0].axes[0].get_ylabel()
+
+
+def test_pictures_are_the_same_bytes_every_time(results: Results, tmp_path: Path) -> None:
+    figure = find("lms-figure-4")
+    data = figure.compute(results)
+    one, two = (
+        [path.read_bytes() for path in figure.save(data, tmp_path / "x", formats=PICTURES, style=STYLES["icml"])]
+        for _ in range(2)
+    )
+    assert one == two
 
 
 def test_the_curves_of_figure_1(results: Results, ax: Axes) -> None:
@@ -126,13 +136,7 @@ def test_effective_ranks_are_those_of_the_reports(results: Results) -> None:
     assert (rows["epsilon"] > np.count_nonzero(FULL <= ERROR) * ERROR**2 / (FULL**2).sum()).all()
 
 
-SHOWS = {
-    "2": (0.1, "mode_match"),
-    "3": (0.1, "kl"),
-    "6": (0.01, "mode_match"),
-    "7": (0.01, "kl"),
-    "8": (1.0, "mode_match"),
-}
+SHOWS = {"2": (0.1, "mode_match"), "7": (0.01, "kl")}
 
 
 @pytest.mark.parametrize("number", SHOWS)
@@ -177,22 +181,23 @@ def test_results_without_a_common_mean_are_refused() -> None:
         lms_synthetic.tidy([*cells(0.1), *(dict(each, contexts=10) for each in cells(0.1))], "kl")
 
 
-def test_what_the_synthetic_command_writes(tmp_path: Path) -> None:
+def test_what_the_synthetic_command_writes(tmp_path: Path, canvases: list[Canvas]) -> None:
     """Files of one concentration do not overwrite those of another, and say which it is."""
     paths = lms_synthetic.save_figures([*cells(0.1), *cells(1.0)], tmp_path)
-    names = {
+    assert {path.name for path in paths} == {
         f"{name}-alpha-{alpha}.{suffix}"
         for name in ("mode-matching", "kl")
         for alpha in ("0.1", "1")
         for suffix in ("png", "pdf", "svg", "csv")
     }
-    assert {path.name for path in paths} == {path.name for path in tmp_path.iterdir()} == names
     tables = {path.stem: pd.read_csv(path) for path in paths if path.suffix == ".csv"}
     assert {stem: set(table["alpha"]) for stem, table in tables.items()} == {
         "mode-matching-alpha-0.1": {0.1}, "kl-alpha-0.1": {0.1}, "mode-matching-alpha-1": {1.0}, "kl-alpha-1": {1.0}
     }  # fmt: skip
     assert "kl" in tables["kl-alpha-1"]
     assert "kl" not in tables["mode-matching-alpha-1"]
+    one = [each for each in cells(0.1) if (each["dim"], each["vocab"], each["model"]) == (2, 100, "softmax")]
+    assert {path.suffix for path in lms_synthetic.save_figures(one, tmp_path)} == {".csv"}  # nothing to compare
 
 
 def test_one_embedding_size_sets_the_models_side_by_side(ax: Axes) -> None:
@@ -205,52 +210,34 @@ def test_one_embedding_size_sets_the_models_side_by_side(ax: Axes) -> None:
     assert means == [(0, pytest.approx(0.6)), (1, pytest.approx(0.6))]
 
 
-def test_one_number_is_no_figure(tmp_path: Path) -> None:
-    one = [each for each in cells(0.1) if (each["dim"], each["vocab"], each["model"]) == (2, 100, "softmax")]
-    assert {path.name for path in lms_synthetic.save_figures(one, tmp_path)} == {
-        "mode-matching-alpha-0.1.csv", "kl-alpha-0.1.csv"
-    }  # fmt: skip
-    assert len({path.suffix for path in lms_synthetic.save_figures(cells(0.1), tmp_path)}) == 4
-
-
-def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, canvases: list[Canvas]) -> None:
     """The panels share an axis that starts at zero; the largest value lies in the last."""
     data = find("lms-figure-3").compute(results)
     data.loc[data["vocab"] == 1000, ["kl", "attainable"]] += 7
-    kept: list[Canvas] = []
-    monkeypatch.setattr("softmax_bottleneck.figures.base.save_figure", lambda figure, path: kept.append(figure))
     find("lms-figure-3").save(data, tmp_path / "x", formats=("png",), style=STYLES["screen"])
-    for ax in kept[0].axes:
+    for ax in canvases[0].axes:
         low, high = ax.get_ylim()
         assert low == 0
         assert high > data["kl"].max() > 7
-    assert [ax.get_title() for ax in kept[0].axes] == ["M = 100, N = 9", "M = 1,000, N = 9"]
-    assert kept[0].legends[0].get_title().get_text() == "Dirichlet α = 0.1, N contexts, 3 seeds"
-    assert [bool(ax.get_ylabel()) for ax in kept[0].axes] == [True, False]
+    assert [ax.get_title() for ax in canvases[0].axes] == ["M = 100, N = 9", "M = 1,000, N = 9"]
+    assert canvases[0].legends[0].get_title().get_text() == "Dirichlet α = 0.1, N contexts, 3 seeds"
+    assert [bool(ax.get_ylabel()) for ax in canvases[0].axes] == [True, False]
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_nothing_lies_outside_the_figure(
-    style: str, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Legend and axis labels of the widest figures, in the width of every venue."""
-    for name in ("lms-figure-2", "row-centring", "parthiban-figure", "mos-figure-1"):
-        kept: list[Canvas] = []
-        monkeypatch.setattr(
-            "softmax_bottleneck.figures.base.save_figure", lambda figure, path, kept=kept: kept.append(figure)
-        )
+@pytest.mark.parametrize("style", ["screen", "icml", "neurips"])
+def test_nothing_lies_outside_the_figure(style: str, results: Results, tmp_path: Path, canvases: list[Canvas]) -> None:
+    """Legend and axis labels of the widest figures, in the narrowest and the widest venue."""
+    for name in ("lms-figure-2", "parthiban-figure", "mos-figure-1"):
         figure = find(name)
         with mpl.rc_context(STYLES[style]):
             figure.save(figure.compute(results), tmp_path / "x", formats=("png",), style=STYLES[style])
-            canvas = kept[0]
+            canvas = canvases.pop()
             canvas.draw_without_rendering()
             box = canvas.get_tightbbox()
             width, height = canvas.get_size_inches()
             assert width == STYLES[style]["figure.figsize"][0]
-            assert box.x0 > -0.02, name
-            assert box.y0 > -0.02, name
-            assert box.x1 < width + 0.02, name
-            assert box.y1 < height + 0.02, name
+            assert min(box.x0, box.y0) > -0.02, name
+            assert max(box.x1 - width, box.y1 - height) < 0.02, name
 
 
 def test_points_of_the_study_are_those_of_their_heads(results: Results, ax: Axes) -> None:

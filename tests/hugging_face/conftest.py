@@ -10,19 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.hugging_face.loading import quiet
-from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.sources import open_source
 
 TOKENS = 60
 d = 8
-_ATTENTION = {"num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": d, "intermediate_size": 16}
-_GROUPED = {**_ATTENTION, "num_key_value_heads": 1}
+_ATTENTION: dict[str, Any] = {
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "hidden_size": d,
+    "intermediate_size": 16,
+}
+GROUPED = {**_ATTENTION, "num_key_value_heads": 1}
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,11 @@ class Architecture:
 
 ARCHITECTURES = {
     "gpt2": Architecture("GPT2", {"n_embd": d, "n_layer": 1, "n_head": 2, "n_positions": 64}, norm="layer"),
-    "llama": Architecture("Llama", _GROUPED),
-    "qwen2": Architecture("Qwen2", _GROUPED),
-    "qwen3": Architecture("Qwen3", {**_GROUPED, "head_dim": 4}),
-    "mistral": Architecture("Mistral", _GROUPED),
-    "gemma2": Architecture("Gemma2", {**_GROUPED, "head_dim": 4, "final_logit_softcapping": 3.0}, soft_cap=True),
+    "llama": Architecture("Llama", GROUPED),
+    "qwen2": Architecture("Qwen2", GROUPED),
+    "qwen3": Architecture("Qwen3", {**GROUPED, "head_dim": 4}),
+    "mistral": Architecture("Mistral", GROUPED),
+    "gemma2": Architecture("Gemma2", {**GROUPED, "head_dim": 4, "final_logit_softcapping": 3.0}, soft_cap=True),
     "phi": Architecture("Phi", _ATTENTION, norm="layer", bias=True),
     "opt": Architecture(
         "OPT",
@@ -65,14 +70,8 @@ ARCHITECTURES = {
 }
 
 
-@pytest.fixture(scope="session")
-def architectures() -> dict[str, Architecture]:
-    """The models there are."""
-    return ARCHITECTURES
-
-
 Save = Callable[..., Path]
-Open = Callable[..., ModelOnText]
+Open = Callable[..., Any]
 
 
 def write_tokenizer(folder: Path, tokens: int = TOKENS) -> None:
@@ -84,15 +83,28 @@ def write_tokenizer(folder: Path, tokens: int = TOKENS) -> None:
         transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
 
 
-@pytest.fixture(scope="session")
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
+    """Change the tensors in a model's file; return the folder."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture
 def save(tmp_path_factory: pytest.TempPathFactory) -> Save:
     """Save a model with random weights, all of them: norms and biases too."""
 
     def save(
-        name: str, *, dtype: torch.dtype = torch.float32, seed: int = 0, spread: float = 0.5, **settings: Any
+        kind: str | Architecture,
+        *,
+        dtype: torch.dtype = torch.float32,
+        seed: int = 0,
+        spread: float = 0.5,
+        **settings: Any,
     ) -> Path:
-        architecture = ARCHITECTURES[name]
-        folder = tmp_path_factory.mktemp(name)
+        architecture = ARCHITECTURES[kind] if isinstance(kind, str) else kind
+        folder = tmp_path_factory.mktemp(architecture.name)
         with quiet() as transformers:
             classes = (f"{architecture.name}ForCausalLM", f"{architecture.name}LMHeadModel")
             make = next(getattr(transformers, each) for each in classes if hasattr(transformers, each))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +10,9 @@ import pytest
 import torch
 
 from softmax_bottleneck import rank
-from softmax_bottleneck.language_models import ModelOnText
 
-Save = Callable[..., Path]
-Open = Callable[..., ModelOnText]
+from .conftest import ARCHITECTURES, Open, Save
+
 LOG_LINEAR = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "phi", "opt", "gpt-neox", "mamba", "rwkv"]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -26,9 +23,9 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
     ids=str,
 )
 def test_log_linear_models_have_the_rank_of_the_algebra(
-    architectures: Any, save: Save, open_model: Open, name: str, dtype: torch.dtype
+    save: Save, open_model: Open, name: str, dtype: torch.dtype
 ) -> None:
-    expected = architectures[name]
+    expected = ARCHITECTURES[name]
     report = rank(open_model(save(name, dtype=dtype, seed=DTYPES.index(dtype)), vocab="model"))
     assert report.spectrum.method == "factored"
     assert (report.bound["raw"], report.bound["centered"]) == expected.rank
@@ -101,8 +98,6 @@ def test_any_body_reaches_the_same_rank_without_bias(save: Save, open_model: Ope
     ids=str,
 )
 @pytest.mark.parametrize("name", ["phi", "mamba"])
-def test_windows_change_no_rank(
-    architectures: Any, save: Save, open_model: Open, name: str, options: dict[str, int]
-) -> None:
+def test_windows_change_no_rank(save: Save, open_model: Open, name: str, options: dict[str, int]) -> None:
     report = rank(open_model(save(name, seed=2), **options))
-    assert (report.rank.value, report.rank_centered.value) == architectures[name].rank
+    assert (report.rank.value, report.rank_centered.value) == ARCHITECTURES[name].rank

@@ -21,11 +21,9 @@ from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.hugging_face.text import read_text
-from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.sources import open_source
 
-Save = Callable[..., Path]
-Open = Callable[..., ModelOnText]
+from .conftest import Open, Save, change_weights
 
 
 @pytest.fixture
@@ -121,9 +119,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def write_numbers(folder: Path, dtype: torch.dtype, *names: str) -> None:
     """Store some tensors, or all of them, as another type."""
-    tensors = load_file(folder / "model.safetensors")
-    stored = {name: (50 * t).to(dtype) if name in (names or tensors) else t for name, t in tensors.items()}
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    change_weights(folder, lambda t: t.update({name: (50 * t[name]).to(dtype) for name in names or list(t)}))
 
 
 def write_slow_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
@@ -181,9 +177,7 @@ SPOILT |= {
 
 
 def save_smaller(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    small = {name: (t[:30].clone() if t.shape[0] == 60 else t) for name, t in tensors.items()}
-    save_file(small, folder / "model.safetensors", metadata={"format": "pt"})
+    change_weights(folder, lambda t: t.update({name: each[:30].clone() for name, each in t.items() if len(each) == 60}))
     change_config(folder, vocab_size=30)
 
 
@@ -199,9 +193,8 @@ def test_spoilt_folders(folder: Path, open_model: Open, name: str) -> None:
 def test_integers_that_are_no_weights(folder: Path, open_model: Open) -> None:
     """Older GPT-2 files hold their causal masks."""
     whole = rank(open_model(folder)).spectrum.values
-    tensors = load_file(folder / "model.safetensors")
-    tensors["transformer.h.0.attn.bias"] = torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    masks = {"transformer.h.0.attn.bias": torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()}
+    change_weights(folder, lambda t: t.update(masks))
     assert (rank(open_model(folder)).spectrum.values == whole).all()
 
 

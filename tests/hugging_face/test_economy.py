@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,13 @@ import transformers
 
 import softmax_bottleneck as sb
 
+from .conftest import Save
+
 _OPENED: list[str] = []
 sys.addaudithook(lambda event, values: _OPENED.append(str(values[0])) if event == "open" else None)
 
 
-def test_one_rank_of_a_folder(save: Callable[..., Path], text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of the logits, of causality and of the final norm is one of the two forward passes."""
     folder, kind, calls = save("gpt2"), transformers.GPT2LMHeadModel, {"__init__": 0, "forward": 0}
 
@@ -40,7 +41,7 @@ def test_one_rank_of_a_folder(save: Callable[..., Path], text: Path, monkeypatch
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"x"'])
-def test_settings_of_generation_are_not_needed(content: str, save: Callable[..., Path], text: Path) -> None:
+def test_settings_of_generation_are_not_needed(content: str, save: Save, text: Path) -> None:
     folder = save("gpt2")
     (folder / "generation_config.json").write_text(content)
     assert sb.rank(folder, data=str(text), contexts=20).rank.value > 1

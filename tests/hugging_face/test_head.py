@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
@@ -19,19 +16,12 @@ from tokenizers.pre_tokenizers import Split
 from softmax_bottleneck import argmaxable, kld, rank
 from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
-from softmax_bottleneck.hugging_face import HuggingFaceOnText, checks
-from softmax_bottleneck.language_models import ModelOnText
+from softmax_bottleneck.hugging_face import checks
 from softmax_bottleneck.measure import dump
 from softmax_bottleneck.results.base import FORMATS, table
 from softmax_bottleneck.sources import open_source
 
-Save = Callable[..., Path]
-Open = Callable[..., ModelOnText]
-
-
-def model_of(source: ModelOnText) -> HuggingFaceOnText:
-    assert isinstance(source, HuggingFaceOnText)
-    return source
+from .conftest import GROUPED, Architecture, Open, Save, change_weights
 
 
 def log_probs_of(source: Any) -> np.ndarray[Any, Any]:
@@ -65,37 +55,17 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
     weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(body)
     exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
     np.testing.assert_allclose(log_probs_of(source)[:50], exact, atol=2e-5)
-    assert model_of(source).checked.difference > 1e-4  # the model's own logits are rounded
-
-
-HEADS = {"num_key_value_heads": 2, "kv_lora_rank": 4, "q_lora_rank": 4, "v_head_dim": 4, "qk_nope_head_dim": 4}
-HEADS |= {"qk_rope_head_dim": 4}
+    assert source.checked.difference > 1e-4  # the model's own logits are rounded
 
 
 @pytest.mark.parametrize(
     ("name", "own", "scale"),
-    [
-        ("Cohere", {"logit_scale": 0.3}, 0.3),
-        ("HyperCLOVAX", {"logits_scaling": 4.0}, 4.0),
-        ("Granite", {"logits_scaling": 4.0}, 0.25),
-        pytest.param(
-            "MiniCPM3", {"dim_model_base": 4, **HEADS}, 1.0,
-            marks=pytest.mark.skipif(find_spec("transformers.models.minicpm3") is None, reason="transformers 5.12"),
-        ),
-    ],
+    [("Cohere", {"logit_scale": 0.3}, 0.3), ("HyperCLOVAX", {"logits_scaling": 4.0}, 4.0),
+     ("Granite", {"logits_scaling": 4.0}, 0.25)],
 )  # fmt: skip
-def test_scaled_logits(
-    name: str, own: dict[str, Any], scale: float, save: Save, open_model: Open, architectures: dict[str, Any]
-) -> None:
-    """Cohere and HyperCLOVA X multiply their logits, Granite divides them: all are linear, and in the factors.
-
-    MiniCPM divides its hidden states, so that the output layer is given what is divided already.
-    """
-    architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
-    try:
-        source = open_model(save(name), precise=True)
-    finally:
-        del architectures[name]
+def test_scaled_logits(name: str, own: dict[str, Any], scale: float, save: Save, open_model: Open) -> None:
+    """Cohere and HyperCLOVA X multiply their logits, Granite divides them: all are linear, and in the factors."""
+    source = open_model(save(Architecture(name, {**GROUPED, **own})), precise=True)
     assert source.head.scale == pytest.approx(scale)
     factored, dense = rank(source).spectrum, rank(source, method="dense").spectrum
     np.testing.assert_allclose(factored.values, dense.values, rtol=0, atol=1e-12 * dense.values[0])
@@ -156,21 +126,21 @@ def test_logits_that_the_layer_does_not_make_are_refused(
 def test_logits_that_are_left_out_are_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save("llama")
     source = open_model(folder)
-    make = type(model_of(source).model.body).forward
+    make = type(source.model.body).forward
 
     def some(self: Any, **inputs: Any) -> Any:
         made = make(self, **inputs)
         made.logits = made.logits[..., :50]
         return made
 
-    monkeypatch.setattr(type(model_of(source).model.body), "forward", some)
+    monkeypatch.setattr(type(source.model.body), "forward", some)
     with pytest.raises(SourceError, match="keeps 50 of the 60 logits of its output layer: it cannot be taken apart"):
         rank(source)
 
 
 def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_model(save("llama"))
-    make, own = torch.nn.Linear.forward, model_of(source).model.body.get_output_embeddings()  # type: ignore[operator]
+    make, own = torch.nn.Linear.forward, source.model.body.get_output_embeddings()  # type: ignore[operator]
 
     def bent(self: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
         return make(self, inputs) + (0.01 if self is own else 0)
@@ -180,46 +150,32 @@ def test_a_layer_that_is_no_product_is_refused(save: Save, open_model: Open, mon
         rank(source)
 
 
-def test_an_output_layer_of_zeros(save: Save, open_model: Open, tmp_path: Path) -> None:
+def test_an_output_layer_of_zeros(save: Save, open_model: Open) -> None:
     """As models start out that are scaled for width."""
-    folder = shutil.copytree(save("llama"), tmp_path / "llama")
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"].zero_()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    report = rank(open_model(folder))
+    report = rank(open_model(change_weights(save("llama"), lambda t: t["lm_head.weight"].zero_())))
     assert (report.rank.value, report.rank_centered.value) == (1, 0)
 
 
-def test_experts_are_no_look_ahead(save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+def test_experts_are_no_look_ahead(save: Save, open_model: Open) -> None:
     """Tokens share experts' products with others, whose roundoff changes with what those others are."""
     wide = {"hidden_size": 256, "intermediate_size": 128, "num_hidden_layers": 16, "num_local_experts": 16}
-    architectures["moe"] = type(architectures["llama"])("Mixtral", {**architectures["llama"].settings, **wide})
-    source = open_model(save("moe", spread=0.06), context_length=64, stride=32)
-    assert source.bound.raw == 257
-    del architectures["moe"]
+    folder = save(Architecture("Mixtral", {**GROUPED, **wide}), spread=0.06)
+    assert open_model(folder, context_length=64, stride=32).bound.raw == 257
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_final_norms(dtype: str, save: Save, open_model: Open, architectures: dict[str, Any]) -> None:
+def test_final_norms(dtype: str, save: Save, open_model: Open) -> None:
     """Nemotron keeps its LayerNorm's γ − 1; an RMSNorm meets no condition, in however coarse a type."""
-    wide = {"hidden_size": 2048, "num_attention_heads": 2, "num_key_value_heads": 2}
-    for name, own, layer_norm in (("Nemotron", {}, True), ("Olmo", wide, True), ("Llama", wide, False)):
-        architectures[name] = type(architectures["llama"])(name, {**architectures["llama"].settings, **own})
-        source = open_model(save(name, spread=0.1), dtype=dtype, contexts=20)
-        assert (model_of(source).checked.norm is not None) == layer_norm
-        del architectures[name]
+    wide = {"hidden_size": 1024, "num_attention_heads": 2, "num_key_value_heads": 2}
+    for name, own, is_layer_norm in (("Nemotron", {}, True), ("Olmo", wide, True), ("Llama", wide, False)):
+        source = open_model(save(Architecture(name, {**GROUPED, **own}), spread=0.1), dtype=dtype, contexts=20)
+        assert (source.checked.norm is not None) == is_layer_norm
 
 
-@pytest.mark.parametrize("mask", [-torch.inf, -1e9])
-@pytest.mark.parametrize("masked", [[4], [0, 7]])
-def test_tokens_that_the_bias_masks(
-    save: Save, open_model: Open, tmp_path: Path, masked: list[int], mask: float
-) -> None:
+@pytest.mark.parametrize(("masked", "mask"), [([4], -torch.inf), ([0, 7], -1e9)])
+def test_tokens_that_the_bias_masks(save: Save, open_model: Open, masked: list[int], mask: float) -> None:
     """Their log-probability is −∞ in every context: refused, or left out of the factors and of the blocks alike."""
-    folder = shutil.copytree(save("phi"), tmp_path / "phi")
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.bias"][masked] = mask
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    folder = change_weights(save("phi"), lambda t: t["lm_head.bias"].__setitem__(masked, mask))
     with pytest.raises(
         MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; 'bottleneck rank --inf drop-col"
     ):
@@ -234,17 +190,16 @@ def test_tokens_that_the_bias_masks(
     assert "head_analysis" in report.to_dict()
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "float16"}], ids=str)
-def test_weights_that_are_not_numbers(save: Save, open_model: Open, tmp_path: Path, options: dict[str, str]) -> None:
-    folder = shutil.copytree(save("llama"), tmp_path / "llama")
-    tensors = load_file(folder / "model.safetensors")
-    if options:
-        tensors["model.norm.weight"] *= 1e5  # beyond float16
-    else:
-        tensors["lm_head.weight"][9, 2] = torch.nan
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+@pytest.mark.parametrize(
+    ("change", "dtype"),
+    [
+        (lambda t: t["lm_head.weight"][9].fill_(torch.nan), "float32"),
+        (lambda t: t["model.norm.weight"].mul_(1e5), "float16"),  # beyond its range
+    ],
+)
+def test_weights_that_are_not_numbers(change: Any, dtype: str, save: Save, open_model: Open) -> None:
     with pytest.raises(SourceError, match=r"the logits of .* are not finite: its weights are damaged, or its"):
-        rank(open_model(folder, **options))
+        rank(open_model(change_weights(save("llama"), change), dtype=dtype))
 
 
 def test_h_and_w_are_analysed(save: Save, open_model: Open) -> None:
@@ -281,7 +236,7 @@ def test_a_dump_is_the_same_matrix(save: Save, open_model: Open, tmp_path: Path)
 
 def test_the_line_of_a_token_is_its_sentence(save: Save, tmp_path: Path) -> None:
     """With a tokenizer that keeps the ends of lines, as byte-level ones do."""
-    folder = shutil.copytree(save("llama"), tmp_path / "llama")
+    folder = save("llama")
     words = {"\n": 0} | {f"w{number}": number for number in range(1, 60)}
     tokenizer = Tokenizer(WordLevel(words, unk_token="w1"))
     tokenizer.pre_tokenizer = Split(Regex(r" "), "removed")

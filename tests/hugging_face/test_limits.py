@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import SourceError
 from softmax_bottleneck.integrations.transformers import from_pretrained, with_head
+
+from .conftest import change_weights, write_tokenizer
 
 M = 60
 SIZES = {"vocab_size": M, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -54,10 +55,7 @@ def test_the_output_layer_that_should_be_tied_is_named(name: str, tmp_path: Path
     sizes = {"vocab_size": M, "n_embd": 8, "n_layer": 1, "n_head": 2} if name == "GPT2" else SIZES
     config = getattr(transformers, f"{name}Config")(**sizes, tie_word_embeddings=True)
     transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).save_pretrained(tmp_path)
-    file = tmp_path / "model.safetensors"
-    save_file({**load_file(file), "lm_head.weight": torch.randn(M, 8)}, file, metadata={"format": "pt"})
-    from .conftest import write_tokenizer
-
+    change_weights(tmp_path, lambda t: t.update({"lm_head.weight": torch.randn(M, 8)}))
     write_tokenizer(tmp_path)
     with pytest.raises(
         SourceError, match=r"layer of its own \(lm_head\.weight\), .*: set tie_word_embeddings to false$"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face import windows as states
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.hugging_face.windows import HiddenStates, Windows
-from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.sources import open_source
 
-Save = Callable[..., Path]
-Open = Callable[..., ModelOnText]
+from .conftest import Open, Save
 
 
 def encode(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -65,21 +62,24 @@ def test_each_token_is_predicted_once_from_its_window(
     assert sum(read) == -(-contexts // stride)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gemma2", "opt", "mamba"])
-def test_rows_are_the_models_own(save: Save, open_model: Open, text: Path, name: str) -> None:
-    """Recomputed one context at a time by the model itself, without batches, padding or a mask."""
-    folder = save(name)
-    source = open_model(folder, stride=6, batch_size=4, contexts=60)
+def check_rows(source: Any, folder: Path, text: Path, prefix: list[int], rows: tuple[int, ...]) -> None:
+    """Compare with the model itself, one context at a time, without batches, padding or a mask; the stride is 6."""
     ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
     with quiet() as transformers:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])
-    with torch.no_grad():
-        for row in (0, 5, 6, 7, 31, 59):
-            context = ids[row // 6 * 6 : 11 + row]
+    ids, least = torch.tensor([int(word[1:]) for word in text.read_text().split()]), 11 - len(prefix)
+    for row in rows:
+        context = torch.cat([torch.tensor(prefix, dtype=torch.int64), ids[row // 6 * 6 : least + row]])
+        with torch.no_grad():
             logits = model(input_ids=context.unsqueeze(0), use_cache=False).logits[0, -1]
-            assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
-            assert source.targets[row] == ids[11 + row]
+        assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
+        assert source.targets[row] == ids[least + row]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "opt", "mamba"])
+def test_rows_are_the_models_own(save: Save, open_model: Open, text: Path, name: str) -> None:
+    folder = save(name)
+    check_rows(open_model(folder, stride=6, batch_size=4, contexts=60), folder, text, [], (0, 5, 6, 7, 31, 59))
 
 
 def begin(folder: Path, token: str = "w9", **settings: Any) -> None:
@@ -113,17 +113,7 @@ def test_windows_begin_with_the_tokenizers_first_token(
     assert source.description["prefix"] == prefix
     assert source.description["context_length"] == 16
     assert [len(window) for window in source.windows()][:2] == [16, 16]
-    ours = np.concatenate([block.log_probs for block in source.blocks(source.ranges(7))])
-    with quiet() as transformers:
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([int(word[1:]) for word in text.read_text().split()])
-    least = 16 - len(prefix) - 6 + 1
-    for row in (0, 5, 6, 59):
-        context = torch.cat([torch.tensor([9] * len(prefix), dtype=torch.int64), ids[row // 6 * 6 : least + row]])
-        with torch.no_grad():
-            logits = model(input_ids=context.unsqueeze(0), use_cache=False).logits[0, -1]
-        assert_allclose(ours[row], torch.log_softmax(logits.double(), -1).numpy(), atol=2e-5)
-        assert source.targets[row] == ids[least + row]
+    check_rows(source, folder, text, [9] * len(prefix), (0, 5, 6, 59))
     other = open_model(folder, stride=6, contexts=60, bos="off")
     assert (source.identity == other.identity) == (not prefix)
 
