@@ -68,7 +68,7 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
 
     report = progress()
     if (sources or urls) and any(info.name == name and info.available for info in corpora.catalogue()):
-        report.line(f"{name} is here already; 'bottleneck data rm {name}' removes it, to read it anew")
+        report.line(f"{name} is here already; 'bottleneck data rm {name}' removes it, to read it again")
 
     def arrived(file: str, done: int, total: int) -> None:
         if done == total:

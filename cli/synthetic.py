@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), show_default=True, metavar="DIR",
               help="Folder of cells and figures.")  # fmt: skip
 @click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB", show_default=True,
-              help="Memory for the distributions P* of a cell; larger ones are drawn anew in every pass.")  # fmt: skip
+              help="Memory for the distributions P* of a cell; larger ones are drawn again in every pass.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(min=1), metavar="N",
               help="Number of cells fitted at a time.  [default: as many as fit in memory]")  # fmt: skip
 @click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True,
@@ -108,7 +108,7 @@ def _time(cells: list[Cell], _out: Path, *, device: str, max_memory: int, **_: A
     cell, models = cells[0], dict.fromkeys(cell.model for cell in cells)
     check_memory(cell, max_memory=max_memory)
     result = profile(cell.blocks(resolve_device(device)), dim=cell.dim, models=models, max_memory=max_memory)
-    sampled = f"{result['sample']:.3f} s to sample it {'once, then kept' if result['cached'] else 'anew every pass'}"
+    sampled = f"{result['sample']:.3f} s to sample it {'once, then kept' if result['cached'] else 'in every pass'}"
     lines = [
         f"P* of {result['contexts']:,} contexts over {result['vocab']:,} tokens: {sampled}",
         f"three products with D = {result['dim']} and one exp: {result['bare']:.3f} s, {result['threads']} threads",

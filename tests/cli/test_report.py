@@ -31,22 +31,21 @@ def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) 
     assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page
 
 
-@pytest.mark.parametrize("command", ["report", "spectrum"])
 def test_the_device_is_that_of_the_decomposition(
-    command: str, world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
+    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    requested = []
 
     def decomposed(*arguments: Any, device: str = "auto", **options: Any) -> Any:
-        asked.append(device)
+        requested.append(device)
         return rank(*arguments, device=device, **options)
 
     for module in ("softmax_bottleneck.measure", "softmax_bottleneck.report.measured"):
         monkeypatch.setattr(f"{module}.rank", decomposed)
-    out = "page.html" if command == "report" else "figure.svg"
-    done = bottleneck(command, "demo/runs/moc", "--contexts", 50, "--device", "cpu", "--out", out)
-    assert done.exit_code == 0, done.stderr
-    assert asked == ["cpu"]
+    for command, out in (("report", "page.html"), ("spectrum", "figure.svg")):
+        done = bottleneck(command, "demo/runs/moc", "--contexts", 50, "--device", "cpu", "--out", out)
+        assert done.exit_code == 0, done.stderr
+    assert requested == ["cpu", "cpu"]
 
 
 def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottleneck) -> None:
@@ -63,22 +62,15 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     assert 'id="histogram"' in page
 
 
-def test_several_results_in_one_file(world: Path, bottleneck: Bottleneck) -> None:
+def test_several_results_in_one_file_and_checkpoints_are_models(world: Path, bottleneck: Bottleneck) -> None:
     assert bottleneck("rank", "ours=demo/runs/mos", "demo/runs/moc", "--json", "both.json").exit_code == 0
-    done = bottleneck("report", "both.json", "--out", "page.html")
+    assert bottleneck("rank", "demo/runs/mos", "--json", "mos.epoch-1.json").exit_code == 0
+    done = bottleneck("report", "both.json", "mos.epoch-1.json", "--out", "page.html")
     assert done.exit_code == 0, done.stderr
     page = Path("page.html").read_text(encoding="utf-8")
-    for text in ("<strong>ours</strong>", "<strong>MoC</strong>"):
-        assert text in page
+    assert page.count("<strong>ours") == page.count("<strong>MoC</strong>") == page.count("<strong>MoS") == 1
     missing = "both.json: no singular values beside it; 'bottleneck rank --json FILE.json --save-spectrum FILE.npz'"
     assert done.stderr.count(missing) == 2
-
-
-def test_checkpoints_are_models(world: Path, bottleneck: Bottleneck) -> None:
-    for epoch in (1, 2):
-        assert bottleneck("rank", "demo/runs/mos", "--json", f"mos.epoch-{epoch}.json").exit_code == 0
-    assert bottleneck("report", "mos.epoch-1.json", "mos.epoch-2.json", "--out", "page.html").exit_code == 0
-    assert Path("page.html").read_text(encoding="utf-8").count("<strong>MoS") == 2
 
 
 def test_what_is_refused(world: Path, bottleneck: Bottleneck) -> None:
