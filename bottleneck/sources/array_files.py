@@ -272,10 +272,7 @@ def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray
         if (column == column[0]).all() or (column != np.rint(column)).any():
             continue
         name = f", {names[number]}," if names else ""
-        raise SourceError(
-            f"{path}: column {number}{name} holds whole numbers and others do not, as an index or a target does, and "
-            "would be measured as a token: leave it out, or save the matrix by np.save to keep it"
-        )
+        raise _not_a_token(f"{path}: column {number}{name}", "save the matrix by np.save")
     if whole[0].all() and not whole[1:].all(1).any() and len(np.unique(table[0])) == table.shape[1] > 1:
         raise SourceError(
             f"{path}: the first line holds another whole number in every column, as a header of token ids does, and "
@@ -291,10 +288,14 @@ def check_columns(table: Any, name: str) -> None:
     whole = [key for key, dtype in zip(table.columns, table.dtypes, strict=True) if type_name(dtype) == WHOLE]
     for key in whole if len(whole) < len(table.columns) else ():
         if len(np.unique(np.asarray(table[key]))) > 1:
-            raise SourceError(
-                f"{name}: column {key!r} holds whole numbers and others do not, as an index or a target does, and "
-                "would be measured as a token: leave it out, or give the frame's array, frame.to_numpy(), to keep it"
-            )
+            raise _not_a_token(f"{name}: column {key!r}", "give the frame's array, frame.to_numpy(),")
+
+
+def _not_a_token(column: str, remedy: str) -> SourceError:
+    return SourceError(
+        f"{column} holds whole numbers and others do not, as an index or a target does, and would be measured as a "
+        f"token: leave it out, or {remedy} to keep it"
+    )
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:

@@ -47,7 +47,6 @@ KINDS: dict[str, Kind] = {
     ),
     "zarr": store.ZARR,
     "ngram": ngram.KIND,
-    "tensor": matrix.TENSOR,
     "array file": matrix.FILE,
     "run": Kind(what="a run", matches=_is_run, open=RunOnText),
     "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from ..core.progress import SILENT, Progress
 from ..errors import MatrixError, Parameter, SourceError
@@ -24,7 +25,7 @@ from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
 from .array_files import CONVERT, READERS, check_columns, read_array
 from .file_rows import FileRows
-from .opening import Kind, named
+from .opening import Kind
 from .sizes import check_strides
 from .spool import Spool
 
@@ -38,7 +39,9 @@ FIRST_ROWS, PEAK = 64, 0.9
 token has nearly all of it, its logit may be 0 by a shift."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
-_TENSOR = re.compile(rf"^(?P<file>.+({'|'.join(map(re.escape, READERS))})):(?P<tensor>[^:]+)$", re.IGNORECASE)
+_FILE = re.compile(
+    rf"(?P<file>.+({'|'.join(map(re.escape, (*READERS, *CONVERT)))}))(:(?P<tensor>[^:]+))?", re.IGNORECASE | re.DOTALL
+)
 
 
 @final
@@ -166,7 +169,7 @@ class MatrixSource(Source):
             if self._kind == "logits":
                 if _are_probabilities(block):
                     raise MatrixError(f"{self._path} holds probabilities, not logits: give their logarithms")
-                block = _log_softmax(block)
+                block = log_softmax(block, axis=1)
             elif self._kind == "log-probs":
                 self._check_log_probs(rows.start, block)
             if masked.any():
@@ -278,23 +281,17 @@ def _other_logarithms(rows: NDArray[Any], *, most: float = 1.0) -> str:
     return ""
 
 
-def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
-    shifted = logits - logits.max(1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-
-
-def _is_tensor(source: Any) -> bool:
-    return isinstance(source, str) and bool(_TENSOR.match(source)) and not Path(source).exists()
-
-
-def _open_tensor(source: str, *, kind: str) -> MatrixSource:
-    match = _TENSOR.match(source)
+def _open_file(source: str, *, kind: str) -> MatrixSource:
+    match = _FILE.fullmatch(source)
     assert match is not None
     return open_matrix(match["file"], tensor=match["tensor"], kind=kind)
 
 
-TENSOR = Kind(what="an array in a file", matches=_is_tensor, open=_open_tensor)
-FILE = Kind(what="a file of a matrix", matches=named((*READERS, *CONVERT)), open=open_matrix)
+FILE = Kind(
+    what="a file of a matrix",
+    matches=lambda source: isinstance(source, str) and _FILE.fullmatch(source) is not None,
+    open=_open_file,
+)
 ARRAY = Kind(what="an array", matches=is_array, open=MatrixSource)
 BLOCKS = Kind(
     what="blocks of rows",

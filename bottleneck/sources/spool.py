@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ..errors import OutputError
 from ..language_models.source import spanning
 
-KEPT = 1 << 30
-"""Bytes that are kept in memory."""
+IN_MEMORY = 1 << 30
+"""Bytes that stay in memory."""
 
 
 class Spool:
@@ -22,14 +22,14 @@ class Spool:
     The temporary file lies in Python's folder of temporary files (set by ``TMPDIR``) and is gone with the matrix.
 
     Args:
-        kept: bytes that are kept in memory.
+        in_memory: bytes that stay in memory.
 
     Raises:
         OutputError: when the temporary file cannot be written.
     """
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._free, self.dtype = kept, np.dtype(np.bool_)
+    def __init__(self, in_memory: int = IN_MEMORY) -> None:
+        self._free, self.dtype = in_memory, np.dtype(np.bool_)
         self._pieces: list[tuple[NDArray[Any] | int, np.dtype[Any]]] = []  # an array, or its place in the file
         self._starts: list[int] = [0]
         self._file: IO[bytes] | None = None

@@ -49,4 +49,4 @@ def test_a_generator_is_measured_and_dumped_from_disk(tmp_path: Path, monkeypatc
 def test_a_folder_of_temporary_files_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(OutputError, match="cannot be kept in the folder of temporary files"):
-        Spool(kept=10).add(ROWS)
+        Spool(10).add(ROWS)
