@@ -14,7 +14,7 @@ from ..core.files import make_folder, write_json
 from ..core.interruption import explained
 from ..core.json_file import read_json_lines
 from ..core.progress import SILENT, Progress
-from ..errors import ConfigurationError, RunError
+from ..errors import ConfigurationError, Parameter, RunError
 from ..evaluation import Dynamic, perplexity
 from ..heads import Head
 from ..heads.plif import PLIF
@@ -64,7 +64,11 @@ class Study:
             raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(presets)}")
         if self.seeds < 1 or any(setting.startswith("seed=") for setting in self.settings):
             raise ConfigurationError(
-                "seeds run from 0: give their number, at least 1, with --seeds, and leave out --set seed"
+                "seeds run from 0: give their number, at least 1, with ",
+                Parameter("seeds"),
+                ", and leave out ",
+                Parameter("settings", flag="set"),
+                " seed",
             )
         runs = [
             (preset, override(preset.config, [*self.settings, f"seed={seed}", *self._start(preset, seed)]))
@@ -73,7 +77,7 @@ class Study:
             if name in (self.models or presets)
         ]
         if any(config.model.head.name != preset.head for preset, config in runs):
-            raise ConfigurationError("a demo's heads are those of its presets: choose them with --family")
+            raise ConfigurationError("a demo's heads are those of its presets: choose them with ", Parameter("family"))
         return runs
 
     def _start(self, preset: Preset, seed: int) -> list[str]:
@@ -81,8 +85,9 @@ class Study:
             return [f"initial={self.initial.resolve() / file_name(preset, seed)}"]
         if preset.initial:
             raise ConfigurationError(
-                f"{preset.name} starts from a run of {preset.initial}: give --initial DIR/runs of the demo in DIR that "
-                "trained it"
+                f"{preset.name} starts from a run of {preset.initial}: give ",
+                Parameter("initial"),
+                " DIR/runs of the demo in DIR that trained it",
             )
         return []
 

@@ -17,12 +17,13 @@ from ..errors import BottleneckError
 from .allocator import keep_freed_memory
 
 Task = TypeVar("Task")
+KILLED = "a worker process was killed, probably because memory ran out: run the same command again with fewer processes"
 _shared: Any = None
 """In a worker: the first argument of all its calls."""
 
 
 def run_in_workers(
-    function: Callable[[Any, Task], Any], shared: Any, tasks: Iterable[Task], *, processes: int, remedy: str
+    function: Callable[[Any, Task], Any], shared: Any, tasks: Iterable[Task], *, processes: int
 ) -> Iterator[tuple[Task, Any]]:
     """Yield each task with its result, in the order in which they finish; end the workers when that is interrupted.
 
@@ -31,7 +32,6 @@ def run_in_workers(
         shared: sent to each worker once.
         tasks: arguments.
         processes: largest number of workers.
-        remedy: what to do when a worker was killed.
 
     Raises:
         BottleneckError: a worker was killed.
@@ -45,7 +45,7 @@ def run_in_workers(
         for done in as_completed(waiting):
             yield waiting[done], done.result()
     except BrokenProcessPool as error:
-        raise BottleneckError(f"a worker process was killed, probably because memory ran out: {remedy}") from error
+        raise BottleneckError(KILLED) from error
     except BaseException:
         for child in {*multiprocessing.active_children()} - others:
             child.kill()

@@ -161,8 +161,7 @@ def _completed(
         yield from ((cell, work(cell, folder, device, max_memory)) for cell in cells)
         return
     how = folder, device, max_memory, max(1, torch.get_num_threads() // processes)
-    remedy = "run the same command again with fewer processes; finished cells are kept"
-    yield from run_in_workers(_work_in_process, how, cells, processes=processes, remedy=remedy)
+    yield from run_in_workers(_work_in_process, how, cells, processes=processes)
 
 
 def _work_in_process(how: tuple[Path, str, int, int], cell: Cell) -> Result:

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.allocator import keep_freed_memory
 from ..core.files import make_folder
 from ..core.progress import SILENT, Progress
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, Parameter
 from .cells import Cell, Result
 from .grid import finished, memory, work
 from .targets import DEFAULT_MEMORY
@@ -46,7 +46,7 @@ def submit(
         import submitit
     except ImportError as error:
         raise ConfigurationError(
-            "--launcher slurm needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
+            Parameter("launcher", "slurm"), " needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
         ) from error
     logs = make_folder(folder / "slurm")
     done = finished(cells, folder, progress)

