@@ -14,13 +14,14 @@ softmax, and :math:`π_k p_k (s_k - P^*/P)` with :math:`s_k = \sum_x p_k(x) P^*(
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from .first_order import first_order
+from ..errors import ConfigurationError
 from .scores import Factors, Reduction, Scores, widest
 
 BLOCK_BYTES = 16 << 20
@@ -37,6 +38,25 @@ CONVERTED_ROWS = 2048
 """Rows of W's gradient that are converted to float32 at once on the CPU, where the products are in a narrower type."""
 ROWS_ADDED = 16
 """Rows summed by one BLAS call on the CPU, which adds them one by one: few rows keep the rounding error small."""
+
+
+_Result = TypeVar("_Result")
+
+
+def first_order(backward: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Let ``backward`` raise an error under ``create_graph=True``, the one case where gradient mode is on inside it.
+
+    Autograd sees a gradient computed in the forward pass as a constant: a second derivative would silently lack terms.
+    Torch's ``once_differentiable`` raises only if the upstream gradient requires a gradient; that of a loss does not.
+    """
+
+    @wraps(backward)
+    def checked(ctx: Any, *upstream: Any) -> _Result:
+        if torch.is_grad_enabled():
+            raise ConfigurationError("a head's nll and PLIF have first derivatives only: leave out create_graph=True")
+        return backward(ctx, *upstream)
+
+    return checked
 
 
 def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:

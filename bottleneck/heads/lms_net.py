@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from .base import ParameterSettings
-from .first_order import first_order
+from .blocked import first_order
 from .pointwise import Pointwise
 
 PIECE = 1 << 15

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from .base import ParameterSettings
-from .first_order import first_order
+from .blocked import first_order
 
 MOST_KNOTS = 1 << 24
 """Largest number of pieces whose indices a float32 represents exactly."""

@@ -1,4 +1,8 @@
-"""Theorems on what an output layer can express, as functions whose answers are proved and not estimated."""
+"""Theorems on what an output layer can express, as functions whose answers are proved and not estimated.
+
+All of them take arrays, tensors or nested lists. They raise `MatrixError` for numbers that are not real and
+finite, or shapes that do not fit together, and `ConfigurationError` for an option of another type or out of its range.
+"""
 
 from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
 from .argmax_program import Certificate

@@ -46,10 +46,6 @@ def frobenius_lower_bound(sigma: Any, d: int, *, centered: bool = False) -> floa
     Returns:
         The bound, in nats.
 
-    Raises:
-        ConfigurationError: for d below one.
-        MatrixError: for values that are negative or not finite.
-
     Example:
         >>> frobenius_lower_bound([9.0, 5.0, 4.0, 3.0], 1)
         5.0
@@ -68,10 +64,6 @@ def best_logits(A: Any, d: int) -> BestLogits:
     Args:
         A: log P, (T, M), nats.
         d: embedding size; beyond min(T, M) columns are zero.
-
-    Raises:
-        ConfigurationError: for d below one.
-        MatrixError: for a matrix that is empty or not finite.
 
     Example:
         >>> best_logits(np.log([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]), 1).error < 1e-12
@@ -93,10 +85,6 @@ def recommended_embedding_size(sigma: Any, error: float, *, centered: bool = Fal
         sigma: singular values of log P, in any order.
         error: ‖log P − log Q‖_F in nats, at least 0.
         centered: whether they are those of the row-centred log P.
-
-    Raises:
-        ConfigurationError: for an error below zero or not finite.
-        MatrixError: for values that are negative or not finite.
 
     Example:
         >>> recommended_embedding_size([9.0, 5.0, 4.0, 3.0], 3.5)

@@ -120,10 +120,6 @@ def unargmaxable(
         seed: seed of the random directions.
         progress: progress display.
 
-    Raises:
-        MatrixError: for shapes that do not fit, or numbers that are not finite (a bias may be −∞).
-        ConfigurationError: for fewer than one worker, or a limit that is not positive.
-
     References:
         Demeter, Kimmel and Downey 2020, *Stolen Probability* (ACL). Grivas, Bogoychev and Lopez 2022, *Low-Rank
         Softmax Can Have Unargmaxable Classes in Theory but Rarely in Practice* (ACL).

@@ -67,9 +67,6 @@ def attainable(
         start: (n, D) initial context vectors; a row is used where it is better than zero. The result is never worse.
         tolerance: largest gap, nats.
         max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap.
-
-    Raises:
-        ConfigurationError: for shapes that do not fit together.
     """
     check_above_zero(tolerance=tolerance)
     n, M, D = (*log_targets.shape, weight.shape[1]) if log_targets.ndim == weight.ndim == 2 else (-1, -1, -1)

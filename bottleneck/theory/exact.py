@@ -16,9 +16,6 @@ def exact_rank(matrix: Sequence[Sequence[Any]]) -> int:
     Args:
         matrix: rows of equal length of whole numbers, fractions or floats; a float is the binary fraction it stores.
 
-    Raises:
-        MatrixError: for rows of different lengths, or numbers that are not finite.
-
     Example:
         >>> exact_rank([[1, 2], [Fraction(1, 3), Fraction(2, 3)]])
         1

@@ -42,11 +42,7 @@ def descending(sigma: Any) -> Floats:
 
 
 def distributions(values: Any, vocab: int) -> Floats:
-    """Return probabilities (n, M) in float64, each row divided by its sum; one row may come as (M,).
-
-    Raises:
-        MatrixError: for another shape, or rows that are negative, not finite or do not sum to 1.
-    """
+    """Return probabilities (n, M) in float64, each row divided by its sum; one row may come as (M,)."""
     array = as_array(values)
     P = real_matrix(array[None] if array.ndim == 1 else array, "the matrix of probabilities")
     if P.shape[1] != vocab:

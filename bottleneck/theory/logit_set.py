@@ -90,9 +90,6 @@ def row_shift(A: Any, shifts: Any) -> Floats:
         A: (T, M) log-probabilities or logits, nats.
         shifts: λ, (T,).
 
-    Raises:
-        MatrixError: for shapes that do not fit together or numbers that are not finite.
-
     Example:
         >>> row_shift([[0.0, 1.0]], [2.0])
         array([[2., 3.]])
@@ -111,9 +108,6 @@ def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
         B: (T, M) logits.
         A: (T, M) logits.
         eps: relative roundoff of the entries.
-
-    Raises:
-        MatrixError: for different shapes or numbers that are not finite.
 
     Example:
         >>> is_member([[2.0, 3.0]], [[0.0, 1.0]]), is_member([[2.0, 3.5]], [[0.0, 1.0]])
@@ -139,9 +133,6 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
         A: (T, M) log-probabilities or logits, nats.
         eps: relative roundoff of the entries. Singular values up to Press's tolerance, up to ½ ε ‖A‖_F, and up to the
             error of their computation (`SVD_ERROR` σ₁) are zero.
-
-    Raises:
-        MatrixError: for a matrix that is empty or not finite.
 
     Example:
         >>> found = minimal_rank([[5.0, 5.0, 5.0], [1.0, 2.0, 3.0]])
@@ -169,17 +160,13 @@ def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
     F(A) (proposition 1), and do not if d < rank(A) − 1 (corollary 1). As in the proposition, H and W are arbitrary.
 
     Args:
-        A: log P, (T, M), nats, or any member of F(A).
+        A: log P, (T, M), nats, or any member of F(A); P > 0 everywhere (Yang et al. 2018, §2).
         d: embedding size; M − 1 is always enough.
         eps: relative roundoff of the entries, as for `minimal_rank`.
 
     Returns:
         The verdict with factors H and W; or, if P is not expressible, with the least sufficient size and d + 1 contexts
         of which one must be wrong. No context alone must be wrong: each can be right with d = 1.
-
-    Raises:
-        ConfigurationError: for d below one.
-        MatrixError: for a matrix that is empty or not finite (P > 0 everywhere, Yang et al. 2018, §2).
 
     Example:
         >>> import numpy as np

@@ -68,9 +68,6 @@ def best_context_vector(
         max_steps: largest number of Newton steps; a result that needs more has a larger gap.
         seconds: time limit of each linear program.
 
-    Raises:
-        MatrixError: for rows that are not distributions, shapes that do not fit, or numbers that are not finite.
-
     Example:
         >>> W = np.array([[0.0], [1.0], [2.0]])
         >>> inside = best_context_vector([0.25, 0.5, 0.25], W)

@@ -43,9 +43,6 @@ def power_rank_bound(N: int, M: int, d: int, p: int) -> int:
         d: rank, at least 1.
         p: power, a positive whole number.
 
-    Raises:
-        ConfigurationError: for a number below one.
-
     Example:
         >>> power_rank_bound(100, 100, 3, 2)
         6
@@ -114,9 +111,6 @@ def full_rank_witness(A: Any) -> FullRankWitness | None:
     Returns:
         The columns and the function, or ``None`` if the condition does not hold.
 
-    Raises:
-        MatrixError: for more rows than columns, or numbers that are not finite.
-
     Example:
         >>> witness = full_rank_witness([[1, 2, 3], [2, 4, 6]])
         >>> exact_rank([[witness.function(x) for x in row] for row in [[1, 2, 3], [2, 4, 6]]])
@@ -171,9 +165,6 @@ def increasing_bijection(A: Any, f: Callable[[Any], Any], *, seed: int = 0) -> I
         f: any function from an entry, as `Fraction`, to a number.
         seed: seed of the draw.
 
-    Raises:
-        MatrixError: for numbers that are not finite.
-
     Example:
         >>> A = [[1, 2], [2, 4]]
         >>> g = increasing_bijection(A, lambda x: x == 4)  # f(A) has rank 1 as A has; g makes it 2
@@ -212,9 +203,6 @@ def squared_ranks(N: int, trials: int, *, seed: int = 0, entries: int = 9) -> Co
 
     Returns:
         The number of matrices with each rank, exact.
-
-    Raises:
-        ConfigurationError: for a size below 2, or no trials or entries.
 
     Example:
         >>> squared_ranks(2, 10), squared_ranks(4, 10)

@@ -42,10 +42,6 @@ def power_law(sigma: Any, *, first: int = 1, last: int | None = None) -> PowerLa
         first: first index of the fit, from 1.
         last: last index; by default half of the values.
 
-    Raises:
-        ConfigurationError: for a range of fewer than three values.
-        MatrixError: for values that are not finite or not positive in it.
-
     Example:
         >>> round(power_law(5 * np.arange(1, 101.0) ** -0.54).exponent, 6)
         0.54

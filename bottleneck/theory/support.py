@@ -58,9 +58,6 @@ def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> Prove
         W: (M, d), its output embeddings.
         seconds: time limit of each program.
 
-    Raises:
-        MatrixError: for a p that is not a distribution, or numbers that are not finite.
-
     Example:
         >>> W = np.array([[0.0], [1.0], [2.0]])
         >>> provably_supported([0.1, 0.2, 0.7], W).tokens  # a mean of 1.6 needs the last; the others can do without
@@ -133,10 +130,6 @@ def discarded_by_top_p(p: Any, W: Any, *, top_p: float = 0.9, seconds: float | N
         W: (M, d), its output embeddings.
         top_p: the threshold, in (0, 1].
         seconds: time limit of each program.
-
-    Raises:
-        ConfigurationError: for a top_p outside (0, 1].
-        MatrixError: as for `provably_supported`.
 
     Example:
         >>> discarded_by_top_p([0.9, 0.04, 0.06], np.eye(3), top_p=0.9)  # d = M: everything is known
