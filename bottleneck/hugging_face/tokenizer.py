@@ -82,9 +82,10 @@ class Tokenizer:
             return ids
         if bos == "on" or self._settings.get("add_bos_token") is True:
             token = self._settings.get("bos_token")
-            number = self._tokenizer.get_vocab().get(token.get("content") if isinstance(token, dict) else token)
-            if number is not None:
-                return [number]
+            token = token.get("content") if isinstance(token, dict) else token
+            vocabulary = self._tokenizer.get_vocab()
+            if isinstance(token, str) and token in vocabulary:
+                return [vocabulary[token]]
         if bos == "on":
             raise SourceError(
                 f"the tokenizer of {self._name} names no token that begins a text: leave out ", Parameter("bos", "on")

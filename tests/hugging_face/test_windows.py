@@ -122,8 +122,10 @@ def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: P
     folder = shutil.copytree(save("opt"), tmp_path / "opt")
     with pytest.raises(SourceError, match="names no token that begins a text: leave out bos='on'"):
         open_model(folder, bos="on")
-    begin(folder, add_bos_token=True, bos_token=None)
-    assert open_model(folder).description["prefix"] == []
+    for token in (None, [], {}, {"content": [1]}, 5, "w999"):
+        begin(folder, add_bos_token=True, bos_token=token)
+        assert open_model(folder).description["prefix"] == []
+    begin(folder, add_bos_token=True)
     (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "w9"}}')
     assert open_model(folder).description["prefix"] == ["w9"]
     begin(folder)
