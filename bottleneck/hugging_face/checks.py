@@ -53,7 +53,7 @@ class FinalNorm:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedHead:
     """The head of a model, and what a sample of contexts says of it."""
 
     head: Head
@@ -89,7 +89,7 @@ def unloaded_head(module: Any, dtype: torch.dtype) -> Head:
     return Softmax.of(weight, bias, scale=_scales(module.config)[0], soft_cap=_soft_cap(module.config))
 
 
-def checked_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> Checked:
+def check_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
     """Return the head with its weights in full precision, after one forward pass for ids (L,) that checks the model.
 
     Raises:
@@ -113,8 +113,8 @@ def checked_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> Ch
             hidden, _ = run(body, batch, pass_on=lambda states: states[:1, :1])
     _check_causal(model, hidden, cuts)
     if isinstance(layer, nn.Linear):
-        head, difference = checked_softmax(layer, outputs, body.config, dtype, model.name)
-        return Checked(head, difference, _final_norm(norm, hidden, eps))
+        head, difference = softmax_of(layer, outputs, body.config, dtype, model.name)
+        return CheckedHead(head, difference, _final_norm(norm, hidden, eps))
     own: Head = deepcopy(layer.head).to(dtype).eval().requires_grad_(False)
     with torch.no_grad(), full_precision():
         exact, computed = own.log_prob(hidden[0].to(dtype)), layer.head.log_prob(hidden[0]).to(dtype)
@@ -123,7 +123,9 @@ def checked_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> Ch
             f"the log-probabilities of {model.name} are not numbers: its weights are damaged; train it again"
         )
     is_softmax = isinstance(own, Softmax) and own.contexts is None
-    return Checked(own, float(distance(exact, computed).max()), _final_norm(norm, hidden, eps) if is_softmax else None)
+    return CheckedHead(
+        own, float(distance(exact, computed).max()), _final_norm(norm, hidden, eps) if is_softmax else None
+    )
 
 
 def _note(noted: list[Any], name: str, part: nn.Module, _: Any, output: Any) -> None:
@@ -150,9 +152,7 @@ def sample(module: Any, batch: Tensor, **more: Tensor) -> Sample:
     return Sample(hidden, products[0][0], probes[0][0], outputs.logits[0], outputs)
 
 
-def checked_softmax(
-    layer: nn.Linear, outputs: Sample, config: Any, dtype: torch.dtype, name: str
-) -> tuple[Softmax, float]:
+def softmax_of(layer: nn.Linear, outputs: Sample, config: Any, dtype: torch.dtype, name: str) -> tuple[Softmax, float]:
     """Return the softmax that a sample of logits is of, and its largest difference from them."""
     weight = layer.weight.detach().to(dtype)
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
@@ -171,11 +171,11 @@ def checked_softmax(
         if not bool((off <= AFTERWARDS * eps * expected.abs()).all()):
             differences.append(float(off.max()))
             continue
-        masked = None if bias is None else masked_bias(bias, scale=scale)
+        bias_or_mask = None if bias is None else masked_bias(bias, scale=scale)
         off = distance(*(_after_product(each.to(exact), scale, soft_cap) for each in (exact, outputs.product)))
-        if masked is not None:
-            off = off[:, masked > -torch.inf]
-        return Softmax.of(weight, masked, scale=scale, soft_cap=soft_cap), float(off.max())
+        if bias_or_mask is not None:
+            off = off[:, bias_or_mask > -torch.inf]
+        return Softmax.of(weight, bias_or_mask, scale=scale, soft_cap=soft_cap), float(off.max())
     raise SourceError(
         f"the logits of {name} are not those of its output layer as its configuration describes it: they differ by up "
         f"to {min(differences):.3g}, more than roundoff explains; {THROUGH_A_FUNCTION}"
@@ -254,7 +254,7 @@ def _final_norm(norm: list[Any], hidden: Tensor, eps: float) -> FinalNorm | None
     return None
 
 
-def bound_of(checked: Checked, *, exact_norm: bool) -> RankBound:
+def bound_of(checked: CheckedHead, *, exact_norm: bool) -> RankBound:
     """Return the largest rank of the head behind the LayerNorm before it.
 
     After a LayerNorm the columns of [H, 1] span d dimensions instead of d + 1, because a combination of H's columns is

@@ -194,7 +194,7 @@ def _whole_or_shards(path: Path, whole: str, index: str) -> list[Path]:
     return [path / name for name in names]
 
 
-def stored_types(files: list[Path]) -> Iterator[tuple[str, str]]:
+def tensor_types(files: list[Path]) -> Iterator[tuple[str, str]]:
     """Yield the name and type of each tensor in the files of a model's weights; no numbers are read."""
     for file in files:
         if file.suffix != ".safetensors":

@@ -181,8 +181,8 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
     def forward(
         self: Any, *args: Any, labels: Tensor | None = None, return_logits: bool | None = None, **kwargs: Any
     ) -> Any:
-        counted, shifted = kwargs.pop("num_items_in_batch", None), kwargs.pop("shift_labels", None)
-        as_dict, ignored = kwargs.pop("return_dict", None), kwargs.pop("ignore_index", IGNORED)
+        item_count, next_labels = kwargs.pop("num_items_in_batch", None), kwargs.pop("shift_labels", None)
+        as_dict, ignore_index = kwargs.pop("return_dict", None), kwargs.pop("ignore_index", IGNORED)
         if len(args) > label_place:
             labels, args = args[label_place], (*args[:label_place], None, *args[label_place + 1 :])
         layer: WithheldStates = self.get_output_embeddings()
@@ -196,9 +196,9 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
         if labels is not None:
             if "_loss_function" in vars(self):
                 raise ConfigurationError("the loss is the head's own: compute another one from the log-probabilities")
-            if shifted is None:
-                shifted = F.pad(labels, (0, 1), value=ignored)[..., 1:]
-            loss = _loss(layer.head, hidden, shifted.to(hidden.device), counted, ignored=ignored)
+            if next_labels is None:
+                next_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+            loss = _loss(layer.head, hidden, next_labels.to(hidden.device), item_count, ignore_index)
             if (balance := router_loss(self, outputs)) is not None:
                 loss = loss + balance.to(hidden.device)
         if return_logits or (return_logits is None and (labels is None or self.return_logits)):
@@ -220,15 +220,13 @@ def router_loss(model: Any, outputs: Any) -> Tensor | None:
     return balance * weights[0]
 
 
-def _loss(head: Head, hidden: Tensor, targets: Tensor, counted: Tensor | int | None, *, ignored: int) -> Tensor:
-    """Return the mean loss of the targets that count, or their sum over ``counted``, as transformers does."""
+def _loss(head: Head, hidden: Tensor, targets: Tensor, count: Tensor | int | None, ignore_index: int) -> Tensor:
+    """Return the mean loss of the targets that are not ignored, or their sum over ``count``, as transformers does."""
     # Heads take the steps of a sequence first: dropout masks are the same for all of them.
     steps, targets = hidden.transpose(0, 1), targets.transpose(0, 1)
-    if counted is None:
-        loss = head.nll(steps, targets, ignore_index=ignored)
-    else:
-        loss = head.nll(steps, targets, ignore_index=ignored, reduction="sum")
-        loss = loss / (counted.to(loss.device) if isinstance(counted, Tensor) else counted)
+    loss = head.nll(steps, targets, ignore_index=ignore_index, reduction="mean" if count is None else "sum")
+    if count is not None:
+        loss = loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
     penalty = head.penalty(steps) if head.training else None
     return loss if penalty is None else loss + penalty
 

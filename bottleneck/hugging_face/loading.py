@@ -84,7 +84,7 @@ class HuggingFaceModel:
         if self._path is not None:
             config, dtype = self.module.config, BODY_DTYPES[self.dtype]
             generation = getattr(self.module, "generation_config", None)
-            load(_filled(self.module), self._path, config, self._files, dtype=dtype, generation_config=generation)
+            load(_class_around(self.module), self._path, config, self._files, dtype=dtype, generation_config=generation)
             layer = output_layer(self.module)
             if self.tied and layer.weight is not self.module.get_input_embeddings().weight:
                 key = next(key for key, part in self.module.named_modules() if part is layer)
@@ -115,9 +115,9 @@ class HuggingFaceModel:
         return len(output_layer(self.module).weight if weight is None else weight)
 
 
-def saved(path: Path, *, dtype: str, device: str, allow_pickle: bool) -> HuggingFaceModel:
+def saved_model(path: Path, *, dtype: str, device: str, allow_pickle: bool) -> HuggingFaceModel:
     """Return the model that ``save_pretrained`` wrote, whose weights are read later."""
-    config, kind = configured(path)
+    config, kind = config_and_class(path)
     files = folder.weight_files(path, allow_pickle=allow_pickle)
     body = body_dtype(dtype, config.dtype)
     with _configuring(path), torch.device("meta"):
@@ -125,7 +125,7 @@ def saved(path: Path, *, dtype: str, device: str, allow_pickle: bool) -> Hugging
     return HuggingFaceModel(module, name=str(path), path=path, files=files, device=device)
 
 
-def loaded(module: Any, *, dtype: str) -> HuggingFaceModel:
+def loaded_model(module: Any, *, dtype: str) -> HuggingFaceModel:
     """Return a model that the caller loaded, whose dtype is its own: float32, the default, is ignored."""
     model = HuggingFaceModel(module, name=str(getattr(module.config, "_name_or_path", "") or type(module).__name__))
     body_dtype(model.dtype, None)
@@ -156,7 +156,7 @@ def _configuring(path: Path) -> Iterator[None]:
         raise SourceError(f"transformers cannot read the configuration of {path}: {first_line(error)}") from error
 
 
-def configured(path: Path) -> tuple[Any, Any]:
+def config_and_class(path: Path) -> tuple[Any, Any]:
     """Return the configuration of a folder's model, and its class, that of a model with a head for a folder of one."""
     values = folder.read_config(path)
     spec = read_spec(path, values)
@@ -173,7 +173,7 @@ def configured(path: Path) -> tuple[Any, Any]:
     return config, base if spec is None else headed_class(base, spec)
 
 
-def _filled(module: nn.Module) -> Any:
+def _class_around(module: nn.Module) -> Any:
     """Return a class whose ``from_pretrained`` loads the weights into a model that is built already."""
     kind = type(module)
     return type(kind.__name__, (kind,), {"__new__": lambda *_, **__: module, "__module__": kind.__module__})
@@ -214,7 +214,7 @@ def _check_types(kind: Any, path: Path, config: Any, files: list[Path]) -> None:
                 f"the config.json of {path} names the quantization {quantization.get('quant_method')!r}, which "
                 f"transformers does not know: {floats}, without quantization_config"
             )
-    others = {name: dtype for name, dtype in folder.stored_types(files) if dtype not in FLOATING}
+    others = {name: dtype for name, dtype in folder.tensor_types(files) if dtype not in FLOATING}
     with torch.device("meta"):
         parameters = ["." + name for name, _ in kind(config).named_parameters()] if others else []
     for name, dtype in sorted(others.items()):

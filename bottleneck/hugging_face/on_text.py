@@ -23,10 +23,10 @@ from ..language_models.source import Cost
 from ..spectrum import EPS
 from ..spectrum.blocks import as_array
 from . import folder, loading
-from .checks import Checked, bound_of, checked_head, unloaded_head
+from .checks import CheckedHead, bound_of, check_head, unloaded_head
 from .loading import BODY_DTYPES, HuggingFaceModel
-from .text import RunningText, Tokens, given_ids, read_text
-from .tokenizer import TokenizedText, given_tokenizer, read_tokenizer
+from .text import RunningText, Tokens, read_ids, read_text
+from .tokenizer import TokenizedText, read_tokenizer, wrap_tokenizer
 from .windows import HiddenStates, Windows
 
 LEAST_ROWS = 192
@@ -97,20 +97,20 @@ class HuggingFaceOnText(ModelOnText):
         return unloaded_head(self.model.module, BODY_DTYPES[self.dtype])
 
     @cached_property
-    def checked(self) -> Checked:
+    def checked_head(self) -> CheckedHead:
         """The output layer, after a check that it makes the model's own logits and that the body is causal."""
         sample = torch.cat([self._text.prefix, self._text.read[: min(SAMPLE, self._windows.length)]])
-        return checked_head(self.model, sample, BODY_DTYPES[self.dtype])
+        return check_head(self.model, sample, BODY_DTYPES[self.dtype])
 
     @property
     def full_head(self) -> Head:
         """The checked output layer."""
-        return self.checked.head
+        return self.checked_head.head
 
     @cached_property
     def bound(self) -> RankBound:  # type: ignore[override]
         """The algebraic bound on the rank of log P, with the effect of a final LayerNorm."""
-        return bound_of(self.checked, exact_norm=EPS[self.model.dtype] <= EPS[self.dtype])
+        return bound_of(self.checked_head, exact_norm=EPS[self.model.dtype] <= EPS[self.dtype])
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -262,7 +262,7 @@ def open_saved(
     path, allow_pickle = Path(name), hugging_face["allow_pickle"]
     if not path.exists():
         path = folder.fetch(name, revision=hugging_face["revision"], allow_pickle=allow_pickle)
-    model = loading.saved(path, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    model = loading.saved_model(path, dtype=dtype, device=device, allow_pickle=allow_pickle)
     text = read_text(data, split, dataset=hugging_face["dataset"])
     tokens = text.encode(read_tokenizer(path), bos=hugging_face["bos"], vocab_size=model.input_size)
     return HuggingFaceOnText(model, tokens, options=hugging_face, path=name)
@@ -283,12 +283,12 @@ def open_loaded(
             f"{type(model).__name__} is a sequence-to-sequence model; only causal (decoder-only) language models can "
             "be measured"
         )
-    loaded = loading.loaded(model, dtype=dtype)
-    encoder = None if tokenizer is None else given_tokenizer(tokenizer)
+    loaded = loading.loaded_model(model, dtype=dtype)
+    encoder = None if tokenizer is None else wrap_tokenizer(tokenizer)
     if data is not None and not isinstance(data, str | Path):
         window = min(_limit(model) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
         has_windows = hugging_face["context_length"] or hugging_face["stride"]
-        tokens = given_ids(data, encoder, vocab_size=loaded.input_size, window=None if has_windows else window)
+        tokens = read_ids(data, encoder, vocab_size=loaded.input_size, window=None if has_windows else window)
     elif encoder is None:
         raise SourceError(
             "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"

@@ -74,7 +74,7 @@ class Tokens:
         return np.arange(len(self.ids)).reshape(self.texts or 1, -1)[:, least:].reshape(-1)
 
 
-def given_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
+def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
     """Return given token ids: one text (N,), B texts (B, L), or the output of a tokenizer of transformers.
 
     A single row that is longer than a ``window`` and the token after it is one text (N,), and any single row where

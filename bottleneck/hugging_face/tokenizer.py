@@ -45,19 +45,19 @@ class Tokenizer:
 
         Raises:
             SourceError: when an id is outside the model's vocabulary, all words of the text get the same id, or there
-                is no first token although ``bos`` is ``"on"``.
+                is not a first token although ``bos`` is ``"on"``.
         """
-        ids = self._checked(self._ids(text, special=False), vocab_size)
+        ids = self._in_range(self._ids(text, special=False), vocab_size)
         different = ids.unique().tolist()
         if len(different) < 2 and (len(ids) > 1 or len(text.split()) > 1):
-            made = "".join(f", {self._tokenizer.convert_ids_to_tokens(one)!r} ({one})" for one in different)
+            token = "".join(f", {self._tokenizer.convert_ids_to_tokens(one)!r} ({one})" for one in different)
             raise SourceError(
-                f"the tokenizer of {self._name} makes {'one' if made else 'no'} token of the whole text{made}: put the "
-                "model's own tokenizer beside it, or give another text"
+                f"the tokenizer of {self._name} makes {'one' if token else 'no'} token of the whole text{token}: put "
+                "the model's own tokenizer beside it, or give another text"
             )
-        return ids, self._checked([] if bos == "off" else self._prefix(text[:PROBE], bos), vocab_size)
+        return ids, self._in_range([] if bos == "off" else self._prefix(text[:PROBE], bos), vocab_size)
 
-    def _checked(self, ids: list[int], vocab_size: int) -> Tensor:
+    def _in_range(self, ids: list[int], vocab_size: int) -> Tensor:
         # Tokenizers written in Python return any number, or None, for an unknown token.
         if outside := [token for token in ids if token is None or not 0 <= token < vocab_size]:
             raise SourceError(
@@ -102,7 +102,7 @@ class Tokenizer:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer in a model's folder; `SourceError` when there is none, or it cannot be read."""
+    """Return the tokenizer in a model's folder; `SourceError` without one that can be read."""
     # Without files, transformers returns an empty tokenizer of the model's type.
     if not any(list(path.glob(pattern)) for pattern in VOCABULARY_FILES):
         raise SourceError(f"{path} has no tokenizer; put the model's tokenizer.json beside its weights")
@@ -128,7 +128,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
             raise SourceError(f"{path} has no tokenizer that can be read ({first_line(error)}); {remedy}") from error
 
 
-def given_tokenizer(tokenizer: Any) -> Tokenizer:
+def wrap_tokenizer(tokenizer: Any) -> Tokenizer:
     """Return a loaded tokenizer as a `Tokenizer`; `SourceError` for another object."""
     name = type(tokenizer).__name__
     if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
@@ -148,7 +148,7 @@ def _code(config: Mapping[str, Any]) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the content of an optional JSON file, or an empty mapping if there is none."""
+    """Return the content of an optional JSON file, or an empty mapping without a file."""
     if not os.path.lexists(file):
         return {}
     content: dict[str, Any] = read_json(file, dict[str, Any], error=SourceError, remedy=AGAIN)

@@ -16,7 +16,7 @@ from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
 from ..hugging_face import folder, loading
-from ..hugging_face.checks import Sample, checked_softmax, sample
+from ..hugging_face.checks import Sample, sample, softmax_of
 from ..hugging_face.headed import (
     FORMAT,
     HEAD,
@@ -70,7 +70,7 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
         True
     """
     layer_name, layer = _replaceable_layer(model)
-    softmax = _checked(model, layer)
+    softmax = _softmax(model, layer)
     if softmax.soft_cap is not None:
         if name != "softmax":
             raise ConfigurationError(
@@ -110,16 +110,14 @@ def from_pretrained(path: str | Path, **options: Any) -> Any:
         ConfigurationError: for arguments that cannot be chosen, or a ``device_map`` that offloads the head.
     """
     path = Path(path)
-    config, kind = loading.configured(path)
+    config, kind = loading.config_and_class(path)
     if not hasattr(kind, "spec"):
         raise SourceError(
             f"{path} has no head of this package ({HEAD}): load it with AutoModelForCausalLM.from_pretrained, and give "
             "the model to with_head"
         )
-    if refused := sorted(name for name in NOT_OPTIONS if options.get(name)):
-        raise ConfigurationError(
-            f"{refused[0]} cannot be chosen here: give the folder of safetensors, and leave it out"
-        )
+    if fixed := sorted(name for name in NOT_OPTIONS if options.get(name)):
+        raise ConfigurationError(f"{fixed[0]} cannot be chosen here: give the folder of safetensors, and leave it out")
     folder.check_generation(path)
     options = {name: value for name, value in options.items() if name not in NOT_OPTIONS}
     model: Any = loading.load(kind, path, config, folder.weight_files(path), **options)
@@ -158,8 +156,8 @@ def output_layer(layer: nn.Linear, name: str, **settings: Any) -> OutputLayer:
 def _replaceable_layer(model: Any) -> tuple[str, nn.Linear]:
     """Return the name of a model's output layer, and the layer; refuse what cannot be replaced before any training."""
     kind = type(model).__name__
-    if refused := _refusal(model, kind):
-        raise ConfigurationError(refused)
+    if refusal := _refusal(model, kind):
+        raise ConfigurationError(refusal)
     layer = loading.output_layer(model)
     if isinstance(layer, OutputLayer):
         raise ConfigurationError(f"this {kind} has a head already: give with_head the model without it")
@@ -223,7 +221,7 @@ def _refusal(model: Any, kind: str) -> str:
     )
 
 
-def _checked(model: Any, layer: nn.Linear) -> heads.Softmax:
+def _softmax(model: Any, layer: nn.Linear) -> heads.Softmax:
     """Return the softmax that the model's logits are of, with its scale and soft cap.
 
     A model whose loss is not the mean cross entropy of the next token, which a head's loss is, is refused.
@@ -234,17 +232,17 @@ def _checked(model: Any, layer: nn.Linear) -> heads.Softmax:
     labels = (5 * ids + 3) % layer.out_features
     outputs = sample(model, ids[None], labels=labels[None])
     _check_loss(model, outputs, labels)
-    softmax, _ = checked_softmax(layer, outputs, model.config, torch.float32, type(model).__name__)
+    softmax, _ = softmax_of(layer, outputs, model.config, torch.float32, type(model).__name__)
     return softmax
 
 
-def _check_loss(model: Any, made: Sample, labels: Tensor) -> None:
+def _check_loss(model: Any, outputs: Sample, labels: Tensor) -> None:
     """Refuse another loss of the logits of a sample, which depend strongly on context and token."""
     targets = F.pad(labels, (0, 1), value=IGNORED)[1:]
-    expected = F.cross_entropy(made.logits.double(), targets, ignore_index=IGNORED)
-    if (balance := router_loss(model, made.outputs)) is not None:
+    expected = F.cross_entropy(outputs.logits.double(), targets, ignore_index=IGNORED)
+    if (balance := router_loss(model, outputs.outputs)) is not None:
         expected = expected + balance.double()
-    loss = made.outputs.loss
+    loss = outputs.outputs.loss
     if not torch.isclose(loss.double(), expected, rtol=LOSS_DIFFERENCE, atol=0.0):
         raise ConfigurationError(
             f"the loss of {type(model).__name__} is {loss:.4g}, and the cross entropy of the next token is "

@@ -1,4 +1,4 @@
-"""Check that an output layer is the product with its weight, plus its bias, before the product is computed anew."""
+"""Check that an output layer computes W·h + b, before this is computed in full precision."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITHOUT_LOGITS = (
 
 
 def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
-    """Refuse a layer whose output is no product with its weight, as a subclass or a hook can make it.
+    """Refuse a layer that does not compute W·h + b, as a subclass or a hook can make it.
 
     A copy in float32 or wider is applied, whose roundoff hides no soft cap, to `SAMPLE` of the states (n, d) and to the
     largest ones.

@@ -15,7 +15,7 @@ def head_analysis(source: Source) -> Finding | None:
     """
     if not isinstance(source, HuggingFaceOnText):
         return None
-    head, norm, vocabularies, tied = source.full_head, source.checked.norm, source.vocabularies, source.model.tied
+    head, norm, vocabularies, tied = source.full_head, source.checked_head.norm, source.vocabularies, source.model.tied
     scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
     weight = directions(head.weight[: source.shape[1]].split(ROWS))
     hidden = directions(source.hidden(source.ranges(ROWS)))
@@ -29,7 +29,7 @@ def head_analysis(source: Source) -> Finding | None:
     sizes = f"{vocabularies['model']:,} rows"
     if vocabularies["tokenizer"] is not None:
         sizes += f", {vocabularies['tokenizer']:,} tokens in the tokenizer"
-    by = f"by at most {source.checked.difference:.2g}" if source.checked.difference else "nowhere"
+    by = f"by at most {source.checked_head.difference:.2g}" if source.checked_head.difference else "nowhere"
     return Finding(
         "head_analysis",
         {
@@ -39,7 +39,7 @@ def head_analysis(source: Source) -> Finding | None:
             "soft_cap": soft_cap,
             "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
             "vocabularies": vocabularies,
-            "logit_difference": source.checked.difference,
+            "logit_difference": source.checked_head.difference,
             "weight": weight.to_dict(),
             "hidden": hidden.to_dict(),
         },
