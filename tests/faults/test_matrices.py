@@ -47,24 +47,16 @@ def pipe_instead(path: Path) -> None:
 
 NPY: dict[str, Damage] = {
     "empty": damage.write(b""),
-    "cut in the header": damage.cut(0.02),
     "cut in the rows": damage.cut(0.7),
     "one row fewer": of_shape("(23, 12)"),
-    "a truth value as length": of_shape("(True, 288)"),
-    "negative lengths": of_shape("(-24, -12)"),
     "a shape of 10^30": of_shape(f"({10**30}, 12)"),
-    "three dimensions": of_shape("(24, 6, 2)"),
     "no rows": lambda path: np.save(path, np.empty((0, 12))),
-    "a header nested deeply": header("[" * 5_000),
     "a header of code": header("__import__('os').abort()"),
     "an unknown type": of_shape("(24, 12)", "<q9"),
-    "texts": lambda path: np.save(path, np.full((24, 12), "a")),
-    "records": lambda path: np.save(path, np.zeros((24, 12), [("a", "f8")])),
     "objects": lambda path: np.save(path, np.full((24, 12), None), allow_pickle=True),
     "an unknown version": lambda path: path.write_bytes(b"\x93NUMPY\x09" + path.read_bytes()[7:]),
     "a number that is none": lambda path: np.save(path, np.full((24, 12), np.nan)),
     "a zip archive": lambda path: path.write_bytes((path.parent / "s.npz").read_bytes()),
-    "a folder": damage.folder_instead,
     "a link to itself": damage.loop,
     "a pipe": pipe_instead,
     "removed": damage.remove,
@@ -88,18 +80,12 @@ def tensor(dtype: str = "F64", shape: Any = (24, 12), offsets: Any = (0, 2304)) 
 
 SAFETENSORS: dict[str, Damage] = {
     "empty": damage.write(b""),
-    "cut in the header": damage.cut(0.02),
     "cut in the rows": damage.cut(0.7),
     "a header longer than the file": damage.write(struct.pack("<Q", 1 << 60) + b"{}"),
     "a header nested deeply": damage.write(struct.pack("<Q", 10_000) + b"[" * 10_000),
     "no tensor": tensors(),
-    "an unknown type": tensor("F128"),
-    "four bits": tensor("F4", (24, 192)),
-    "a truth value as length": tensor(shape=(True, 288)),
     "a length of 10^30": tensor(shape=(10**30, 12)),
     "offsets beyond the end": tensor(offsets=(0, 5000)),
-    "offsets turned round": tensor(offsets=(2304, 0)),
-    "three dimensions": tensor(shape=(24, 6, 2)),
     "names that steer a terminal": tensors(
         **{f"\x1b[2J{n}": {"dtype": "F64", "shape": [6], "data_offsets": [48 * n, 48 * (n + 1)]} for n in range(48)}
     ),
@@ -124,7 +110,6 @@ def metadata(place: str, value: Any) -> Damage:
 
 CHUNKS: dict[str, Damage] = {
     "cut": chunk(damage.cut(0.6)),
-    "emptied": chunk(damage.write(b"")),
     "missing": chunk(damage.remove),
     "a folder": chunk(damage.folder_instead),
     "noise": chunk(damage.write(bytes(range(256)))),
@@ -132,18 +117,12 @@ CHUNKS: dict[str, Damage] = {
     "a device": chunk(lambda path: (path.unlink(), path.symlink_to("/dev/zero"))),
 }
 METADATA: dict[str, Damage] = {
-    "no rows": metadata("shape", [0, 12]),
     "a shape of 10^30": metadata("shape", [10**30, 12]),
-    "negative rows": metadata("shape", [-24, 12]),
     "more rows": metadata("shape", [48, 12]),
-    "chunks of nothing": metadata("chunk_grid.configuration.chunk_shape", [0, 12]),
     "chunks of 10^12 rows": metadata("chunk_grid.configuration.chunk_shape", [10**12, 12]),
     "an unknown type": metadata("data_type", "float7"),
     "no codecs": metadata("codecs", []),
     "an unknown codec": metadata("codecs", [{"name": "\x1b[31m"}]),
-    "an unknown version": metadata("zarr_format", 9),
-    "a fill value of another type": metadata("fill_value", {"a": 1}),
-    "no node type": metadata("node_type", damage.REMOVED),
 }
 
 
@@ -169,18 +148,13 @@ def hdf5(content: Any) -> bytes:
 NAMED: dict[str, Callable[[], bytes]] = {
     "sparse.pt": lambda: saved_by_torch(torch.eye(4).to_sparse()),
     "shape-only.pt": lambda: saved_by_torch(torch.empty(4, 4, device="meta")),
-    "cut.pt": lambda: saved_by_torch(torch.eye(4))[:300],
     "code.pt": lambda: b"\x80\x02cos\nsystem\n(S'touch pwned'\ntR.",
-    "complex.pt": lambda: saved_by_torch(torch.eye(4, dtype=torch.complex64)),
     "cut.mat": lambda: matlab(lambda data: data[:200]),
     "other-type.mat": lambda: matlab(lambda data: data[:128] + b"\xff\xff\xff\x7f" + data[132:]),
     "text.h5:a": lambda: hdf5("text"),
-    "texts.h5:a": lambda: hdf5([["a", "b"], ["c", "d"]]),
-    "none.h5:a": lambda: hdf5(h5py.Empty("f8")),
     "cut.h5": lambda: hdf5(np.eye(4))[:700],
     "cut.parquet": lambda: b"PAR1" + bytes(40),
     "empty.csv": lambda: b"",
-    "header.csv": lambda: b"a,b\n",
     "uneven.csv": lambda: b"1,2\n3\n",
     "too-large.csv": lambda: b"1e999,2\n3,4\n",
     "escapes.csv": lambda: b"\x1b[31m,b\n1,x\n",
@@ -196,14 +170,11 @@ CASES = [
 ]
 _ROWS, _TARGETS = "log_probs/c/0/0", "targets/c/0"
 STORE: dict[str, tuple[str, Damage]] = {
-    "rows cut": (_ROWS, damage.cut(0.5)),
-    "rows emptied": (_ROWS, damage.write(b"")),
     "rows missing": (_ROWS, damage.remove),
     "rows from a pipe": (_ROWS, pipe_instead),
     "targets from a pipe": (_TARGETS, pipe_instead),
     "attributes from a pipe": ("zarr.json", pipe_instead),
     "rows flipped": (_ROWS, damage.flip(0.5)),
-    "targets cut": (_TARGETS, damage.cut(0.5)),
     "targets missing": (_TARGETS, damage.remove),
     "targets flipped": (_TARGETS, damage.flip(0.5)),
     **{f"{place} {value!r}"[:40]: ("zarr.json", with_value(f"attributes.{place}", value)) for place, value in (

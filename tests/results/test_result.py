@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from softmax_bottleneck import BottleneckError, Result, frame, table
 
@@ -62,10 +64,12 @@ def test_tables_for_people_escape_names_and_leave_out_empty_columns() -> None:
     assert r"\caption{Lengths}" in results[0].to_latex(caption="Lengths")
 
 
-def test_csv_keeps_every_digit() -> None:
-    read = list(csv.DictReader(io.StringIO(table([Length(1 / 3)], format="csv"))))
-    assert float(read[0]["metres"]) == 1 / 3
-    assert read[0]["name"] == "runs/a"
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), st.floats(1e-9, 1e9))
+def test_csv_keeps_every_digit_and_every_name(name: str, metres: float) -> None:
+    text = table([Length(metres).named(name), Length(2.0)], format="csv")
+    first, second = csv.DictReader(io.StringIO(text, newline=""))
+    assert (first["name"], float(first["metres"])) == (name, metres)
+    assert second["name"] == "runs/a"
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from softmax_bottleneck.errors import ConfigurationError, OutputError
+from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.results.plotting import STYLES, find_style, save_figure
 
 FORMATS = ["png", "pdf", "svg"]
@@ -73,22 +73,11 @@ def test_two_processes_draw_the_same_bytes(tmp_path: Path) -> None:
     assert all(data.startswith(SIGNATURES[name.partition(".")[2]]) for name, data in written[0].items())
 
 
-def test_the_users_own_settings_stay(ax: Axes, tmp_path: Path) -> None:
-    with mpl.rc_context({"svg.hashsalt": "mine"}):
-        save_figure(figure_of(ax), tmp_path / "f.svg")
-        assert mpl.rcParams["svg.hashsalt"] == "mine"
-
-
-@pytest.mark.parametrize("name", ["f.jpg", "f", "f.npz", "png"])
+@pytest.mark.parametrize("name", ["f.jpg", "f", "png"])
 def test_other_formats(ax: Axes, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"a figure is written as png, pdf, svg, not '{name}'"):
         save_figure(figure_of(ax), tmp_path / name)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_not_there(ax: Axes, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"cannot write .*f\.png: No such file"):
-        save_figure(figure_of(ax), tmp_path / "no" / "f.png")
 
 
 def test_a_failure_leaves_the_old_figure(ax: Axes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def _draw_tolerances(ax: Axes, data: pd.DataFrame, models: dict[str, Look]) -> N
         middle = tolerances.median()
         ax.axhspan(middle / MARGIN, middle * MARGIN, color="0.88", zorder=0, linewidth=0)
         ax.axhline(middle, color="0.45", linestyle="--", linewidth=0.9, zorder=1)
-    place = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
     ax.annotate("tolerances" if several else "tolerance", (0.01, tolerances.max()), **place, **NOTE)
 
 
@@ -154,7 +154,7 @@ def _draw_bounds(ax: Axes, data: pd.DataFrame) -> None:
         ax.axvline(bound, color="0.45", linestyle="-.", linewidth=0.9, zorder=1)
         is_left = len(bounds) > 1 and number % 2 == 0  # and below the curves
         height, side, end = (0.03, "right", "bottom") if is_left else (0.97 - 0.42 * (number // 2 % 2), "left", "top")
-        place = {"xycoords": ("data", "axes fraction"), "xytext": (-2 if is_left else 2, 0)}
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (-2 if is_left else 2, 0)}
         ax.annotate(f"bound {bound:,}", (bound, height), rotation=90, ha=side, va=end, textcoords="offset points",
                     **place, **NOTE)  # fmt: skip
 
