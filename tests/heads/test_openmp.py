@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,16 +19,18 @@ def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return bool(request.param) and openmp._runtime() is not None
 
 
-def _threads() -> set[str]:
-    return {entry.name for entry in Path("/proc/self/task").iterdir()}
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 17])
 @pytest.mark.usefixtures("runtime")
-def test_each_piece_is_done_once(count: int) -> None:
+def test_each_piece_is_done_once_and_an_error_is_raised_here(count: int) -> None:
     done: list[int] = []
     in_parallel([lambda number=number: done.append(number) for number in range(count)])  # type: ignore[misc]
     assert sorted(done) == list(range(count))
+
+    def fail() -> None:
+        raise FloatingPointError("here")
+
+    with pytest.raises(FloatingPointError, match="here"):
+        in_parallel([*[lambda: None] * count, fail])
 
 
 def test_pieces_run_at_the_same_time(runtime: bool) -> None:
@@ -48,34 +48,22 @@ def test_the_threads_are_those_of_torch(runtime: bool) -> None:
     """A piece is done by the thread that a kernel of torch has used, and no thread is added."""
     if not runtime:
         return
-    threads, seen = torch.get_num_threads(), set[str]()
+
+    def threads() -> set[str]:
+        return {entry.name for entry in Path("/proc/self/task").iterdir()}
+
+    count, seen = torch.get_num_threads(), set[str]()
     try:
         torch.set_num_threads(4)
         torch.ones(1 << 20).add_(1)
-        before = _threads()
+        before = threads()
         for _ in range(3):
             in_parallel([lambda: seen.add(str(threading.get_native_id()))] * 2)
             torch.ones(1 << 20).add_(1)
-        assert not _threads() - before  # one of another test may have ended meanwhile
-        assert seen <= before
-        assert str(threading.get_native_id()) in seen
+        assert not threads() - before  # one of another test may have ended meanwhile
+        assert str(threading.get_native_id()) in seen <= before
     finally:
-        torch.set_num_threads(threads)
-
-
-@pytest.mark.parametrize("failing", [0, 1, 2])
-@pytest.mark.usefixtures("runtime")
-def test_an_error_is_raised_here(failing: int) -> None:
-    def work(number: int) -> Callable[[], None]:
-        def one() -> None:
-            time.sleep(0.01)
-            if number == failing:
-                raise FloatingPointError(f"in number {number}")
-
-        return one
-
-    with pytest.raises(FloatingPointError, match=f"in number {failing}"):
-        in_parallel([work(number) for number in range(3)])
+        torch.set_num_threads(count)
 
 
 def test_work_that_was_not_done_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

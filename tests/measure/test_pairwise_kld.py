@@ -48,22 +48,13 @@ def test_all_pairs(seed: int, T: int, M: int, spread: float, rows: int) -> None:
         assert (found.pairs, found.standard_error, found.contexts, found.vocab) == ("all", None, T, M)
 
 
-def test_a_context_with_itself_is_in_the_mean() -> None:
-    p, q = log_probs(2, 5)
-    assert pairwise_kld(np.stack([p, q])).kld == pytest.approx((divergence(p, q) + divergence(q, p)) / 4)
-
-
-def test_float32_is_summed_in_float64() -> None:
-    matrix = log_probs(3000, 20).astype(np.float32)
-    assert pairwise_kld(matrix).kld == pytest.approx(pairwise_kld(matrix.astype(np.float64)).kld, rel=1e-14)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equal_rows(dtype: type[np.floating]) -> None:
     rows = np.tile(log_probs(1, 50), (40, 1)).astype(dtype)
     assert 0 <= pairwise_kld(rows).kld < 1e-14
-    sampled = pairwise_kld(rows, pairs=50)
+    sampled = pairwise_kld(rows.tolist() if dtype is np.float64 else rows, pairs=50)
     assert (sampled.kld, sampled.standard_error) == (0.0, 0.0)
+    assert sum(sampled.histogram.counts) == 50
 
 
 def test_dirichlet_rows() -> None:
@@ -257,16 +248,3 @@ def test_a_histogram_of_drawn_pairs() -> None:
     assert edges[0] == 0 == values[0]
     assert edges[-1] == pytest.approx(values[-1])
     assert found.to_dict()["histogram"] == {"edges": edges, "counts": counts}
-
-
-def test_equal_rows_have_a_histogram_too() -> None:
-    found = pairwise_kld(np.log(np.full((5, 4), 0.25)), pairs=20)
-    assert found.histogram is not None
-    assert sum(found.histogram.counts) == 20
-
-
-def test_lists_of_rows() -> None:
-    rows = log_probs(4, 5)
-    assert pairwise_kld(rows.tolist()).kld == pairwise_kld(rows).kld
-    with pytest.raises(MatrixError, match="the rows of a matrix must have one length"):
-        pairwise_kld([[0.0], [-1.0, -2.0]])
