@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,10 +40,7 @@ ROWS_ADDED = 16
 """Rows summed by one BLAS call on the CPU, which adds them one by one: few rows keep the rounding error small."""
 
 
-_Result = TypeVar("_Result")
-
-
-def first_order(backward: Callable[..., _Result]) -> Callable[..., _Result]:
+def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Let ``backward`` raise an error under ``create_graph=True``, the one case where gradient mode is on inside it.
 
     Autograd sees a gradient computed in the forward pass as a constant: a second derivative would silently lack terms.
@@ -51,7 +48,7 @@ def first_order(backward: Callable[..., _Result]) -> Callable[..., _Result]:
     """
 
     @wraps(backward)
-    def checked(ctx: Any, *upstream: Any) -> _Result:
+    def checked(ctx: Any, *upstream: Any) -> Any:
         if torch.is_grad_enabled():
             raise ConfigurationError("a head's nll and PLIF have first derivatives only: leave out create_graph=True")
         return backward(ctx, *upstream)
