@@ -23,9 +23,9 @@ def command(pattern: str, json_to: Path | None) -> None:
     A PATTERN such as 'ptb-*' selects some of them; a NAME shows one in full, with its command and its configuration.
     'bottleneck train --preset NAME --out RUN' trains one.
     """
-    from softmax_bottleneck.training.presets import described, matching
+    from softmax_bottleneck.training.presets import describe, matching
 
-    values = described(matching(pattern))
+    values = describe(matching(pattern))
     text = _in_full(values[0]) if pattern == values[0]["name"] else "\n".join(map(_in_short, values))
     emit({"presets": values}, text, json_to)
 

@@ -43,16 +43,9 @@ class _Description(TypedDict):
 
 
 def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterable[Ids]], *, sha256: str) -> None:
-    """Write a corpus; the description, which marks it as complete, is written last.
+    """Write a corpus, given the ids of each of `SPLITS`, piece by piece, and the SHA-256 of the text they come from.
 
-    Args:
-        folder: folder to write to, created if it does not exist.
-        vocabulary: vocabulary of the ids.
-        splits: the ids of each of `SPLITS`, piece by piece.
-        sha256: SHA-256 of the text from which the ids were made.
-
-    Raises:
-        CorpusError: for a split without a token.
+    The description, which marks it as complete, is written last. `CorpusError` for a split without a token.
     """
     make_folder(folder)
     (folder / _DESCRIPTION).unlink(missing_ok=True)
@@ -90,14 +83,9 @@ def is_whole(folder: Path, *, ids: bool = False) -> bool:
 
 
 def read_ids(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
-    """Return a corpus whose ids stay in their files (`numpy.memmap`, private: changes are not written).
+    """Return the corpus in a folder, whose ids stay in their files (`numpy.memmap`, private: changes are not written).
 
-    Args:
-        folder: folder from `write_ids`; the corpus has its name.
-        vocabulary: vocabulary of a run, which must be that of the corpus.
-
-    Raises:
-        CorpusError: for a file that is missing or has another size, or another vocabulary.
+    `CorpusError` for a file that is missing or has another size, or for another ``vocabulary`` than that of the corpus.
     """
     description = _checked(folder)
     remedy = f"run `bottleneck data get {folder.name}` again"
@@ -130,11 +118,7 @@ class _Splits(Mapping[str, Ids]):
 
 
 def _checked(folder: Path, *files: str) -> dict[str, Any]:
-    """Return the description of a corpus after a check of the ids' sizes and of the hashes of ``files``.
-
-    Raises:
-        CorpusError: for a file that is missing or was changed.
-    """
+    """Return the description of a corpus; `CorpusError` for another size of the ids or another hash of ``files``."""
     try:
         description: dict[str, Any] = parse_json((folder / _DESCRIPTION).read_bytes(), _Description)
         if description["format"] != FORMAT or description.pop(_CHECKSUM) != sha256_json(description):

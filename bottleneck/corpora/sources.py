@@ -51,16 +51,8 @@ def read_source(
 ) -> Iterator[FoundFile]:
     """Yield the files of a source: a folder, an archive or a single file, or, for a text, what is at an address.
 
-    Args:
-        source: where to look.
-        largest: largest size of a member of an archive, in bytes.
-        total: largest size of all of it, in bytes.
-        folder: returns which files of a folder to read.
-        progress: called while downloading.
-
-    Raises:
-        CorpusError: for a source that is missing, unreadable or larger than ``total``, and as for `download` and
-            `read_members`.
+    A member of an archive has at most ``largest`` bytes, all of it at most ``total``. ``folder`` returns which files of
+    a folder to read. `CorpusError` for a source that is missing, unreadable or larger, and as for `read_members`.
     """
     try:
         if isinstance(source, str):
@@ -92,11 +84,8 @@ def find_pinned(
     """Return the pinned files of a corpus that a source holds.
 
     A file is recognized by its SHA-256, whatever its name. In a folder only the files directly in it count, and of
-    these those named or sized like a pinned one.
-
-    Raises:
-        CorpusError: ``source`` holds something else; the text says what that seems to be: an HTML page, a Git LFS
-            pointer, a changed file, an unexpected member. Also as for `read_source`.
+    these those named or sized like a pinned one. `CorpusError` for a source that holds something else; the text says
+    what that seems to be: an HTML page, a Git LFS pointer, a changed file, an unexpected member.
     """
 
     def in_folder(folder: Path) -> list[Path]:

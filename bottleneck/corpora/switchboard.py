@@ -36,17 +36,11 @@ Line = list[str]
 
 
 def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
-    """Turn the conversations of an archive or a folder into ids in ``folder``.
+    """Turn the conversations of an archive, or the one at an address, or of a folder into ids in ``folder``.
 
-    Args:
-        folder: where the ids go.
-        source: an archive, its address, or a folder, that holds ``train``, ``val`` and ``test`` with one text file a
-            conversation and one utterance a line, ``speaker|text|act``.
-        progress: called while the archive is downloaded.
-
-    Raises:
-        CorpusError: there is no source; it is damaged, or lacks a split or has another one; a conversation is empty,
-            has a single speaker, or has a line of another form.
+    The source holds ``train``, ``val`` and ``test`` with one text file a conversation and one utterance a line,
+    ``speaker|text|act``. `CorpusError` for a source that is missing, damaged, or lacks a split or has another one, and
+    for a conversation that is empty, has a single speaker, or has a line of another form.
     """
     if source is None:
         raise CorpusError(

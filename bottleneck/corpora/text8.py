@@ -39,14 +39,7 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
 
 
 def write(folder: Path, data: bytes, *, tokens: Mapping[str, int], sha256: str) -> None:
-    """Write characters as ids.
-
-    Args:
-        folder: where they go.
-        data: letters from a to z and spaces.
-        tokens: how many of them each split has, one after the other.
-        sha256: of what the ids were made from.
-    """
+    """Write letters from a to z and spaces as ids; ``tokens`` are the numbers of them in the splits, in turn."""
     number = np.full(256, -1, np.int64)
     number[np.frombuffer("".join(VOCABULARY.tokens).encode(), np.uint8)] = np.arange(len(VOCABULARY))
     pieces = np.split(np.frombuffer(data, np.uint8), np.cumsum(list(tokens.values()))[:-1])

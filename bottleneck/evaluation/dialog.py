@@ -151,12 +151,9 @@ def _smoothing() -> Any:
 def bootstrap(
     scores: NDArray[np.float64], *, groups: NDArray[np.integer[Any]], seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the lower and upper ends of percentile intervals of the mean, over resamples of whole groups.
+    """Return the lower and upper ends of percentile intervals of the mean of ``scores``, (contexts, scores).
 
-    Args:
-        scores: (contexts, scores).
-        groups: (contexts,), the conversation of each.
-        seed: of the resamples.
+    Whole ``groups`` are resampled: (contexts,), the conversation of each context.
     """
     _, member = np.unique(groups, return_inverse=True)
     sizes = np.bincount(member)
@@ -189,18 +186,7 @@ class DialogScores(Result):
 def score_dialog(
     source: Source, scores: Perplexity, *, contexts: int | None = None, progress: Progress = SILENT
 ) -> DialogScores:
-    """Add BLEU to the perplexity of a run; see `bleu`.
-
-    Args:
-        source: opened run.
-        scores: its perplexity.
-        contexts: number of contexts to answer, from the first; by default all.
-        progress: progress display.
-
-    Raises:
-        SourceError: for a source that is not a run, or a run that reads a stream.
-        ConfigurationError: if NLTK is not installed.
-    """
+    """Add BLEU to the perplexity of an opened run; see `bleu`. `SourceError` for a source that is not a run."""
     if not isinstance(source, RunOnText):
         raise SourceError(Parameter("bleu"), f" is for runs, and {source.description['path']} is not one")
     run, head = source.run, source.head

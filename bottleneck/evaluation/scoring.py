@@ -112,19 +112,11 @@ def _losses(source: Source, targets: NDArray[np.int64]) -> Iterator[NDArray[np.f
 def dynamic_scores(
     run: Run, corpus: Corpus, *, split: str = "test", settings: Dynamic | None = None, progress: Progress = SILENT
 ) -> Perplexity:
-    """Score a split by dynamic evaluation; the training text's gradient statistics stay in the run's folder.
+    """Score a split by dynamic evaluation, see `dynamic_evaluate`, by default with `published_dynamic`.
 
-    Args:
-        run: run whose model is on the device of the evaluation; its weights may differ from those in its folder.
-        corpus: corpus of the split; the statistics are always those of the run's own training text.
-        split: ``"train"``, ``"valid"`` or ``"test"``.
-        settings: settings of the update; by default `published_dynamic` for the head and the corpus.
-        progress: progress display.
-
-    Raises:
-        TrainingError: for a text that is too short, or a loss too large for a perplexity.
-        SourceError: for a run that answers contexts, see `Backbone.context_lines`.
-        CorpusError, RunError: if the run's own corpus is missing or has changed.
+    The run's weights may differ from those in its folder. The gradient statistics are always those of its own training
+    text and stay in its folder. `SourceError` for a run that answers contexts, `CorpusError` or `RunError` if its own
+    corpus is missing or has changed.
     """
     _check_stream(run, "dynamic evaluation")
     trained_on = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
@@ -142,18 +134,10 @@ def dynamic_scores(
 def cached_scores(
     run: Run, corpus: Corpus, *, split: str = "test", window: int | None = None, progress: Progress = SILENT
 ) -> Perplexity:
-    """Score a split with a continuous cache whose settings are chosen on the validation split.
+    """Score a split with a continuous cache, see `cache_evaluate`, whose settings are chosen on the validation split.
 
-    Args:
-        run: run whose model is on the device of the evaluation.
-        corpus: corpus of both splits.
-        split: ``"train"``, ``"valid"`` or ``"test"``.
-        window: number of contexts in the cache; by default that of AWD-LSTM's code for the corpus.
-        progress: progress display.
-
-    Raises:
-        SourceError: for a run that answers contexts, see `Backbone.context_lines`.
-        TrainingError: for a split that is too short.
+    ``window`` is the number of contexts in the cache; by default that of AWD-LSTM's code for the corpus. `SourceError`
+    for a run that answers contexts.
     """
     _check_stream(run, "a cache")
     window = window or WINDOWS.get(corpus.name, Cache.window)

@@ -92,9 +92,7 @@ class Run:
 def corpus_of(run: Run, data: str | None = None) -> Corpus:
     """Return the corpus a run was trained on, or ``data``, encoded with the run's vocabulary.
 
-    Raises:
-        CorpusError: for a missing corpus, or a token outside the vocabulary.
-        RunError: when the run's own corpus has changed since.
+    `CorpusError` for a missing corpus or a token outside the vocabulary, `RunError` when the run's own has changed.
     """
     corpus = corpora.load(data or run.corpus, vocabulary=run.vocabulary)
     if data is None and corpus.sha256 != run.config["corpus"]["sha256"]:
@@ -198,12 +196,8 @@ def read_config(path: Path) -> dict[str, Any]:
 def load(path: str | Path, *, unfinished: bool = False) -> Run:
     """Read a finished run and check every file against the hashes in ``COMPLETE``.
 
-    Args:
-        path: the run's folder.
-        unfinished: whether an unfinished run is accepted, with its best weights so far.
-
-    Raises:
-        RunError: when the folder is missing, unfinished, changed, or another tool's.
+    With ``unfinished``, an unfinished run is accepted, with its best weights so far. `RunError` when the folder is
+    missing, unfinished, changed, or another tool's.
     """
     path = Path(path)
     config = read_config(path)
@@ -226,16 +220,12 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
 
     Args:
         run: folder of a finished run.
-        out: folder of the copy, which must not exist yet.
+        out: folder of the copy, which must not exist yet; it is returned.
         dtype: type of the weights on disk, ``torch.float32`` or ``torch.bfloat16``. They are read as float32. With
             bfloat16 the copy is another model, whose weights are rounded to 8 significant bits.
 
-    Returns:
-        ``out``.
-
     Raises:
         RunError: for a damaged run, a folder ``out`` that exists, or another type.
-        OutputError: for a copy that cannot be written.
     """
     loaded, out = load(run), Path(out)
     if dtype not in (torch.float32, torch.bfloat16):
@@ -252,20 +242,9 @@ def copy_weights(run: str | Path, out: str | Path, *, dtype: torch.dtype = torch
 def keep_checkpoint(run: Path, model: LanguageModel, *, step: int, metrics: bytes) -> Path:
     """Write the current weights as a finished run of their own, ``RUN/checkpoints/step-…``.
 
-    It has the run's ``config.json`` and ``vocabulary.json``, so that every command reads it like a run. An existing
-    checkpoint is kept, because a continued run reaches the same weights again.
-
-    Args:
-        run: the run's folder.
-        model: model with the weights to keep.
-        step: number of updates so far.
-        metrics: ``metrics.jsonl`` of the checkpoint, the rows up to this validation.
-
-    Returns:
-        The checkpoint's folder.
-
-    Raises:
-        OutputError: for a checkpoint that cannot be written.
+    It has the run's ``config.json`` and ``vocabulary.json``, so that every command reads it like a run, and in
+    ``metrics`` the rows up to this validation. An existing checkpoint is kept, because a continued run reaches the same
+    weights again. Return its folder.
     """
     out = run / CHECKPOINTS / f"step-{step:09d}"
     if not out.exists():
@@ -294,11 +273,7 @@ def write_complete(path: Path) -> None:
 
 
 def check_hashes(path: Path) -> None:
-    """Check the files of a finished run against their hashes.
-
-    Raises:
-        RunError: for an unfinished run, or a file that is missing or has changed.
-    """
+    """Check the files of a finished run; `RunError` if it is unfinished, or one is missing or has changed."""
     if not (path / COMPLETE).exists():
         raise RunError(
             f"the run {path} is not finished (it has no {COMPLETE} file); "

@@ -53,16 +53,9 @@ class KneserNey:
 
     @classmethod
     def fit(cls, ids: Ids, *, order: int, vocab_size: int) -> KneserNey:
-        """Count a text.
+        """Count a text of ``ids``, int64, (N,).
 
-        Args:
-            ids: int64, (N,), N ≥ order.
-            order: n, at least 1.
-            vocab_size: M.
-
-        Raises:
-            ConfigurationError: for an order below 1.
-            CorpusError: for a text shorter than the order.
+        `ConfigurationError` for an ``order`` n below 1, `CorpusError` for a text shorter than the order.
         """
         if order < 1:
             raise ConfigurationError(f"the order of an n-gram model must be at least 1, not {order}")
@@ -90,13 +83,9 @@ class KneserNey:
         return len(self.orders)
 
     def prob(self, histories: Ids) -> Reals:
-        """Return P(w | h) of all words, all positive; every row sums to one.
+        """Return P(w | h) of all words, (B, M), float64, all positive; every row sums to one.
 
-        Args:
-            histories: int64, (B, n − 1), the last column the latest token; −1 before the start of the text.
-
-        Returns:
-            float64, (B, M).
+        The histories are int64, (B, n − 1), the last column the latest token; −1 stands before the start of the text.
         """
         unigrams = self.orders[0]
         base = np.full(self.vocab_size, unigrams.left[0] / self.vocab_size)

@@ -88,11 +88,9 @@ class Reading(ABC):
 
 @final
 class Stream(Reading):
-    """A text as one sequence: every token but the first is predicted from all tokens before it.
+    """A text of ``ids``, (N,), as one sequence: every token but the first is predicted from all tokens before it.
 
-    Args:
-        ids: (N,), N ≥ 2.
-        length: tokens of a batch; the state is carried over.
+    A batch has ``length`` tokens; the state is carried over.
     """
 
     carries = True
@@ -115,16 +113,7 @@ class Pairs(Reading):
 
     A paragraph ends with a blank line: it is a conversation, and its lines are utterances. The first token of a line,
     its speaker, is given; the other tokens and the end of the line are predicted. A line of unknown words alone is read
-    as context and is never predicted.
-
-    Args:
-        corpus: with `EOS` at the end of every line.
-        split: of the corpus.
-        lines: W, the largest number of lines of a context.
-        at_once: pairs of a batch.
-
-    Raises:
-        CorpusError: the split has no line that answers another.
+    as context and is never predicted. `CorpusError` for a split without a line that answers another.
     """
 
     carries = False
@@ -197,14 +186,9 @@ class Pairs(Reading):
 
 
 def read(corpus: Corpus, split: str, *, lines: int | None, length: int, at_once: int = 64) -> Reading:
-    """Return a split as a model reads it.
+    """Return a split as a model reads it whose `Backbone.context_lines` are ``lines``.
 
-    Args:
-        corpus: of the split.
-        split: ``"train"``, ``"valid"`` or ``"test"``.
-        lines: the model's `Backbone.context_lines`.
-        length: tokens of a stream's batches.
-        at_once: pairs of a batch of pairs.
+    Batches have ``length`` tokens of a stream, or ``at_once`` pairs.
     """
     if lines is None:
         return Stream(corpus.split(split), length=length)

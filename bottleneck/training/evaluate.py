@@ -110,10 +110,9 @@ def text_of(model: LanguageModel, corpus: Corpus, split: str) -> Reading:
 def evaluate(
     model: LanguageModel, text: Reading | NDArray[np.int64], *, progress: Progress | bool = False
 ) -> Perplexity:
-    """Return how well a model predicts a text; see `mean_nll`.
+    """Return how well a model predicts a text, as it reads it, or ids, int64, (N,), N ≥ 2, as one stream.
 
-    Raises:
-        TrainingError: the text is too short, or the loss too large for a perplexity.
+    `TrainingError` when the text is too short, or the loss too large for a perplexity.
     """
     reading = _reading(text)
     return Perplexity(mean_nll(model, reading, progress=reporting(progress)), len(reading.places))
@@ -126,18 +125,10 @@ def _reading(text: Reading | NDArray[np.int64]) -> Reading:
 
 
 def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progress: Progress = SILENT) -> float:
-    """Score every token that a text predicts: of a stream all but the first, with the state carried over.
+    """Return the mean negative log-likelihood in nats, which is not finite if training diverged.
 
-    Args:
-        model: model to score, in evaluation mode; its former mode is restored.
-        text: a text as the model reads it, or ids, int64, (N,), N ≥ 2, as one stream.
-        progress: where to report.
-
-    Returns:
-        The mean negative log-likelihood in nats; it is not finite if training diverged.
-
-    Raises:
-        TrainingError: the text is too short.
+    Every token is scored that a text predicts: of a stream all but the first, with the state carried over. The model is
+    in evaluation mode, and its former mode is restored. `TrainingError` for a text that is too short.
     """
     reading, device = _reading(text), next(model.parameters()).device
     rows = len(reading.places)

@@ -71,7 +71,11 @@ class Loop:
         self.carried = tuple(tensor[:, data.part] for tensor in carried)
         if saved is None:
             self._begin()
-        self._announce(resumed=saved is not None)
+        begins = (
+            f"{self.steps:,} steps" if saved is None else f"continuing from step {self.state.step:,} of {self.steps:,}"
+        )
+        size = f"{model.parameter_count():,} parameters on {self.device.type}"
+        self.progress.line(f"{folder}: {begins}, {size}, corpus {corpus.name}")
         mixed = self.settings.precision == "bfloat16"
         objective = Objective(model, mixed=mixed, fraction=self.settings.loss_fraction)
         if self.settings.compile:
@@ -88,7 +92,9 @@ class Loop:
         """
         with explained(self._saved_work), self.stop.deferred(), self._in_memory():
             if self.config.initial is not None and not self.state.metrics:
-                self._check_start()
+                # The weights that training starts from are the best so far.
+                self.state.metrics.append(self.processes.in_first(lambda: self._validate(0)))
+                self.state.best_loss = self.state.metrics[0]["valid_loss"]
             with self.progress.bar("training", self.steps, "steps", done=self.state.step) as bar:
                 while self.state.epoch < self.settings.epochs and not self._is_to_stop():
                     self._epoch(bar)
@@ -132,11 +138,6 @@ class Loop:
         if starts_averaging(self.settings.averaging, [], epochs=0):
             self.average.start()
 
-    def _check_start(self) -> None:
-        """Validate the weights that training starts from, and save them as the best so far."""
-        self.state.metrics.append(self.processes.in_first(lambda: self._validate(0)))
-        self.state.best_loss = self.state.metrics[0]["valid_loss"]
-
     def _is_to_stop(self) -> bool:
         """Return whether to stop early. If weights are averaged, only the losses of averaged weights count."""
         interval, averaging = self.settings.stop_interval, self.settings.averaging.start != "never"
@@ -159,7 +160,10 @@ class Loop:
                 break
             self._step(batch, length, bar)
             if self._is_interrupted():
-                self._stop()
+                self._save()
+                self.stop.obey()  # a handler of the caller's may let training go on
+                if self.processes.count > 1:  # the signal may have come to another process only
+                    raise KeyboardInterrupt
             if state.position in checks:
                 self._check(epochs=state.epoch + (state.position == end))
             if state.position < end and (state.step % self.settings.save_every == 0 or state.position in checks):
@@ -197,13 +201,6 @@ class Loop:
             return self.stop.requested
         return bool(self.processes.sum(torch.tensor(float(self.stop.requested), device=self.device)))
 
-    def _stop(self) -> None:
-        """Save the state of this step and raise the interruption; a handler of the caller's may let training go on."""
-        self._save()
-        self.stop.obey()
-        if self.processes.count > 1:  # the signal may have come to another process only
-            raise KeyboardInterrupt
-
     def _saved_work(self) -> str:
         """Return what an interruption leaves in the folder."""
         step, saved = self.state.step, saved_step(self.folder)
@@ -214,12 +211,6 @@ class Loop:
             f"training stopped at step {step:,} of {self.steps:,}; {which} in {self.folder}, and the same command "
             "continues from there"
         )
-
-    def _announce(self, *, resumed: bool) -> None:
-        """Say what begins, or at which step it continues."""
-        size = f"{self.model.parameter_count():,} parameters on {self.device.type}"
-        begins = f"continuing from step {self.state.step:,} of {self.steps:,}" if resumed else f"{self.steps:,} steps"
-        self.progress.line(f"{self.folder}: {begins}, {size}, corpus {self.corpus.name}")
 
     @contextmanager
     def _in_memory(self) -> Iterator[None]:
@@ -327,6 +318,7 @@ class Loop:
         return row
 
     def _save(self) -> None:
+        """Save the state, and append the seconds since the last one to the run's timing file."""
         many = self.processes.count > 1
         columns = self.processes.gather([tensor.cpu() for tensor in self.carried] if many else self.carried)
         carried = tuple(torch.cat(pieces, 1) for pieces in zip(*columns, strict=True))
@@ -334,13 +326,9 @@ class Loop:
         if self.processes.first:
             parts = self.model, self.optimizer, carried
             save_state(self.folder, self.state, *parts, average=self.average, random=random)
-            self._keep_time()
-
-    def _keep_time(self) -> None:
-        """Append the seconds since the last saved state to the run's timing file, which a killed run keeps."""
-        file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
-        rows = file.read_bytes() if file.exists() else b""
-        write_bytes(file, rows + json_lines([{"step": self.state.step, "seconds": round(seconds, 3)}]))
+            file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
+            rows = file.read_bytes() if file.exists() else b""
+            write_bytes(file, rows + json_lines([{"step": self.state.step, "seconds": round(seconds, 3)}]))
 
 
 def write_metrics(folder: Path, rows: Sequence[Any]) -> None:

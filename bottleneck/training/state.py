@@ -89,24 +89,17 @@ def save_state(
     ``carried`` is the recurrent state of all columns, ``random`` the `random_states` of each process, by default those
     of this one.
     """
-    parts = {
+    moments = optimizer.state_dict()["state"]
+    generators = random or [random_states(next(model.parameters()).device)]
+    parts: dict[str, Mapping[str, Tensor]] = {
         "model": model_tensors(model),
-        "optimizer": {
-            f"{index}.{key}": value
-            for index, values in optimizer.state_dict()["state"].items()
-            for key, value in values.items()
-        },
         "carried": {str(index): tensor for index, tensor in enumerate(carried)},
         "average": average.tensors if average is not None else {},
-        "random": {
-            f"{process}.{kind}": tensor
-            for process, states in enumerate(random or [random_states(next(model.parameters()).device)])
-            for kind, tensor in states.items()
-        },
+        **{f"optimizer.{index}": values for index, values in moments.items()},
+        **{f"random.{process}": states for process, states in enumerate(generators)},
     }
+    file = make_folder(folder / STATE) / f"step-{state.step:09d}.safetensors"
     tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
-    make_folder(folder / STATE)
-    file = folder / STATE / f"step-{state.step:09d}.safetensors"
     write_state(file, tensors, vars(state))
     _keep_only(folder, file)
 
@@ -124,54 +117,51 @@ def load_state(
     """Restore model, optimizer, average and random states; return the rest, or ``None`` if no state was saved.
 
     ``fresh`` is the recurrent state of all columns at the start of an epoch, whose shapes a saved one must have.
-
-    Raises:
-        RunError: for a damaged state, or one saved by another number of ``processes``, each of which has random states.
+    `RunError` for a damaged state, or one saved by another number of ``processes``, each of which has random states.
     """
-    files = state_files(folder)
-    if not files:
+    file = next(reversed(state_files(folder)), None)
+    if file is None:
         return None
-    tensors, numbers = read_state(files[-1])
+    tensors, numbers = read_state(file)
     saved_by = sum(name.startswith("random.") and name.endswith(".cpu") for name in tensors)
     if saved_by not in (0, processes):
         raise RunError(
-            f"the saved state {files[-1]} is that of {saved_by} processes, not {processes}: start {saved_by} again"
+            f"the saved state {file} is that of {saved_by} processes, not {processes}: start {saved_by} again"
         )
-    load_tensors_into(model, _part(tensors, "model."), where=files[-1])
+    load_tensors_into(model, _part(tensors, "model"), where=file)
     device = next(model.parameters()).device
     try:
         check_schema(numbers, TrainerState)
-        state, generators = TrainerState(**numbers), _part(tensors, f"random.{process}.")
-        _restore_optimizer(optimizer, _part(tensors, "optimizer."))
-        by_number = _part(tensors, "carried.")
+        state, generators = TrainerState(**numbers), _part(tensors, f"random.{process}")
+        _restore_optimizer(optimizer, tensors)
+        by_number = _part(tensors, "carried")
         carried = tuple(by_number[str(index)].to(device) for index in range(len(by_number)))
         if fresh is not None and [tensor.shape for tensor in carried] != [tensor.shape for tensor in fresh]:
             raise ValueError("its recurrent state does not fit the model")
         if average is not None:
-            average.restore(_part(tensors, "average."), state.averaged)
+            average.restore(_part(tensors, "average"), state.averaged)
         torch.set_rng_state(generators["cpu"])
         if "cuda" in generators and device.type == "cuda":
             torch.cuda.set_rng_state(generators["cuda"], device)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise RunError(f"the saved state {files[-1]} is damaged ({error}); delete it to start the run over") from error
+        raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run over") from error
     if process == 0:
-        _keep_only(folder, files[-1])  # a killed process may have left an older state
+        _keep_only(folder, file)  # a killed process may have left an older state
     return state, carried
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    values: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, key = name.split(".")
-        values.setdefault(int(index), {})[key] = tensor
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    values = {number: _part(tensors, f"optimizer.{number}") for number in range(len(parameters))}
     for number, saved in values.items():
         if any(tensor.ndim and tensor.shape != parameters[number].shape for tensor in saved.values()):
             raise ValueError(f"the optimizer's state {number} does not fit the weights")
+    values = {number: saved for number, saved in values.items() if saved}
     optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    prefix = f"{part}."
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

@@ -140,7 +140,7 @@ def matching(pattern: str) -> list[Preset]:
     return presets
 
 
-def described(presets: Iterable[Preset]) -> list[dict[str, Any]]:
+def describe(presets: Iterable[Preset]) -> list[dict[str, Any]]:
     """Return all that is known of presets as plain values, ready for JSON."""
     vocab_sizes = {info.name: info.vocabulary_size for info in catalogue()}
     return [
