@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from ..errors import SourceError, first_line
 from ..spectrum.files import DAMAGE
 
-UNREADABLE = (*DAMAGE, SafetensorError, pickle.UnpicklingError, CsvError, SystemError)
-"""What the readers raise for a damaged file; h5py's locks raise the last one."""
+UNREADABLE = (*DAMAGE, SafetensorError, pickle.UnpicklingError, CsvError, SystemError, AssertionError)
+"""What the readers raise for a damaged file; h5py's locks and old files of torch raise the last two."""
 LONGEST = 120
 """Characters of a reader's message that are shown: some quote the whole line."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import socket
 import sys
@@ -111,6 +112,15 @@ def _eyes(count: int) -> Callable[[Path], None]:
     return lambda path: np.savez(path, **{f"a{number}": np.eye(3) for number in range(count)})
 
 
+def _old_torch(path: Path) -> None:
+    """Write a file as torch did before version 1.6, with another key of the numbers than the tensor's."""
+    torch.save(torch.eye(4), path, _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
+    keys = re.findall(rb"\d{10,}", data)
+    before, key, after = data.rpartition(keys[-1])
+    path.write_bytes(before + b"1" * len(key) + after)
+
+
 REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "words": (
         "m.parquet",
@@ -135,6 +145,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
     ),
     "no array": ("m.npz", _zip, r"m\.npz does not hold an array"),
     "a configuration": ("config.json", lambda path: path.write_text("{}"), "configuration of a model: give its folder"),
+    "an old file of torch": ("m.pt", _old_torch, r"m\.pt cannot be read as a \.pt file: storage key"),
     "one name twice": (
         "m.pt:a.b",
         lambda path: torch.save({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}, path),
