@@ -223,20 +223,17 @@ def test_the_output_layer_called_alone_makes_log_probabilities() -> None:
 
 
 def test_the_head_is_in_the_folder_before_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    headed = with_head(_llama(), "mos", components=2)
-    uploaded: list[list[str]] = []
-    hub = "transformers.modeling_utils"
-    monkeypatch.setattr(f"{hub}.create_and_tag_model_card", lambda *_, **__: type("Card", (), {"save": lambda *_: 0})())
-    monkeypatch.setattr(f"{hub}.PreTrainedModel._get_files_timestamps", lambda *_: {})
-    monkeypatch.setattr(
-        f"{hub}.PreTrainedModel._upload_modified_files",
-        lambda self, folder, *_, **__: uploaded.append(sorted(path.name for path in Path(folder).iterdir())),
-    )
-    monkeypatch.setattr(
-        "huggingface_hub.hf_api.HfApi.create_repo", lambda *_, **__: type("Repo", (), {"repo_id": "u/x"})
-    )
-    headed.save_pretrained(tmp_path, push_to_hub=True)
-    assert "bottleneck_head.json" in uploaded[0]
+    """``push_to_hub`` uploads what is there when transformers saves the model."""
+    headed, files = with_head(_llama(), "mos", components=2), []
+    save = transformers.PreTrainedModel.save_pretrained
+
+    def watched(self: Any, folder: Path, **options: Any) -> None:
+        files.extend(path.name for path in folder.iterdir())
+        save(self, folder, **options)
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", watched)
+    headed.save_pretrained(tmp_path)
+    assert files == ["bottleneck_head.json"]
     assert not hasattr(headed.config, "bottleneck_head")
     assert json.loads((tmp_path / "config.json").read_text("utf-8"))["bottleneck_head"] == "mos"
 
