@@ -13,7 +13,7 @@ from softmax_bottleneck.results.plotting import find_style, markdown
 from softmax_bottleneck.results.tables import escape_markdown
 
 from . import REGISTRY, find
-from .base import Figure, Table
+from .base import Table
 from .results import Results
 
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
@@ -73,7 +73,7 @@ def table_text(name: str, results: Results) -> str:
     """Return one table as Markdown.
 
     Raises:
-        ConfigurationError: there is no table of this name.
+        ConfigurationError: no table has this name.
     """
     entry = find(name)
     if not isinstance(entry, Table):
@@ -110,20 +110,20 @@ def write_gallery(page: Path, results: Results) -> Drawn:
         page: ``NAME.md``; pictures go to the folder NAME beside it.
         results: from `results.read`.
     """
-    folder = page.with_suffix("")
-    figures = [name for name, entry in REGISTRY.items() if isinstance(entry, Figure)]
-    drawn = draw(figures, results, folder, formats=("png",))
+    folder, style = make_folder(page.with_suffix("")), find_style("screen")
     parts = ["# Every figure and table", INTRODUCTION]
+    files: list[Path] = []
     gaps: list[tuple[str, str]] = []
-    for name in REGISTRY:
-        entry = find(name)
+    for name, entry in REGISTRY.items():
         data = entry.compute(results)
         gaps += [(name, text) for text in entry.missing(data)]
-        picture = folder / f"{name}.png"
-        shown = f"![{name}]({folder.name}/{picture.name})" if picture in drawn.files else "*No result yet.*"
-        if isinstance(entry, Table):
-            shown = markdown(*entry.rows(data)) if len(data) else shown
+        shown = "*No result yet.*"
+        if len(data) and isinstance(entry, Table):
+            shown = markdown(*entry.rows(data))
+        elif len(data):
+            files += entry.save(data, folder / name, formats=("png",), style=style)
+            shown = f"![{name}]({folder.name}/{name}.png)"
         parts += [f"## {name}", shown, escape_markdown(entry.caption(data))]
     parts += ["## Not measured yet", "\n".join(f"* {name}: {escape_markdown(text)}" for name, text in gaps)]
     write_bytes(page, ("\n\n".join(parts) + "\n").encode())
-    return Drawn((page, *drawn.files), tuple(gaps))
+    return Drawn((page, *files), tuple(gaps))

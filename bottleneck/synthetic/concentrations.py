@@ -5,7 +5,9 @@ python -m softmax_bottleneck.synthetic.concentrations FILE.json
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -36,20 +38,13 @@ def concentrations(
         ``log_probs``, quantiles × ranks, nats.
     """
     curves = []
-    for vocab in vocabs:
-        ranks = torch.unique(torch.logspace(0, torch.tensor(vocab).log10().item(), RANKS).round().long())
-        for alpha in alphas:
-            blocks = DirichletBlocks(contexts, vocab, alpha, seed)
-            kept = torch.cat([block.sort(1, descending=True).values[:, ranks - 1] for block in blocks]).double()
-            quantiles = torch.quantile(kept, torch.tensor(QUANTILES, dtype=torch.float64), dim=0)
-            curves.append(
-                {
-                    "alpha": alpha,
-                    "vocab": vocab,
-                    "ranks": ranks.tolist(),
-                    "log_probs": quantiles.round(decimals=4).tolist(),
-                }
-            )
+    for vocab, alpha in product(vocabs, alphas):
+        ranks = torch.logspace(0, math.log10(vocab), RANKS).round().long().unique()
+        blocks = DirichletBlocks(contexts, vocab, alpha, seed)
+        log_probs = torch.cat([block.sort(1, descending=True).values[:, ranks - 1] for block in blocks]).double()
+        quantiles = torch.quantile(log_probs, torch.tensor(QUANTILES, dtype=torch.float64), dim=0)
+        numbers = {"ranks": ranks.tolist(), "log_probs": quantiles.round(decimals=4).tolist()}
+        curves.append({"alpha": alpha, "vocab": vocab, **numbers})
     return {"contexts": contexts, "seed": seed, "quantiles": list(QUANTILES), "curves": curves}
 
 
