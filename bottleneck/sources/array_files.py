@@ -210,7 +210,7 @@ def _csv(path: Path) -> Mapping[str, Any]:
         lines = ((number, line) for number, line in enumerate(file) if line.strip() and not line.startswith("#"))
         first_lines = [*itertools.islice(lines, 2)]
         if not first_lines:
-            raise ValueError("it holds no numbers")
+            raise ValueError("it does not hold numbers")
         delimiter, decimal = _delimiter(first_lines[-1][1], "\t" if path.suffix.lower() == ".tsv" else ",")
         first, second = [*(_fields(line, delimiter) for _, line in first_lines), []][:2]
         if second and len(first) + 1 == len(second) and not any(map(_NUMBER.fullmatch, first)):
@@ -227,7 +227,7 @@ def _csv(path: Path) -> Mapping[str, Any]:
         size = path.stat().st_size
         check_size((len(first), size // len(first_lines[-1][1])), 8, stored=size, what=str(path), whole=True)
         if has_header and not second:
-            raise ValueError("it holds no numbers")
+            raise ValueError("it does not hold numbers")
         file.seek(0)
         body = itertools.islice(file, first_lines[0][0] + has_header, None)
         try:

@@ -260,7 +260,7 @@ def _open(model: Any, options: Opening) -> Model:
     if not isinstance(opened, RunOnText | HuggingFaceOnText):
         raise SourceError(
             "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
-            f"{type(opened).__name__}: a matrix holds no log-probabilities of longer futures; give a model"
+            f"{type(opened).__name__}: a matrix does not hold log-probabilities of longer futures; give a model"
         )
     return opened
 

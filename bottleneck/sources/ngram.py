@@ -42,7 +42,9 @@ class NGramSource(Source):
     def __init__(self, name: str, *, data: str | None = None, split: str = "test") -> None:
         match = _NAME.fullmatch(name)
         if match is None:
-            raise SourceError(f"{name!r} is no n-gram model; write it as kn5:ptb, which names the order and the corpus")
+            raise SourceError(
+                f"{name!r} is not an n-gram model; write it as kn5:ptb, which names the order and the corpus"
+            )
         corpus = corpora.load(match["corpus"])
         text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
         self._ids = text.split(split).astype(np.int64)

@@ -234,7 +234,7 @@ def test_rank_and_kld_from_the_path(runs: dict[str, Path]) -> None:
 
 
 def test_folders_that_are_no_run(runs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"holds no run: it has no config\.json; give a folder that"):
+    with pytest.raises(RunError, match=r"does not hold a run: it has no config\.json; give a folder that"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text('{"name": "mine"}')
     with pytest.raises(SourceError, match=r"config\.json was written neither by this tool nor by transformers"):

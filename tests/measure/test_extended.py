@@ -126,7 +126,7 @@ def test_findings_and_rows(runs: dict[str, Path]) -> None:
 
 
 def test_bad_input(runs: dict[str, Path]) -> None:
-    with pytest.raises(SourceError, match="holds no log-probabilities of longer futures"):
+    with pytest.raises(SourceError, match="does not hold log-probabilities of longer futures"):
         extended_logits(np.eye(3), [[1]], [[1]])
     with pytest.raises(ConfigurationError, match="each of at least 1 tokens"):
         extended_logits(runs["mos"], [[]], [[1]])
