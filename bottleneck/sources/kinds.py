@@ -141,8 +141,8 @@ def _unknown(source: Any) -> Exception:
             return error
     if path.is_dir():
         return RunError(
-            f"{path} does not hold a run: it has no config.json; give a folder that 'bottleneck train' wrote, or that of "
-            "a Hugging Face model"
+            f"{path} does not hold a run: it has no config.json; give a folder that 'bottleneck train' wrote, or that "
+            "of a Hugging Face model"
         )
     what = "a run folder, a .zarr store, a matrix file such as .npy, or a Hugging Face model's folder or name"
     if not path.exists():
