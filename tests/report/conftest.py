@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,9 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-@pytest.fixture
-def visit(browser: Browser) -> Iterator[Open]:
-    """Open a page file; afterwards it must have logged nothing and requested nothing but itself."""
+@contextmanager
+def visiting(browser: Browser) -> Iterator[Open]:
+    """Open page files; afterwards they must have logged nothing and requested nothing but themselves."""
     contexts, noticed = [], []
 
     def visit(file: Path, **options: Any) -> Page:
@@ -142,15 +143,40 @@ def visit(browser: Browser) -> Iterator[Open]:
     assert noticed == []
 
 
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Open]:
+    """Open page files for one test."""
+    with visiting(browser) as visit:
+        yield visit
+
+
+@pytest.fixture(scope="session")
+def opened(browser: Browser, page_file: Path) -> Iterator[Page]:
+    """The page of the four models, opened once."""
+    with visiting(browser) as visit:
+        yield visit(page_file)
+
+
+@pytest.fixture
+def page(opened: Page) -> Page:
+    """The page of the four models as it opens: the reported tolerance of the raw matrix, and every model."""
+    opened.get_by_role("button", name="The reported tolerance").click()
+    opened.get_by_label("Matrix").select_option("raw")
+    for box in opened.locator("[data-toggle]").all():
+        box.check()
+    return opened
+
+
 @pytest.fixture(scope="session")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """The page of four models of 10,000 singular values, and the seconds that the command took."""
+    """The page of four models of 10,000 singular values, and the processor seconds of the command."""
     folder = tmp_path_factory.mktemp("large")
     for number, name in enumerate(NAMES):
         noise = np.random.default_rng(number).normal(0, 0.01, 10_000)
         values = np.sort(np.geomspace(1e5, 1e-3, 10_000) * np.exp(noise))[::-1]
         save(folder / "ptb" / name, values, shape=(82_430, 10_000), head=name, error=1.2e-2)
-    started = time.monotonic()
+    before = os.times()
     command = [sys.executable, "-m", "softmax_bottleneck", "report", "ptb", "--out", "page.html"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder / "page.html", time.monotonic() - started
+    after = os.times()
+    return folder / "page.html", after.children_user - before.children_user
