@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from softmax_bottleneck import bench
 from softmax_bottleneck.cli import main
 
 
@@ -46,9 +51,22 @@ def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Comman
     assert f" {command.epilog}" in [line.rstrip() for line in shown.output.splitlines()]  # on one line, to be copied
 
 
+def _once_in_this_process(cases: Mapping[str, partial[Callable[[], Mapping[str, Any]]]], **_: Any) -> dict[str, Any]:
+    """Run each case of a benchmark once; `in_turn` has tests of its own."""
+    measured = {"seconds": 1.0, "runs": [1.0], "memory_bytes": 1}
+    return {name: {"case": make.keywords, **measured, **make()()} for name, make in cases.items()}
+
+
 @pytest.mark.parametrize(("words", "example"), ONCE, ids=[example for _, example in ONCE])
-def test_the_example_works_as_printed(words: tuple[str, ...], example: str, world: Path) -> None:
+def test_the_example_works_as_printed(
+    words: tuple[str, ...], example: str, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program, *arguments = shlex.split(example)
+    monkeypatch.setattr(import_module("softmax_bottleneck.synthetic.grid"), "cores", lambda: 1)  # no worker processes
+    for found in pkgutil.iter_modules(bench.__path__, "softmax_bottleneck.bench."):
+        module = import_module(found.name)
+        if not found.name.endswith(".in_turn") and hasattr(module, "in_turn"):
+            monkeypatch.setattr(module, "in_turn", _once_in_this_process)
     assert program == "bottleneck"
     assert tuple(arguments[: len(words)]) == words or "get_command" in dir(main)
     if words in (("data", "path"), ("data", "rm")):

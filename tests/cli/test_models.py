@@ -72,7 +72,7 @@ def test_eval(name: str, here: Path, bottleneck: Bottleneck) -> None:
 
 def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
     """The values are in the golden records, where the model has padding too."""
-    shown = bottleneck("rank", "gpt", *WINDOWS).stdout
+    shown = bottleneck("rank", "gpt", *WINDOWS, "--details").stdout
     assert "rank, no padding" in shown
     assert "44 rows, 40 tokens in the tokenizer" in shown
     csv = bottleneck("kld", "gpt", *WINDOWS, "--format", "csv").stdout.splitlines()

@@ -84,13 +84,14 @@ def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
     lines, table = (
-        CliRunner().invoke(main, ["rank", *runs], color=True).stdout.split("\n") for runs in (RUNS[1:], RUNS)
+        CliRunner().invoke(main, ["rank", *words], color=True).stdout.split("\n")
+        for words in ((RUNS[1], "--details"), RUNS)
     )
     bold = [line for line in lines if line.startswith("\x1b[1m")]
     assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
     plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines if line]
     assert max(map(len, plain)) <= 80
-    indent = plain[0].index("source") + len("source") + 2
+    indent = next(line.index("source  ") for line in plain if "source  " in line) + len("source  ")
     continued = [line for line in plain if line[:indent].isspace()]
     assert continued
     assert not any(line[indent].isspace() for line in continued)
