@@ -121,7 +121,7 @@ class Pairs(Reading):
     def __init__(self, corpus: Corpus, split: str, *, lines: int, at_once: int) -> None:
         self.ids, index = corpus.split(split), corpus.vocabulary.index
         if EOS not in index:
-            raise CorpusError(f"{corpus.name} has no lines ({EOS} is no token of it): pairs of lines need them")
+            raise CorpusError(f"{corpus.name} has no lines ({EOS} is not in its vocabulary): pairs of lines need them")
         self.stops = np.flatnonzero(self.ids == index[EOS]) + 1
         self.firsts = np.concatenate([[0], self.stops[:-1]])
         blank = self.stops - self.firsts == 1

@@ -52,7 +52,7 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     Row-centred log-probabilities, like row-centred logits, are :math:`H (W - 1\bar w^⊤)^⊤`, so d singular values exceed
     roundoff. An output bias adds one, and a LayerNorm without offset before the output layer removes one. Values below
     roundoff are raised to it first, because their ratios are noise. Values of more than ten times the roundoff are
-    directions that exist, so a gap among these, as after the direction of the words' frequencies, is no candidate.
+    directions that exist, so a gap among these, as after the direction of the words' frequencies, is not a candidate.
 
     Args:
         spectrum: the spectrum of T contexts and M tokens, both more than d.

@@ -90,7 +90,7 @@ def _open(rank: RankEstimate, name: str, most: str) -> Verdict:
     allowed = f", and the output layer allows {most}" if most else ""
     if rank.at_least:
         doubt = rank.doubt or "a sketch gives only this lower bound"
-        settles = "a larger --width or --method tsqr settles it"
+        settles = "a larger width or the method tsqr settles it"
         return Verdict(f"open: the {name} is at least {rank.low:,}{allowed}; {doubt}", settles)
     if not rank.high:
         return Verdict(

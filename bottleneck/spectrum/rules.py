@@ -204,6 +204,6 @@ def _before_largest_gap(values: NDArray[np.float64], low: int, high: int, *, lea
         return high
     # A matrix of full rank has no next value; the least value that roundoff could produce replaces it.
     following = np.append(values, least)[low : high + 1]
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # 0 / 0 is no gap
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # 0 / 0 is not a gap
         ratios = values[low - 1 : high] / following
     return low + int(np.argmax(np.nan_to_num(ratios, posinf=np.inf)))

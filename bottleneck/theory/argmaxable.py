@@ -24,7 +24,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArgmaxReport(Result):
-    """For every token, a context vector that makes it the argmax, a certificate that there is none, or neither."""
+    """For every token, a context vector that makes it the argmax, a certificate that none exists, or neither."""
 
     vocab: int
     """M."""

@@ -46,7 +46,7 @@ def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> No
         assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
         assert (values["how"], values["settings"]) == ("dynamic", asdict(settings))
     assert Path(RUN, "gradient_statistics.safetensors").exists()
-    assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is no damage
+    assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is not damage
 
 
 def test_the_cache_needs_a_run(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:

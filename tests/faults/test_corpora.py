@@ -1,4 +1,4 @@
-"""Texts and archives that are no corpus."""
+"""Texts and archives that are not a corpus."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ NPY: dict[str, Damage] = {
     "an unknown type": of_shape("(24, 12)", "<q9"),
     "objects": lambda path: np.save(path, np.full((24, 12), None), allow_pickle=True),
     "an unknown version": lambda path: path.write_bytes(b"\x93NUMPY\x09" + path.read_bytes()[7:]),
-    "a number that is none": lambda path: np.save(path, np.full((24, 12), np.nan)),
+    "a number that is not finite": lambda path: np.save(path, np.full((24, 12), np.nan)),
     "a zip archive": lambda path: path.write_bytes((path.parent / "s.npz").read_bytes()),
     "a link to itself": damage.loop,
     "a pipe": pipe_instead,

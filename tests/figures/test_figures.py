@@ -114,7 +114,9 @@ def test_spectra_end_at_the_resolution(results: Results, ax: Axes) -> None:
         "softmax": False, "moc": False, "mos": False, "lms-plif": True
     }  # fmt: skip
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]  # type: ignore[arg-type]
-    assert [to_hex(line.get_color()) for line in hollow] == [HEADS["mos"].color]  # zeros of a low rank are no doubt
+    assert [to_hex(line.get_color()) for line in hollow] == [
+        HEADS["mos"].color
+    ]  # zeros of a low rank do not raise a doubt
     assert [text.get_text() for text in ax.texts] == ["tolerance", "bound 6"]
 
 

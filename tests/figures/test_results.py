@@ -86,7 +86,7 @@ def test_a_newer_version(folder: Path, version: str) -> None:
 
 def test_two_reports_of_one_run_that_differ(folder: Path) -> None:
     shutil.copy(folder / "demo" / "mos.json", folder / "demo" / "mos.again.json")
-    read(folder)  # the same twice is no contradiction
+    read(folder)  # the same twice is not a contradiction
     write(folder / "demo" / "mos.again.json", report("mos", perplexity=91.0))
     with pytest.raises(
         ConfigurationError, match=r"mos\.again\.json and .*mos\.json are of the same measurement and differ"

@@ -56,7 +56,7 @@ def test_blocks_of_any_size_across_batches(rows: int) -> None:
 
 
 def test_a_padding_mask_beside_the_ids_is_seen() -> None:
-    """As a DataLoader over a TensorDataset gives them; what comes with ids and is no such mask is left aside."""
+    """As a DataLoader over a TensorDataset gives them; what comes with ids and is not such a mask is left aside."""
     ids, mask = torch.from_numpy(BATCHES[0]), torch.ones(2, 7, dtype=torch.int64)
     assert sb.rank(logits, data=[(ids, mask), (ids, ids)], vocab_size=M).rank.value == d + 1
     mask[0, 5:] = 0
@@ -111,7 +111,7 @@ def test_an_adapter_brings_its_vocabulary() -> None:
 
 
 def test_masked_tokens_are_named() -> None:
-    """A logit of −∞ is no number of a matrix."""
+    """A logit of −∞ is not a number of a matrix."""
     masked = logits(np.arange(M)[None])
     masked[..., 3] = -np.inf
     with pytest.raises(MatrixError, match="holds -inf at row 0, column 3"):

@@ -146,7 +146,7 @@ def test_the_other_rules_and_the_hidden_size_share_a_doubt(masked_in_most: Matri
 
 
 def test_an_offset_does_not_hide_the_precision() -> None:
-    """Distances −‖h − w‖² lie far below zero, and are no masks."""
+    """Distances −‖h − w‖² lie far below zero, and are not masks."""
     rng = np.random.default_rng(0)
     left, right = (np.linalg.qr(rng.standard_normal((rows, 100)))[0] for rows in (300, 100))
     smooth = left * (300 * 10 ** (-0.08 * np.arange(100))) @ right.T
@@ -394,7 +394,7 @@ def float32_logits(copies: str, rank: int = 18) -> Matrix:
 @pytest.mark.parametrize("kind", ["logits", "log-probs", "matrix"])
 @pytest.mark.parametrize("copies", ["1 rows", "2 rows", "3 rows", "8 rows", "5 columns", "150 columns", "unused"])
 def test_copies_do_not_end_the_roundoff(copies: str, kind: str) -> None:
-    """The zeros that copies leave are no drop, and roundoff that fills all other directions does not count."""
+    """The zeros that copies leave are not a drop, and roundoff that fills all other directions does not count."""
     logits = float32_logits(copies)
     numbers = logits if kind == "logits" else torch.from_numpy(logits).log_softmax(-1).numpy()
     report = rank(numbers, kind=kind)
@@ -413,7 +413,7 @@ def test_copies_of_exact_numbers_leave_their_rank() -> None:
 
 
 def test_copies_are_counted_exactly(tmp_path: Path) -> None:
-    """Rows of equal energy are no copies; equal rows of different blocks are; a store keeps their number."""
+    """Rows of equal energy are not copies; equal rows of different blocks are; a store keeps their number."""
     assert rank(np.eye(40), kind="matrix").eps.distinct is None
     numbers = low_rank(300, 200, 30).astype(np.float16)
     numbers[250:] = numbers[3]

@@ -331,7 +331,7 @@ def test_rounded_logits_as_a_matrix(before: str, change: str, decay: str) -> Non
 
 
 def test_a_matrix_may_repeat_its_entries() -> None:
-    """Structure is no rounding: equal entries of a symmetric Toeplitz matrix, of a diagonal one, and zeros."""
+    """Structure is not a rounding: equal entries of a symmetric Toeplitz matrix, of a diagonal one, and zeros."""
     rng = np.random.default_rng(0)
     distances = np.abs(np.subtract.outer(np.arange(200), np.arange(200)))
     for matrix in (

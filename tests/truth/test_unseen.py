@@ -1,4 +1,4 @@
-"""What a matrix no longer shows, or shows only in its columns, single entries or tails, is no certainty."""
+"""What a matrix no longer shows, or shows only in its columns, single entries or tails, is not certain."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PARTS = ("raw", "row-centred")
 LEFT = 1e-10
 """The smallest share of a cumulative distribution; the axis of the MoS paper's figure 1 begins there."""
 STEPS = 1000
-"""Points of a cumulative distribution: a tenth of a percent is no width in print."""
+"""Points of a cumulative distribution: a tenth of a percent cannot be seen in print."""
 POINTS = 400
 """Points of a curve on logarithmic axes, at equal ratios: more are not told apart in print."""
 ZERO = 1e-3

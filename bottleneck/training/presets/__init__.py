@@ -121,7 +121,7 @@ def family(name: str) -> dict[str, Preset]:
     if not presets:
         families = list(dict.fromkeys(preset.family for preset in PRESETS.values()))
         known = f"known families are {', '.join(families)}{meant(name, families)}"
-        raise ConfigurationError(f"there is no family of presets {name!r}; {known}")
+        raise ConfigurationError(f"unknown family of presets {name!r}; {known}")
     return presets
 
 
