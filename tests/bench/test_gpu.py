@@ -116,5 +116,5 @@ def test_every_bench_runs_on_the_device_and_only_once(tmp_path: Path, monkeypatc
 def test_unknown_stages_and_families(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unknown stage 'test'"):
         bench_gpu(tmp_path, STUDY, hours=1, device="cpu", only=("test",))
-    with pytest.raises(ConfigurationError, match="no family of presets 'no'"):
+    with pytest.raises(ConfigurationError, match="unknown family of presets 'no'"):
         bench_gpu(tmp_path, Study(family="no"), **TINY)
