@@ -14,11 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Canvas
 
-from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, read
 from softmax_bottleneck.results.plotting import HEADS, STYLES
 from softmax_bottleneck.results.plotting.style import FORMATS as PICTURES
-from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.synthetic import summarize
 
 from .conftest import ERROR, FULL, LOW_RANK, SIZE, TOLERANCE, cell, cells, report, write
@@ -130,14 +128,6 @@ def test_rank_by_tolerance_counts(results: Results) -> None:
     assert data[data["model"] == "softmax"]["factor"].min() == pytest.approx(1e-3)
 
 
-def test_effective_ranks_are_those_of_the_reports(results: Results) -> None:
-    data = find("effective-ranks").compute(results)
-    rows = data[data["model"] == "mos"]
-    for epsilon, rank in rows[["epsilon", "rank"]].itertuples(index=False):
-        assert rank == effective_rank(FULL, epsilon=epsilon)
-    assert (rows["epsilon"] > np.count_nonzero(FULL <= ERROR) * ERROR**2 / (FULL**2).sum()).all()
-
-
 SHOWS = {"2": (0.1, "mode_match"), "7": (0.01, "kl")}
 
 
@@ -176,13 +166,6 @@ def test_diverged_fits_have_no_part_in_the_means_and_a_hollow_marker(ax: Axes) -
     assert ([2], [pytest.approx(0.6)]) in [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow]  # type: ignore[arg-type]
 
 
-def test_results_without_a_common_mean_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="have 9 and 10 contexts"):
-        lms_synthetic.tidy([*cells(0.1), cell("lms", 100, 5, 7, 0.1, contexts=10)], "kl")
-    with pytest.raises(ConfigurationError, match=r"two results of softmax with .* have the seed 0"):
-        lms_synthetic.tidy([*cells(0.1), *(dict(each, contexts=10) for each in cells(0.1))], "kl")
-
-
 def test_what_the_synthetic_command_writes(tmp_path: Path, canvases: list[Canvas]) -> None:
     """Files of one concentration do not overwrite those of another, and say which it is."""
     paths = lms_synthetic.save_figures([*cells(0.1), *cells(1.0)], tmp_path)
@@ -200,16 +183,6 @@ def test_what_the_synthetic_command_writes(tmp_path: Path, canvases: list[Canvas
     assert "kl" not in tables["mode-matching-alpha-1"]
     one = [each for each in cells(0.1) if (each["dim"], each["vocab"], each["model"]) == (2, 100, "softmax")]
     assert {path.suffix for path in lms_synthetic.save_figures(one, tmp_path)} == {".csv"}  # nothing to compare
-
-
-def test_one_embedding_size_sets_the_models_side_by_side(ax: Axes) -> None:
-    some = [each for each in cells(0.1) if each["dim"] == 2 and each["vocab"] == 100]
-    data = lms_synthetic.tidy(some, "kl")
-    lms_synthetic.draw_against_dim(ax, data, "kl")
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["Softmax", "LMS"]
-    assert ax.get_xlabel() == "embedding size $D$ = 2"
-    means = [(float(bar[0].get_xdata()[0]), float(bar[0].get_ydata()[0])) for bar in ax.containers]  # type: ignore[index]
-    assert means == [(0, pytest.approx(0.6)), (1, pytest.approx(0.6))]
 
 
 def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, canvases: list[Canvas]) -> None:
@@ -242,28 +215,6 @@ def test_nothing_lies_outside_the_figure(style: str, results: Results, tmp_path:
             assert max(box.x1 - width, box.y1 - height) < 0.02, name
 
 
-def test_points_of_the_study_are_those_of_their_heads(results: Results, ax: Axes) -> None:
-    figure = find("parthiban-figure")
-    data = figure.compute(results)
-    ptb = data[data["panel"] == "Penn Treebank"]
-    assert set(ptb[["trigger", "head", "rank", "perplexity"]].itertuples(index=False, name=None)) == {
-        ("NT-ASGD", "sigsoftmax", 4906, 57.75), ("NT-ASGD", "gss", 8276, 57.60), ("ET-ASGD", "softmax", 402, 57.08),
-        ("ET-ASGD", "sigsoftmax", 5113, 57.05), ("ET-ASGD", "gss", 8904, 57.00), ("ET-ASGD", "lms-plif", 496, 56.80),
-        ("ET-ASGD", "mos", 9981, 54.91), ("ET-ASGD", "moc", 282, 55.81),
-    }  # fmt: skip
-    figure.draw(ax, ptb)  # type: ignore[attr-defined]
-    colors = {
-        tuple(map(float, (*line.get_xdata(), *line.get_ydata()))): line.get_color()
-        for line in ax.lines
-        if len(line.get_xdata()) == 1
-    }
-    for head, rank, perplexity in ptb[["head", "rank", "perplexity"]].itertuples(index=False):
-        assert colors[rank, perplexity] == HEADS[head].color
-    texts = {text.get_text(): text.xy for text in ax.texts}  # type: ignore[attr-defined]
-    assert texts["MoS"] == (9981, 54.91)
-    assert texts["Softmax"] == (402, 57.08)
-
-
 def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes) -> None:
     figure = find("transformer-study-figure")
     assert isinstance(figure, Figure)
@@ -279,15 +230,6 @@ def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes
     figure.draw(ax, figure.compute(results))
     means = {round(float(line.get_xdata()[0]), 6) for line in ax.lines if len(line.get_xdata()) == 1}
     assert {-0.375, 0.375, 0.0} <= means
-
-
-def test_a_plif_is_linear_between_its_knots_and_increases(results: Results) -> None:
-    data = find("lms-figure-1").compute(results)
-    assert (np.diff(data["f"]) > 0).all()
-    assert data["knot"].sum() == 9
-    slopes = np.diff(data["f"]) / np.diff(data["x"])
-    assert slopes[0] == pytest.approx(slopes[1])  # goes on linearly outside
-    assert slopes[-1] == pytest.approx(slopes[-2])
 
 
 def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax: Axes) -> None:
@@ -324,9 +266,3 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     perplexities = cells[cells["column"] == "validation perplexity"]
     history = {row["epoch"]: row["valid_perplexity"] for row in report("mos")["history"]}
     assert [*perplexities["value"].fillna(0)] == [*(history.get(epoch, 0) for epoch in (1, 2, 10)), 0]
-
-
-def test_the_ratio_of_attainable_to_fitted(results: Results) -> None:
-    data = find("attainable-kl").compute(results)
-    row = data[(data["vocab"] == 100) & (data["dim"] == 5) & (data["seed"] == 1) & (data["alpha"] == 0.1)].iloc[0]
-    assert row["ratio"] == pytest.approx((1 / 5 + 0.1 + 0.5 - 0.6) / (1 / 5 + 0.1))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.figures import Results, read
 
 from .conftest import cell, report, write
@@ -68,13 +67,6 @@ def test_a_file_that_is_cut_short(folder: Path) -> None:
         read(folder)
 
 
-def test_a_spectrum_that_is_cut_short(folder: Path) -> None:
-    path = folder / "demo" / "mos.npz"
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(MatrixError, match=r"mos\.npz is not a spectrum of"):
-        _ = read(folder).spectra
-
-
 @pytest.mark.parametrize("version", ["0.2.0", "1.0", "99.0.0.dev1"])
 def test_a_newer_version(folder: Path, version: str) -> None:
     content = report("gss")
@@ -104,12 +96,3 @@ def test_json_of_no_kind_is_left_out_and_told(folder: Path) -> None:
     for name, content in (("list.json", [1]), ("other.json", {"a": 1}), ("text.json", "x")):
         write(folder / name, content)
     assert [path.name for path in read(folder).unknown] == ["list.json", "other.json", "text.json"]
-
-
-def test_the_seed_is_no_part_of_the_name(folder: Path) -> None:
-    content = json.loads((folder / "ptb" / "mos-1.json").read_text(encoding="utf-8"))
-    assert content["seed"] == 1
-    assert {saved.key for saved in read(folder).of("report") if saved.content["name"] == "mos"} == {
-        "demo/mos",
-        "ptb/mos",
-    }

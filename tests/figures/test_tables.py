@@ -50,41 +50,12 @@ def test_measured_stands_beside_published(results: Results) -> None:
     assert table["Merity et al. (2017): AWD-LSTM", "test, measured"] == ""
 
 
-def test_ranks_and_divergences(results: Results) -> None:
-    assert shown("mos-table-6", results)["MoS", "test, measured"] == "9,981"
-    assert shown("mos-table-6", results)["MoS", "test, published"] == "9,981"
-    kl = shown("mos-table-11", results)
-    assert (kl["MoS", "valid, measured"], kl["MoS", "test, measured"]) == ("5.250", "4.500 ± 0.000")
-    assert shown("mos-table-12", results)["MoS-7 (hid 910, emb 510)", "test, measured"] == "1.50"
-
-
 def test_training_time_is_over_softmaxs(results: Results) -> None:
     table = shown("mos-table-13", results)
     assert table["MoS-15, measured", "PTB/bs"] == "2.0"
     assert table["MoS-15, measured", "PTB/best-1"] == "2.5"
     assert table["MoS-15, published", "PTB/bs"] == "1.9"
     assert not any(row.startswith("Softmax, measured") for row, _ in table)
-
-
-def test_transformers_of_the_study(results: Results) -> None:
-    table = shown("transformer-study", results)
-    plif = "M = 1,024, d = 32: LMS-PLIF"
-    assert table[plif, "bits per byte"] == "3.125 ± 0.530"
-    assert table[plif, "bits per byte, equal time"] == "3.875 ± 0.884"
-    assert table[plif, "rank"] == "34 to 40"
-    assert table[plif, "10⁻³-effective rank"] == "7"
-    assert table["M = 1,024, d = 32: Softmax", "bits per byte, equal time"] == ""
-    assert ("M = 1,024, d = 32: Softmax, untied (more parameters)", "rank") in table
-
-
-def test_numbers_are_in_the_csv_and_marked(results: Results) -> None:
-    data = find("mos-table-1").compute(results)
-    (mos,) = data[
-        (data["row"] == "AWD-LSTM-MoS, not finetuned") & (data["column"] == "test") & (data["kind"] == "measured")
-    ].itertuples()
-    assert (mos.value, mos.spread, mos.seeds, mos.source) == (57.0, 1.0, 3, "ptb/mos")
-    assert data[data["kind"] == "published"]["value"].max() == 25e6
-    assert set(data["kind"]) == {"published", "measured"}
 
 
 def test_small_mixtures_are_ordered_by_their_softmaxes(results: Results) -> None:
@@ -110,15 +81,6 @@ def test_what_is_missing_is_listed(results: Results) -> None:
     ):
         entry = find(name)
         assert entry.missing(entry.compute(results)) == missing
-
-
-def test_cases_of_table_14_are_those_where_mos_is_better(results: Results) -> None:
-    table = shown("mos-table-14", results)
-    assert table["1, published", "next token"] == "tons"
-    assert table["1, measured", "next token"] == "t"
-    assert table["1, measured", "MoS, top 5"] == "<script> 0.25"
-    assert table["1, measured", "MoC, top 5"] == "a|b 0.50"
-    assert len(table["1, measured", "context, its end"]) <= 61
 
 
 def test_settings_stand_beside_those_of_the_presets(results: Results) -> None:
@@ -155,13 +117,6 @@ def test_slopes_before_any_training_are_those_of_the_draw(results: Results) -> N
     assert table["LMS-PLIF, demo, seed 0, measured", "max"] == "3.50"
 
 
-def test_the_study_keeps_its_triggers_apart(results: Results) -> None:
-    assert shown("parthiban-nt-asgd", results)["Sigsoftmax, published", "perplexity, PTB"] == "57.75"
-    assert shown("parthiban-et-asgd", results)["Sigsoftmax, published", "perplexity, PTB"] == "57.05 ± .15"
-    measured = find("parthiban-et-asgd").compute(results)
-    assert not measured[measured["kind"] == "measured"]["text"].any()  # ptb/mos was trained by NT-ASGD
-
-
 def test_presets_say_all_that_is_known(results: Results) -> None:
     table = shown("presets", results)
     assert (
@@ -170,12 +125,6 @@ def test_presets_say_all_that_is_known(results: Results) -> None:
     assert table["kn5:ptb", "measured"] == "test 128.00"
     assert table["ptb-mos-k1", "published"] == "no published number"
     assert table["ptb-mos", "parameters"] == "21.50M"
-
-
-def test_a_family_is_the_demos_table(results: Results) -> None:
-    table = shown("demo", results)
-    assert table["mos", "test perplexity"] == "90.00"
-    assert table["mos", "row-centred rank"] == "20 to 39 (30)"
 
 
 def test_an_empty_folder_of_results_leaves_tables_as_published(results: Results) -> None:

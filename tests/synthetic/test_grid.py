@@ -18,7 +18,7 @@ from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
 from softmax_bottleneck.synthetic import Cell, FitConfig, grid, run_grid, summarize, table
 from softmax_bottleneck.synthetic.cells import read, run, write
-from softmax_bottleneck.synthetic.grid import memory, work
+from softmax_bottleneck.synthetic.grid import work
 
 SHORT = FitConfig(first_cycle=3, cycles=1)
 CELL = Cell(model="softmax", alpha=0.1, vocab=12, dim=2, contexts=20, fit=SHORT)
@@ -165,14 +165,6 @@ def test_what_has_no_mean() -> None:
         summarize([one, {**one, "seed": CELL.seed + 1, "contexts": 10_000}])
 
 
-def test_the_best_figures_are_figures() -> None:
-    """The estimates from a part of the contexts stay within the range of each measure."""
-    found = {"kl": 0.5, "fitted_kl": 0.9, "mode_match": 0.9, "fitted_mode_match": 0.7, "largest_gap": 0.0}
-    summary = summarize([{**run(CELL), "kl": 0.3, "mode_match": 0.95, "reachable": found}])
-    assert summary["best_kl"].tolist() == [0]
-    assert summary["best_mode_match"].tolist() == [1]
-
-
 def test_a_cell_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / f"{CELL.name}.json").mkdir()
     with pytest.raises(OutputError, match=r"the cell .* cannot be read: Is a directory"):
@@ -184,13 +176,6 @@ def test_two_kinds_of_device_are_told(tmp_path: Path, capsys: pytest.CaptureFixt
     write(other, {**run(other), "device": "cuda:0"}, tmp_path)
     run_grid([CELL, other], tmp_path, processes=1, progress=StreamProgress(sys.stdout))
     assert "were fitted on cpu and cuda, each of which draws its own distributions" in capsys.readouterr().out
-
-
-def test_memory_grows_until_it_is_kept_no_more() -> None:
-    small, large = replace(CELL, contexts=10**4, vocab=10**3), replace(CELL, contexts=10**5, vocab=10**5)
-    assert memory(small) > memory(small, max_memory=0) + 3 * 10**7
-    assert memory(large) < 2 << 30
-    assert memory(large, max_memory=0) > 5 * 256 * 10**5 * 8  # the sample whose spectra are computed, in float64
 
 
 @pytest.mark.parametrize(
