@@ -49,7 +49,16 @@ def kind_of(path: Path) -> str:
     """Return ``"a folder"``, ``"a pipe"``, ``"a socket"`` or ``"a device"``; ``""`` for a file, or where none is."""
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     kinds |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    return kinds.get(stat.S_IFMT(path.stat().st_mode), "") if path.exists() else ""
+    return kinds.get(stat.S_IFMT(path.stat().st_mode), "") if exists(path) else ""
+
+
+def exists(path: Path) -> bool:
+    """Return whether something can be found under ``path``, whatever text it was made from."""
+    try:
+        path.stat()
+    except (OSError, ValueError):  # none is there, or none can be: the name is too long, or holds a NUL
+        return False
+    return True
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import plugins
-from ..core.files import CACHE_VARIABLE
+from ..core.files import CACHE_VARIABLE, exists, kind_of
 from ..errors import CorpusError, OutputError, meant
 from . import python_docs
 from .corpus import Corpus, load_folder
@@ -54,13 +54,13 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
     if isinstance(name, str) and name in known:
         return known[name].load(vocabulary=vocabulary, cache=cache)
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if kind_of(folder) == "a folder":
         return load_folder(folder, vocabulary=vocabulary)
     names = [python_docs.NAME, *known]
-    what = "a file, not a corpus" if folder.exists() else "not a corpus"
+    what = "a file, not a corpus" if exists(folder) else "not a corpus"
     raise CorpusError(
-        f"{str(name)!r} is {what}: choose one of {', '.join(names)}, or a folder that holds train.txt, valid.txt and "
-        f"test.txt{meant(str(name), names)}"
+        f"{str(name)[:200]!r} is {what}: choose one of {', '.join(names)}, or a folder that holds train.txt, valid.txt "
+        f"and test.txt{meant(str(name), names)}"
     )
 
 

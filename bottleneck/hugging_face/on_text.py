@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from ..core.files import sha256_bytes
 from ..core.full_precision import full_precision
 from ..core.options import HuggingFaceOptions
-from ..corpora import catalogue
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import SAMPLE
@@ -25,8 +24,8 @@ from ..spectrum.blocks import as_array
 from . import folder, loading
 from .checks import CheckedHead, bound_of, check_head, unloaded_head
 from .loading import BODY_DTYPES, HuggingFaceModel
-from .text import RunningText, Tokens, read_ids, read_text
-from .tokenizer import TokenizedText, read_tokenizer, wrap_tokenizer
+from .text import Tokens, read_ids, read_text, texts_in
+from .tokenizer import TokenizedText, Tokenizer, read_tokenizer, wrap_tokenizer
 from .windows import HiddenStates, Windows
 
 LEAST_ROWS = 192
@@ -251,7 +250,7 @@ def _windows(text: Tokens, module: Any, options: HuggingFaceOptions) -> Windows:
 def open_saved(
     name: str,
     *,
-    data: str | None = None,
+    data: Any = None,
     split: str = "test",
     dtype: str = "float32",
     device: str = "cpu",
@@ -263,8 +262,7 @@ def open_saved(
     if not path.exists():
         path = folder.fetch(name, revision=hugging_face["revision"], allow_pickle=allow_pickle)
     model = loading.saved_model(path, dtype=dtype, device=device, allow_pickle=allow_pickle)
-    text = read_text(data, split, dataset=hugging_face["dataset"])
-    tokens = text.encode(read_tokenizer(path), bos=hugging_face["bos"], vocab_size=model.input_size)
+    tokens = _tokens(data, lambda: read_tokenizer(path), model, split=split, options=hugging_face)
     return HuggingFaceOnText(model, tokens, options=hugging_face, path=name)
 
 
@@ -285,23 +283,26 @@ def open_loaded(
         )
     loaded = loading.loaded_model(model, dtype=dtype)
     encoder = None if tokenizer is None else wrap_tokenizer(tokenizer)
-    if data is not None and not isinstance(data, str | Path):
-        window = min(_limit(model) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
-        has_windows = hugging_face["context_length"] or hugging_face["stride"]
-        tokens = read_ids(data, encoder, vocab_size=loaded.input_size, window=None if has_windows else window)
-    elif encoder is None:
-        raise SourceError(
-            "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"
-        )
-    else:
-        text = _read(data, split, hugging_face["dataset"])
-        tokens = text.encode(encoder, bos=hugging_face["bos"], vocab_size=loaded.input_size)
+    tokens = _tokens(data, lambda: encoder, loaded, split=split, options=hugging_face)
     return HuggingFaceOnText(loaded, tokens, options=hugging_face, path=loaded.name)
 
 
-def _read(data: str | Path | None, split: str, dataset: str | None) -> RunningText:
-    """Return a text that is given by name or as itself; a string of several words is itself the text."""
-    names = {info.name for info in catalogue()}
-    if data is None or str(data).endswith(".txt") or str(data) in names or len(str(data).split()) < 2:
-        return read_text(None if data is None else str(data), split, dataset=dataset)
-    return RunningText("text", None, str(data))
+def _tokens(
+    data: Any,
+    encoder: Callable[[], Tokenizer | None],
+    model: HuggingFaceModel,
+    *,
+    split: str,
+    options: HuggingFaceOptions,
+) -> Tokens:
+    """Return the tokens of ``data``, which are a text (see `read_text`) or token ids (see `read_ids`)."""
+    if not (data is None or isinstance(data, str | Path) or texts_in(data)):
+        window = min(_limit(model.module) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
+        given = None if options["context_length"] or options["stride"] else window
+        return read_ids(data, encoder(), vocab_size=model.input_size, window=given)
+    text = read_text(data, split, dataset=options["dataset"])
+    if (tokenizer := encoder()) is None:
+        raise SourceError(
+            "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"
+        )
+    return text.encode(tokenizer, bos=options["bos"], vocab_size=model.input_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import corpora
-from ..core.files import sha256_bytes
+from ..core.files import exists, kind_of, sha256_bytes
+from ..core.json_file import parse_json
 from ..core.options import OPENING
 from ..corpora import EOS, Text
 from ..errors import ConfigurationError, CorpusError, Parameter, SourceError, first_line
@@ -75,15 +77,22 @@ class Tokens:
 
 
 def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
-    """Return given token ids: one text (N,), B texts (B, L), or the output of a tokenizer of transformers.
+    """Return given token ids: one text (N,), B texts (B, L), batches of such texts, or the output of a tokenizer.
 
     A single row that is longer than a ``window`` and the token after it is one text (N,), and any single row where
     ``window`` is ``None``.
     """
-    mask = data.get("attention_mask") if hasattr(data, "get") else None
-    ids = _integers(data["input_ids"] if hasattr(data, "keys") else data)
-    if mask is not None and not bool(_integers(mask).all()):
-        raise SourceError("the ids are padded (attention_mask holds zeros): give one text without padding")
+    is_whole = isinstance(data, np.ndarray | Tensor) or hasattr(data, "keys") or not isinstance(data, Iterable)
+    given = [data] if is_whole else list(data)  # a generator is asked once
+    if not is_whole and not (given and (hasattr(given[0], "keys") or isinstance(given[0], np.ndarray | Tensor))):
+        given = [given]  # plain numbers
+    parts = [_unpadded(each) for each in given]
+    if len({part.shape[-1] for part in parts}) > 1:
+        lengths = sorted(part.shape[-1] for part in parts)
+        raise SourceError(
+            f"the rows of ids have {lengths[0]:,} to {lengths[-1]:,} tokens: give texts of one length, or one text (N,)"
+        )
+    ids = parts[0] if len(parts) == 1 else torch.cat([part.reshape(-1, part.shape[-1]) for part in parts])
     if bool((ids < 0).any()) or bool((ids >= vocab_size).any()):
         raise SourceError(
             f"token ids must lie between 0 and {vocab_size - 1:,}, the last token with an input embedding, not "
@@ -99,6 +108,14 @@ def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window:
     return Tokens("token ids", None, sha256, ids.reshape(-1), none, tokenizer, None if is_running else len(ids))
 
 
+def _unpadded(given: Any) -> Tensor:
+    """Return the ids of one text, of a batch or of a tokenizer's output; padded ones are refused."""
+    mask = given.get("attention_mask") if hasattr(given, "get") else None
+    if mask is not None and not bool(torch.as_tensor(mask).bool().all()):
+        raise SourceError("the ids are padded (attention_mask holds zeros): give texts of one length without padding")
+    return _integers(given["input_ids"] if hasattr(given, "keys") else given)
+
+
 def _integers(given: Any) -> Tensor:
     try:
         ids = torch.as_tensor(given).detach().cpu()
@@ -109,10 +126,17 @@ def _integers(given: Any) -> Tensor:
     return ids.to(torch.int64)
 
 
-def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningText:
-    """Return the text of a corpus's split, of a text file, or of a dataset of the Hub.
+def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningText:
+    """Return the text that ``data`` means: that of a corpus's split, of a file, of a dataset of the Hub, or itself.
 
-    Words of a corpus are joined by spaces, characters by nothing, and lines by newlines.
+    Words of a corpus are joined by spaces, characters by nothing, and lines and several texts by newlines. A string of
+    several words that names neither a corpus nor a file is a text.
+
+    Args:
+        data: a corpus, a text file, a file of JSON Lines (``FILE.jsonl:FIELD``, by default the field "text"), a text,
+            or several as `texts_in` finds them.
+        split: split of a corpus or a dataset of the Hub.
+        dataset: name of a dataset of the Hub.
 
     Raises:
         ConfigurationError: for both ``data`` and ``dataset``, a dataset without the package ``datasets``, or a
@@ -123,11 +147,18 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
         if data is not None:
             raise ConfigurationError(Parameter("data"), " and ", DATASET, " each name a text: give one of them")
         return _dataset(dataset, split)
-    name = data or DEFAULT_CORPUS
-    if name.endswith(".txt") or Path(name).is_file():
+    if texts := texts_in(data):
+        return RunningText("texts", None, "\n".join(texts))
+    name = str(data or DEFAULT_CORPUS)
+    path, _, field = name.partition(".jsonl:") if ".jsonl:" in name else (name.removesuffix(".jsonl"), "", "text")
+    is_lines = path != name
+    if is_lines or name.endswith(".txt") or (exists(Path(name)) and not kind_of(Path(name))):
         if split != "test":  # the default
             raise ConfigurationError(f"split {split} does not apply to the text file {name}, which is read whole")
-        return RunningText(name, None, Text.read(Path(name)).decoded())
+        text = Text.read(Path(f"{path}.jsonl")) if is_lines else Text.read(Path(name))
+        return RunningText(name, None, _field(text, field) if is_lines else text.decoded())
+    if len(name.split()) > 1 and name not in {info.name for info in corpora.catalogue()}:
+        return RunningText("text", None, name)
     corpus = corpora.load(name)
     between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
     lines: list[list[str]] = [[]]
@@ -137,6 +168,29 @@ def read_text(data: str | None, split: str, *, dataset: str | None) -> RunningTe
         else:
             lines[-1].append(token)
     return RunningText(corpus.name, split, "\n".join(map(between.join, lines)).removesuffix("\n"))
+
+
+def texts_in(data: Any) -> list[str]:
+    """Return a list of texts, a column of them, or the column "text" of a dataset; an empty list for anything else."""
+    column = data["text"] if "text" in (getattr(data, "column_names", None) or ()) else data
+    is_list = (not isinstance(column, str) and isinstance(column, Sequence)) or type(column).__name__ == "Column"
+    return list(column) if is_list and all(isinstance(text, str) for text in column) else []
+
+
+def _field(text: Text, field: str) -> str:
+    """Return the texts in one field of JSON Lines, joined by newlines."""
+    texts = []
+    for number, line in enumerate(filter(str.strip, text.decoded().split("\n")), 1):
+        where = f"{text.where}, record {number}"
+        try:
+            record = parse_json(line)
+        except ValueError as error:
+            raise CorpusError(f"{where} is not JSON ({first_line(error)}): each line must be one object") from error
+        if not isinstance(record, dict) or not isinstance(record.get(field), str):
+            fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
+            raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
+        texts.append(record[field])
+    return "\n".join(texts)
 
 
 def _dataset(name: str, split: str) -> RunningText:
