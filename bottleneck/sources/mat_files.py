@@ -42,7 +42,7 @@ try:
 except MemoryError:
     sys.exit(f"it takes more than {int(most):,} bytes")
 except BaseException as error:
-    sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())}); write it again")
+    sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())})")
 """
 """Program that writes the arrays of a MATLAB file to a ``.npz``: of a file, to a file, bytes at most, `sys.path`."""
 
@@ -68,10 +68,10 @@ def read_mat(path: Path) -> Mapping[str, Any]:
                 env={"OPENBLAS_NUM_THREADS": "1"},
             )
         except subprocess.TimeoutExpired as error:
-            raise ValueError("SciPy does not finish reading it; write it again") from error
+            raise ValueError("SciPy does not finish reading it") from error
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines() if done.returncode > 0 else []
-            raise ValueError(lines[-1] if lines else "it is damaged: SciPy crashes on it; write it again")
+            raise ValueError(lines[-1] if lines else "it is damaged: SciPy crashes on it")
         with np.load(written, allow_pickle=False) as loaded:
             arrays = {name: loaded[f"arr_{number}"] for number, name in enumerate(json.loads(str(loaded["names"])))}
             others = json.loads(str(loaded["others"]))
