@@ -90,7 +90,8 @@ def training_course_table(results: Results) -> Iterator[dict[str, Any]]:
             ("row-centred rank", rank_text([content["rank_centered"]]), content["rank_centered"]["value"]),
         ]
         for eps, rank in content["effective_rank"].items():
-            values.append((f"10{eps.removeprefix('1e').translate(RAISED)}-effective rank", f"{rank:,}", rank))
+            text = "unknown" if rank is None else f"{rank:,}"  # of a sketch
+            values.append((f"10{eps.removeprefix('1e').translate(RAISED)}-effective rank", text, rank))
         for column, text, value in values:
             yield cell(row, column, "", text, value=value, source=saved.key)
 

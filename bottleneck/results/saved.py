@@ -113,7 +113,7 @@ class _Curve(TypedDict):
     alpha: Positive
     vocab: Size
     ranks: list[Size]
-    log_probs: Annotated[list[list[float]], Len(3, 3)]
+    log_probs: Annotated[list[list[Annotated[float, Interval(le=0)]]], Len(3, 3)]
 
 
 class _Concentrations(TypedDict):

@@ -148,7 +148,8 @@ REFUSED: dict[str, tuple[str, Any]] = {
     "more": ("report", reduce(lambda deep, _: [deep], range(200), 0)),
     "eps.rounding.step": ("rank", -1.0),
     "cells.0.kl": ("cells", None),
-    "curves.0.log_probs": ("concentrations", [[1], [2], [3]]),
+    "curves.0.log_probs.0.0": ("concentrations", 10**18),
+    "curves.0.ranks": ("concentrations", [1]),
     "sources": ("comparison", [{"path": "a"}]),
     "bleu": ("dialog", {"scores": {"BLEU": 5}}),
     "histogram": ("divergence", {"edges": [0.0, 1.0], "counts": [0]}),
@@ -175,6 +176,14 @@ def test_other_files_beside_results_are_named(place: Callable[..., Path]) -> Non
     with_value("test_perplexity", REMOVED)(folder / "results" / "mos.json")
     done = promise.run(["report", "results", "--out", "page.html"])
     assert (done.code, "results/mos.json" in done.stderr) == (0, True)
+
+
+def test_effective_ranks_of_a_sketch_are_unknown(place: Callable[..., Path]) -> None:
+    folder = place("more")
+    with_value("effective_rank.1e-3", None)(folder / "more" / "mos.epoch-1.json")
+    line = "figures training-course-table --results more --format md --out drawn"
+    promise.check(promise.run(line.split()), codes=(0,))
+    assert "unknown" in (folder / "drawn" / "training-course-table.md").read_text()
 
 
 def test_a_gallery_replaces_no_result(place: Callable[..., Path]) -> None:
