@@ -14,7 +14,6 @@ from . import (  # noqa: F401 — each registers its figures and tables
     lms,
     lms_synthetic,
     mos,
-    parthiban,
     published_tables,
     spectra,
     training_course,

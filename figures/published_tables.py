@@ -12,13 +12,14 @@ from itertools import chain
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from softmax_bottleneck.bench.demo_table import mean_text, rank_text
 from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.published import SPLITS, Row, Table, grouped, tables
 
 from . import base
-from .base import COLUMNS, ENTRIES, cell, mean_and_spread
+from .base import COLUMNS, ENTRIES, cell, figure, mean_and_spread
 from .results import Results
 
 DATA = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
@@ -28,6 +29,19 @@ DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f"
 CORPORA = {"ptb": "PTB", "wikitext-2": "WT2"}
 TIMES = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mos"}
 """Row and column of table 13 of Yang et al. 2018 → case of ``bottleneck bench training``."""
+TRIGGERS = {"NT-ASGD": "parthiban-nt-asgd", "ET-ASGD": "parthiban-et-asgd"}
+"""Table of each way to start averaging."""
+LEFT = ("sigsoftmax", "mos")
+"""Heads whose label is left of their point, because another point is near."""
+PANELS = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
+HEADS_BY_NAME = {
+    "Softmax": "softmax",
+    "MoC": "moc",
+    "MoS": "mos",
+    "Sigsoftmax": "sigsoftmax",
+    "Generalized Sigsoftmax": "gss",
+    "LMS-PLIF": "lms-plif",
+}
 
 
 def _compute(paper: str, number: str, small: Sequence[str], results: Results) -> pd.DataFrame:
@@ -114,3 +128,45 @@ for _name, _settings in PUBLISHED.items():
     _fields = {key: value for key, value in _settings.items() if key not in ("paper", "number", "small")}
     ENTRIES[_name] = base.Table(compute=_numbers, lacks=unmeasured, **_fields)
 ENTRIES["mos-table-13"] = replace(ENTRIES["mos-table-13"], compute=_training_times, lacks=_untimed)
+
+
+def rank_and_perplexity(results: Results) -> pd.DataFrame:
+    """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
+    parts = []
+    for trigger, table in TRIGGERS.items():
+        data = ENTRIES[table].compute(results)
+        data = data[(data["kind"] == "published") & data["value"].notna()]
+        metric, corpus = (data["column"].str.split(", ").str[part] for part in (0, 1))
+        wide = data.assign(metric=metric, panel=corpus.map(PANELS)).pivot_table(
+            index=["row", "panel"], columns="metric", values="value", sort=False
+        )
+        parts.append(wide.reset_index().assign(trigger=trigger))
+    data = pd.concat(parts, ignore_index=True)
+    data["head"] = data["row"].str.partition(",")[0].map(HEADS_BY_NAME)
+    return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "head", "rank", "perplexity"]]
+
+
+@figure("parthiban-figure", data=rank_and_perplexity, panel="panel", layout={"share_y": False, "height": 0.8})
+def parthiban(ax: Axes, data: pd.DataFrame) -> None:
+    """Test perplexity against the rank of the log-probability matrix, published: hollow under NT-ASGD, filled under
+    ET-ASGD, a grey line from one to the other; heads without a published rank are left out (Parthiban et al.
+    2021). Rank alone does not order perplexities.
+    """
+    for head, rows in data.groupby("head", sort=False):
+        look = HEADS[str(head)]
+        ax.plot(rows["rank"], rows["perplexity"], color="0.7", zorder=1)
+        for trigger, rank, perplexity in rows[["trigger", "rank", "perplexity"]].itertuples(index=False):
+            face = look.color if trigger == "ET-ASGD" else "white"
+            ax.plot(rank, perplexity, look.marker, color=look.color, markerfacecolor=face, zorder=3)
+        first = rows.iloc[0]
+        place, left = (first["rank"], first["perplexity"]), head in LEFT
+        text: dict[str, Any] = {
+            "xytext": (-6 if left else 6, 0),
+            "textcoords": "offset points",
+            "ha": "right" if left else "left",
+        }
+        ax.annotate(look.label, place, va="center", color=look.color, fontsize="small", **text)
+    for trigger, face in (("NT-ASGD", "white"), ("ET-ASGD", "0.3")):
+        ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=trigger)
+    ax.set(xscale="log", xlabel="rank", ylabel="test perplexity")
+    ax.margins(0.14)

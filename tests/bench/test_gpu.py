@@ -15,8 +15,7 @@ import torch
 from softmax_bottleneck import heads
 from softmax_bottleneck.bench import gpu
 from softmax_bottleneck.bench.demo import Study
-from softmax_bottleneck.bench.device import check_device
-from softmax_bottleneck.bench.gpu import bench_gpu
+from softmax_bottleneck.bench.gpu import bench_gpu, check_device
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Softmax
 from softmax_bottleneck.measure import rank
