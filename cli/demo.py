@@ -42,8 +42,8 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     finished runs are only measured again.
     """
     if reports is not None:
-        if given := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
-            option = given[0].replace("settings", "set").replace("_", "-")
+        if others := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
+            option = others[0].replace("settings", "set").replace("_", "-")
             raise click.UsageError(f"--reports only prints a table: leave out --{option}")
         from softmax_bottleneck.bench.demo_table import read, table
 
@@ -81,5 +81,5 @@ def _narrow(reports: Path) -> str:
     from softmax_bottleneck.bench.demo_table import cells, read
 
     header, rows = cells(read(reports))
-    kept = [place for place, name in enumerate(header) if name not in ("parameters", "d", "seconds")]
-    return terminal_table([header[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    shown = [place for place, name in enumerate(header) if name not in ("parameters", "d", "seconds")]
+    return terminal_table([header[place] for place in shown], [[row[place] for place in shown] for row in rows])

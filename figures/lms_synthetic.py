@@ -79,10 +79,10 @@ def _heading(data: pd.DataFrame) -> str:
 def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
     """Return one row a fit, whose metric is NaN if the fit diverged; see `dirichlet_figure`."""
     data = fits([*{tuple(cell[key] for key in KEYS): cell for cell in cells}.values()])
-    known = ~data["diverged"].astype(bool)
-    data[metric] = SCALES[metric] * data[metric].where(known)
-    data["attainable"] = SCALES[metric] * data[f"best_{metric}"].where(known)
-    data["converged"] &= known
+    ended = ~data["diverged"].astype(bool)
+    data[metric] = SCALES[metric] * data[metric].where(ended)
+    data["attainable"] = SCALES[metric] * data[f"best_{metric}"].where(ended)
+    data["converged"] &= ended
     columns = [*KEYS, metric, "attainable", "converged"]
     return data[columns].sort_values(["vocab", "dim"], kind="stable", ignore_index=True)
 
@@ -90,7 +90,7 @@ def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
 def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
     """Draw a metric against the embedding size, one line a model, from the rows of `tidy` with one M.
 
-    With one embedding size there is no line to draw, and the models stand side by side.
+    With one embedding size a line cannot be drawn, and the models stand side by side.
     """
     dims, models = sorted(data["dim"].unique()), [*by_model(data)]
     for place, (look, rows) in enumerate(models):
@@ -131,7 +131,7 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
 def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
     """Write the two figures of every α as PNG, PDF and SVG, with their numbers as CSV; return the paths.
 
-    Of one model at one D there is nothing to compare, and only the numbers are written.
+    One model at one D cannot be compared, and only its numbers are written.
     """
     paths: list[Path] = []
     for alpha in dict.fromkeys(result["alpha"] for result in results):

@@ -139,8 +139,8 @@ def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
     2021). A curve ends where the singular values that the method does not resolve could hold that share.
     """
     for look, rows in by_model(data):
-        known = rows[rows["rank"].notna()]
-        ax.plot(known["epsilon"], known["rank"].astype(float), **look.line())
+        resolved = rows[rows["rank"].notna()]
+        ax.plot(resolved["epsilon"], resolved["rank"].astype(float), **look.line())
     ax.set(xscale="log", yscale="log", xlabel="share ε of the energy left out", ylabel="ε-effective rank")
     ax.invert_xaxis()
 

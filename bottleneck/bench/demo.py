@@ -202,8 +202,8 @@ def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[s
 def _history(run: Path) -> list[dict[str, Any]]:
     """Return epoch, step and validation perplexity of each validation."""
     rows = read_json_lines(run / METRICS, dict[str, Any], error=RunError, remedy="train the run again")
-    kept = ("epoch", "step", "valid_perplexity")
-    return [{key: row[key] for key in kept} for row in rows if "valid_perplexity" in row]
+    keys = ("epoch", "step", "valid_perplexity")
+    return [{key: row[key] for key in keys} for row in rows if "valid_perplexity" in row]
 
 
 def _function(head: Head) -> dict[str, Any]:

@@ -104,9 +104,9 @@ def _groups(only: Collection[str], device: str, shrink: int) -> list[Cases]:
     """Return the cases of each shape, without shapes of which only the matrix products are left."""
     others = {head: (head, _default_components(head)) for head in plugins.names("heads")}
     table = {**CASES, "pointwise": CASES["pointwise"] | others}
-    known = {head for cases in table.values() for head, _ in cases.values()} - {PRODUCTS}
-    if unknown := sorted({*only} - known):
-        raise ConfigurationError(f"no head {unknown[0]!r} is timed; those timed are {', '.join(sorted(known))}")
+    timed = {head for cases in table.values() for head, _ in cases.values()} - {PRODUCTS}
+    if unknown := sorted({*only} - timed):
+        raise ConfigurationError(f"no head {unknown[0]!r} is timed; those timed are {', '.join(sorted(timed))}")
     groups = []
     for shape, cases in table.items():
         N, d, M = SHAPES[shape]

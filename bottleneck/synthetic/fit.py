@@ -135,7 +135,7 @@ class _State:
             [{"params": parameters, "highest": rate} for parameters, rate in groups if parameters]
         )
         self.parameters = [*self.contexts, *head.parameters()]
-        self.kept: list[Tensor] = []
+        self.best: list[Tensor] = []
         self.steps = 0
         self.curve: list[tuple[int, float]] = []
 
@@ -150,13 +150,13 @@ class _State:
 
     def keep(self) -> None:
         """Keep a copy of the parameters."""
-        self.kept = [parameter.detach().clone() for parameter in self.parameters]
+        self.best = [parameter.detach().clone() for parameter in self.parameters]
 
     def restore(self) -> None:
         """Restore the parameters that were kept last, if any."""
         with torch.no_grad():
-            for parameter, kept in zip(self.parameters, self.kept, strict=False):
-                parameter.copy_(kept)
+            for parameter, best in zip(self.parameters, self.best, strict=False):
+                parameter.copy_(best)
 
     def epoch(self, share: float) -> float:
         """Take a step on every batch at ``share`` of the highest learning rates; return the epoch's mean divergence."""
@@ -205,5 +205,5 @@ def gradient_norm(parameters: Iterable[Tensor]) -> float:
 def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
     """Return the first and last epoch and others at equal ratios between them, without those that are not finite."""
     last = len(curve)
-    kept = {round(last ** (point / (CURVE_POINTS - 1))) for point in range(CURVE_POINTS)}
-    return tuple((epoch, kl) for epoch, kl in curve if epoch in kept and math.isfinite(kl))
+    shown = {round(last ** (point / (CURVE_POINTS - 1))) for point in range(CURVE_POINTS)}
+    return tuple((epoch, kl) for epoch, kl in curve if epoch in shown and math.isfinite(kl))

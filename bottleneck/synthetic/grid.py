@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from ..core.files import make_folder, unfinished
+from ..core.files import make_folder
 from ..core.interruption import explained
 from ..core.machine import cores, free_memory, resolve_device
 from ..core.progress import SILENT, Progress
@@ -67,11 +67,11 @@ def grid(
 def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
     """Return an estimate of the bytes that a process needs to run this cell."""
     entries = cell.contexts * cell.vocab
-    kept = 4 * entries if 4 * entries <= max_memory else 0
+    cached = 4 * entries if 4 * entries <= max_memory else 0
     blocks = BLOCK_COPIES * 4 * max(BLOCK_ENTRIES, cell.vocab)
     parameters = PARAMETER_COPIES * 4 * cell.dim * (cell.contexts + cell.vocab)
     sample = 8 * cell.vocab * (SAMPLE_COPIES * min(SAMPLE, cell.contexts) + EMBEDDING_COPIES * cell.dim)
-    return PROCESS_BYTES + kept + parameters + max(blocks, sample)
+    return PROCESS_BYTES + cached + parameters + max(blocks, sample)
 
 
 def check_memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> None:
@@ -115,16 +115,13 @@ def run_grid(
         check_memory(cell, max_memory=max_memory)
     if done:
         progress.line(f"{len(done)} of {len(done) + len(missing)} cells already have results in {folder}")
-    for cell in missing:
-        for file in unfinished(folder, f"{cell.name}.json"):
-            file.unlink(missing_ok=True)
     count = 1 if device != "cpu" else _processes(missing, max_memory) if processes is None else processes
 
-    def kept() -> str:
+    def saved() -> str:
         count = len(finished(cells, folder))
         return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
 
-    with explained(kept), progress.bar("fitting", len(missing), "cells") as bar:
+    with explained(saved), progress.bar("fitting", len(missing), "cells") as bar:
         for cell, result in _completed(missing, folder, device, max_memory, min(count, len(missing))):
             done[cell] = result
             bar.advance(1)
