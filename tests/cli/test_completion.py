@@ -26,19 +26,18 @@ def _answer(**variables: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("bottleneck ra", "plain,rank"),
-        ("bottleneck rank --rul", "plain,--rule"),
-        ("bottleneck rank --rule pr", "plain,press"),
-        ("bottleneck train --preset demo-s", "plain,demo-softmax"),
-        ("bottleneck bench heads --only mos,lms-p", "plain,mos,lms-plif"),
-        ("bottleneck rank x --data wiki", "plain,wikitext-2"),
-        ("bottleneck rank my", "file,my"),
-        ("bottleneck eval my", "file,my"),
-        ("bottleneck compare a my", "file,my"),
+        ("ra", "plain,rank"),
+        ("rank --rul", "plain,--rule"),
+        ("rank --rule pr", "plain,press"),
+        ("train --preset demo-s", "plain,demo-softmax"),
+        ("bench heads --only mos,lms-p", "plain,mos,lms-plif"),
+        ("rank x --data wiki", "plain,wikitext-2"),
+        ("compare a my", "file,my"),
     ],
 )
 def test_words_are_completed(words: str, expected: str) -> None:
-    answer = _answer(_BOTTLENECK_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+    line = f"bottleneck {words}"
+    answer = _answer(_BOTTLENECK_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))
     assert expected in answer
 
 
