@@ -23,10 +23,8 @@ from softmax_bottleneck.core.files import only_process
 from softmax_bottleneck.core.interruption import Stop, Terminated, explained
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models.checkpoint import copy_weights, load
-from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-from softmax_bottleneck.training import OptimizerConfig, RunConfig, finetuning, fit, loop
-from softmax_bottleneck.training.optimizer import build, learning_rate
-from softmax_bottleneck.training.state import TrainerState, load_state, save_state
+from softmax_bottleneck.training import RunConfig, finetuning, fit, loop
+from softmax_bottleneck.training.optimizer import learning_rate
 
 from .conftest import AWD, Configure, Lines, contents, rows_of, train
 
@@ -296,13 +294,6 @@ def test_a_flipped_bit_of_a_state_is_seen(place: str | float, tmp_path: Path, co
     assert state.read_bytes() == data
 
 
-def test_a_state_of_another_model(tmp_path: Path, configure: Configure) -> None:
-    state = _unfinished(tmp_path / "run", configure())
-    state.write_bytes(_unfinished(tmp_path / "other", configure(head={"name": "softmax"})).read_bytes())
-    with pytest.raises(RunError, match=r"does not fit its config\.json"):
-        train(configure(), tmp_path / "run")
-
-
 def test_a_bit_flipped_before_the_seal_is_not_sealed_as_true(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,37 +326,6 @@ def test_files_that_are_lost_before_the_end(tmp_path: Path, configure: Configure
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"cannot read the weights .*model\.safetensors: No such file"):
         train(configure(), tmp_path)
-
-
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_state_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
-    """Weights, moments, the carried state, the random state, and every float to its last bit."""
-
-    def build_both(seed: int) -> tuple[LanguageModel, torch.optim.Optimizer]:
-        torch.manual_seed(seed)
-        model = LanguageModel(ModelConfig.model_validate({"head": {"name": "softmax"}}), vocab_size=11)
-        return model, build(OptimizerConfig.model_validate({"name": name}), model.parameters())
-
-    with torch.random.fork_rng():
-        model, optimizer = build_both(0)
-        assert load_state(tmp_path, model, optimizer) is None
-        ids = torch.randint(11, (5, 2))
-        hidden, carried = model.hidden(ids[:-1])
-        model.head.nll(hidden, ids[1:]).backward()
-        optimizer.step()
-        row: Any = {"step": 12, "valid_loss": 1e-300, "valid_perplexity": 1.0}
-        numbers = {"epoch": 1, "position": 70, "step": 12, "loss_sum": 1 / 3, "loss_tokens": 7}
-        state = TrainerState(**numbers, best_loss=0.1 + 0.2, metrics=[row])
-        save_state(tmp_path, state, model, optimizer, carried)
-        drawn = torch.rand(3)
-        other, other_optimizer = build_both(1)
-        loaded = load_state(tmp_path, other, other_optimizer)
-        assert loaded is not None
-        assert torch.equal(torch.rand(3), drawn)
-    assert loaded[0] == state
-    assert all(map(torch.equal, loaded[1], carried))
-    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
-    torch.testing.assert_close(other_optimizer.state_dict()["state"], optimizer.state_dict()["state"], rtol=0, atol=0)
 
 
 AVERAGED = {"averaging": {"start": "non-monotone", "interval": 0, "latest": 2}, "bptt_deviation": 3.0}
