@@ -50,6 +50,8 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
         write_ids(folder, vocabulary, splits, sha256=sha256)
     except OSError as error:
         raise CorpusError(f"cannot read {error.filename}: {error.strerror}; make it readable") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"a shard in {source} is not UTF-8 ({error.reason}): unpack the benchmark again") from error
 
 
 def _count(shards: dict[str, list[Path]], progress: ByteCallback | None) -> tuple[Vocabulary, str]:

@@ -62,7 +62,7 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
 
 
 def _texts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.txt") if path.parent.name in FOLDERS)
+    return sorted(path for path in folder.rglob("*.txt") if path.parent.name in FOLDERS and path.is_file())
 
 
 def _split(file: FoundFile) -> str:

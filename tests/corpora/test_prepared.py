@@ -215,6 +215,9 @@ def test_changed_shards_are_another_corpus(shards: Path, tmp_path: Path) -> None
 def test_shards_that_are_not_there(shards: Path, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"one-billion is not downloaded: unpack .* --from FOLDER"):
         get("one-billion", cache=tmp_path)
+    (shards / one_billion.SHARDS["valid"][1]).write_bytes(b"caf\xe9\n")
+    with pytest.raises(CorpusError, match=r"a shard in .* is not UTF-8 \(.*\): unpack the benchmark again"):
+        get("one-billion", sources=[shards], cache=tmp_path)
     (shards / one_billion.SHARDS["train"][1]).unlink()
     with pytest.raises(CorpusError, match=r"news\.en-00002-of-00100 is missing: one-billion is made of all shards"):
         get("one-billion", sources=[shards], cache=tmp_path)
