@@ -29,7 +29,7 @@ SIZED = ("blosc", "lz4", "zstd")
 """Codecs whose data begin with their size when they are unpacked."""
 HARMLESS = (
     *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "shuffle", "delta", "bitround", "quantize"),
-    *("fixedscaleoffset", "packbits", "astype"),
+    *("fixedscaleoffset", "packbits", "astype", "bytes", "transpose"),
 )
 """Codecs whose output has a fixed size. No other codec is run: that of pickles runs code."""
 
@@ -98,7 +98,7 @@ def _zstd_size(data: bytes) -> int | None:
 
 def _refused(name: str) -> ValueError:
     known = ", ".join([*STREAMS, *SIZED])
-    return ValueError(f"its chunks are packed by {name!r}, which is not read: write it again with one of {known}")
+    return ValueError(f"its chunks are packed by {name!r}, which is not read: write it again by one of {known}")
 
 
 def _limited(codec: Any) -> Any:
@@ -109,7 +109,7 @@ def _limited(codec: Any) -> Any:
     name = str(codec.to_dict()["name"]).removeprefix("numcodecs.")
     if name in STREAMS or name in SIZED:
         return LimitedCodec(name)
-    if isinstance(codec, BytesBytesCodec) and name not in HARMLESS:
+    if name not in HARMLESS:
         raise _refused(name)
     return codec
 
