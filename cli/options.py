@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import OPENING
+from softmax_bottleneck.core.options import OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import completing, corpus_names
@@ -81,21 +81,32 @@ def listed(name: str, field: str, of: tuple[Callable[[str], Any], str], **more: 
     return click.option(name, field, type=values, multiple=True, callback=joined, **more)
 
 
-def opening_option(name: str) -> Callable[[Command], Command]:
-    """Return an option that opens a source as an option of a command."""
-    option = OPENING[name]
-    how: dict[str, Any] = {"help": option.help, "panel": option.panel, "metavar": option.metavar}
-    if option.choices:
-        how |= {"type": click.Choice(option.choices), "show_default": True}
-    elif option.counts:
-        how["type"] = click.IntRange(min=1)
-    if name == "data":
-        how["shell_complete"] = completing(corpus_names)
-    flag = option.flag or name.replace("_", "-")
-    return click.option(f"--{flag}", name, default=option.default, is_flag=option.default is False, **how)
+def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command these options."""
+
+    def decorate(command: Command) -> Command:
+        for name, option in reversed([*options.items()]):
+            how: dict[str, Any] = {"help": option.help, "panel": option.panel, "metavar": option.metavar}
+            if option.choices:
+                how["type"] = click.Choice(option.choices)
+            elif option.counts:
+                how["type"] = click.IntRange(min=1)
+            elif name in SPECIAL:
+                how |= SPECIAL[name]
+            flag = option.flag or name.replace("_", "-")
+            how |= {"default": option.default, "is_flag": option.default is False}
+            command = click.option(f"--{flag}", name, show_default=bool(option.default), **how)(command)
+        return command
+
+    return decorate
 
 
-device_option = opening_option("device")
+SPECIAL: Mapping[str, dict[str, Any]] = {
+    "data": {"shell_complete": completing(corpus_names)},
+    "method": {"type": method},
+}
+"""What click is told of some options in addition."""
+device_option = options_of({"device": OPENING["device"]})
 json_option = click.option(
     "--json",
     "json_to",

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.exceptions import Exit
 
-from .options import example, json_option, memory_option, method, pair, progress
+from softmax_bottleneck.core.options import RANK
+
+from .options import example, json_option, memory_option, options_of, pair, progress
 from .outputs import Output
 from .sources import with_source
 from .streams import echo
@@ -26,49 +28,8 @@ INDETERMINATE = 3
 
 @click.command("rank", epilog=example("bottleneck rank demo/runs/softmax"))
 @with_source(count=-1, parallel=True)
-@click.option(
-    "--method",
-    type=method,
-    metavar="METHOD",
-    default="auto",
-    show_default=True,
-    help="Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that "
-    "suits the matrix and fits in memory.",
-    panel="How to compute",
-)
-@click.option(
-    "--rule",
-    type=click.Choice(["press", "numpy", "gap"]),
-    default="press",
-    show_default=True,
-    help="Rule that decides which singular values count: those above the tolerance of Press et al. or of NumPy, or "
-    "those before the largest gap.",
-    panel="How to compute",
-)
-@click.option(
-    "--eps",
-    metavar="DTYPE|NUMBER",
-    help="Relative roundoff of the matrix entries, a number or a type such as bfloat16.  [default: recorded with the "
-    "source, or inferred from the entries]",
-    panel="How to compute",
-)
-@click.option(
-    "--inf",
-    type=click.Choice(["refuse", "drop-columns"]),
-    default="refuse",
-    show_default=True,
-    help="What to do when tokens have probability 0: refuse the matrix, or leave out their columns.",
-    panel="How to compute",
-)
+@options_of(RANK)
 @memory_option
-@click.option(
-    "--width",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="Number of dimensions of the sketch, for the method sketch.",
-    panel="How to compute",
-)
 @click.option(
     "--extended",
     type=pair,
@@ -76,12 +37,6 @@ INDETERMINATE = 3
     panel="What to measure",
     help="Measure instead the logits after this many histories, each followed by this many futures, all drawn from "
     "the text: the extended logit matrix of Golowich, Liu and Shetty 2026.",
-)
-@click.option(
-    "--estimate-hidden-size",
-    is_flag=True,
-    panel="What to measure",
-    help="Estimate the hidden size from the row-centred spectrum.",
 )
 @click.option(
     "--dry-run",

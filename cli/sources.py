@@ -14,7 +14,7 @@ from softmax_bottleneck.core.options import OPENING, Opening
 from softmax_bottleneck.errors import SourceError
 
 from .completion import files
-from .options import Command, opening_option, progress
+from .options import Command, options_of, progress
 from .outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def with_source(
             ``processes`` and ``device``.
         saved: whether a name is that of saved results, which are passed on as paths.
     """
-    shown = [name for name, option in OPENING.items() if option.panel and (kind or name != "kind")]
+    shown = {name: option for name, option in OPENING.items() if option.panel and (kind or name != "kind")}
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -78,9 +78,7 @@ def with_source(
             with launched() as processes:
                 return run(processes=processes, device=options["device"])
 
-        wrapped: Any = opened
-        for name in reversed(shown):
-            wrapped = opening_option(name)(wrapped)
+        wrapped: Any = options_of(shown)(opened)
         if count == 1:
             return click.argument("source", shell_complete=files)(wrapped)
         several = "[LABEL=]SOURCE…" if count < 0 else " ".join(["SOURCE"] * count)

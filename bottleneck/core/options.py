@@ -127,6 +127,40 @@ for _options, _named in ((HuggingFaceOptions, HUGGING_FACE), (Opening, OPENING))
     )
 
 
+RANK: Mapping[str, Option] = {
+    "method": Option(
+        "auto",
+        "Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that "
+        "suits the matrix and fits in memory.",
+        COMPUTE,
+        metavar="METHOD",
+    ),
+    "rule": Option(
+        "press",
+        "Rule that decides which singular values count: those above the tolerance of Press et al. or of NumPy, or "
+        "those before the largest gap.",
+        COMPUTE,
+        ("press", "numpy", "gap"),
+    ),
+    "eps": Option(
+        None,
+        "Relative roundoff of the matrix entries, a number or a type such as bfloat16.  [default: recorded with the "
+        "source, or inferred from the entries]",
+        COMPUTE,
+        metavar="DTYPE|NUMBER",
+    ),
+    "inf": Option(
+        "refuse",
+        "What to do when tokens have probability 0: refuse the matrix, or leave out their columns.",
+        COMPUTE,
+        ("refuse", "drop-columns"),
+    ),
+    "width": Option(1024, "Number of dimensions of the sketch, for the method sketch.", COMPUTE, counts=True),
+    "estimate_hidden_size": Option(False, "Estimate the hidden size from the row-centred spectrum.", MEASURE),
+}
+"""The options of a rank, beside those that open its source."""
+
+
 def takes(options: type) -> Callable[[Function], Function]:
     """Return a decorator for a function with ``**options`` of such a class.
 

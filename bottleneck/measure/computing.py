@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.files import cache_folder
 from ..core.interruption import explained
 from ..core.machine import parse_size, resolve_device
-from ..core.options import Opening, Option
+from ..core.options import RANK, Opening, Option
 from ..core.parallel import ALONE, Processes
 from ..core.progress import SILENT, Progress
 from ..core.version import __version__
@@ -40,13 +40,11 @@ MASKED = "'bottleneck rank --inf drop-columns' leaves such tokens out (a large n
 class RankOptions(Opening, total=False):
     """The options of `rank` beside its named arguments: how the source is opened, and rarely used settings."""
 
-    width: Annotated[int, Option(DEFAULT_WIDTH, "Number of dimensions of the sketch, for the method sketch.")]
+    width: Annotated[int, RANK["width"]]
     processes: Annotated[
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")
     ]
-    estimate_hidden_size: Annotated[
-        bool, Option(False, "Whether to estimate the hidden size from the row-centred spectrum.")
-    ]
+    estimate_hidden_size: Annotated[bool, RANK["estimate_hidden_size"]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Unpack, cast
 from ..core.checks import check_positive, typed
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
-from ..core.options import Opening, takes
+from ..core.options import RANK, Opening, takes
 from ..core.parallel import ALONE
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError
@@ -26,7 +26,7 @@ from .hidden_size import finding as hidden_size_finding
 from .report import Doubts, Finding, RankReport
 from .source_kld import source_precision
 
-INF = ("refuse", "drop-columns")
+INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.options import RANK
 from ..errors import MatrixError, Parameter, first_line
 from .arithmetic import Arithmetic, Spectra
 from .host import Host
@@ -24,7 +25,7 @@ SMALLEST_SQUARE = 1e-280
 """If ‖A‖²_F is between this and its inverse, its sum of squares neither underflowed nor overflowed."""
 
 
-DEFAULT_WIDTH = 1024
+DEFAULT_WIDTH: int = RANK["width"].default
 """Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 
 SMALL = 1 << 24
