@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -120,8 +120,7 @@ def _steps_in_time(out: Path, cell: Cell, steps: int) -> int:
     return max(1, round(steps * seconds("softmax") / seconds(cell.head)))
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """WikiText-2 in the tokens of a byte-pair vocabulary that was trained on it."""
 
     train: Tensor
@@ -132,15 +131,11 @@ class Text:
 
 
 def _text(data: str, vocab: int) -> Text:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import ByteLevelBPETokenizer
 
     train, test = (read_text(data, split, dataset=None).text for split in ("train", "test"))
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(train.splitlines(keepends=True), trainer)
+    tokenizer, lines = ByteLevelBPETokenizer(), train.splitlines(keepends=True)
+    tokenizer.train_from_iterator(lines, vocab_size=vocab, min_frequency=0, show_progress=False)
     scored = test.encode()[:TEST_BYTES].decode(errors="ignore")
     ids = [torch.tensor(tokenizer.encode(text).ids) for text in (train, scored)]
     return Text(ids[0], ids[1], len(scored.encode()))
