@@ -26,17 +26,17 @@ def _before_opening(command: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse options that do not go together before the source is opened."""
 
     @functools.wraps(command)
-    def checked(**given: Any) -> Any:
-        if given["dynamic"] and given["cache"]:
+    def checked(**options: Any) -> Any:
+        if options["dynamic"] and options["cache"]:
             raise click.UsageError("give one of --dynamic and --cache")
-        if given["bleu"] and (given["dynamic"] or given["cache"]):
+        if options["bleu"] and (options["dynamic"] or options["cache"]):
             raise click.UsageError("--bleu goes with neither --dynamic nor --cache")
-        if given["answers"] is not None and not given["bleu"]:
+        if options["answers"] is not None and not options["bleu"]:
             raise click.UsageError("--answers goes with --bleu")
         for name, how in SETTINGS.items():
-            if given[name] is not None and not given[how]:
+            if options[name] is not None and not options[how]:
                 raise click.UsageError(f"--{name.replace('_', '-')} goes with --{how}")
-        return command(**given)
+        return command(**options)
 
     return checked
 
@@ -91,7 +91,7 @@ def command(
     """
     from softmax_bottleneck.evaluation import perplexity, score_dialog
 
-    given = {name: value for name, value in settings.items() if value is not None}
+    changes = {name: value for name, value in settings.items() if value is not None}
     how: How = "dynamic" if dynamic else "cache" if cache else "static"
-    scores = perplexity(source, how=how, settings=given, progress=progress())
+    scores = perplexity(source, how=how, settings=changes, progress=progress())
     show(score_dialog(source, scores, contexts=answers, progress=progress()) if bleu else scores, json_to)

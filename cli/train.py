@@ -66,9 +66,9 @@ def command(
     only_shown = print_config or dry_run
     if out is None and (resume or not only_shown):
         raise click.UsageError("Missing option '--out': it names the folder of the run.")
-    given = sum(option is not None for option in start.values())
-    begun = not given and out is not None and (out / "config.json").exists()
-    if given > 1 or not (given or begun or settings or resume or only_shown):
+    starts = sum(option is not None for option in start.values())
+    begun = not starts and out is not None and (out / "config.json").exists()
+    if starts > 1 or not (starts or begun or settings or resume or only_shown):
         raise click.UsageError(
             "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names), or "
             "only settings of the default configuration, as --set head.name=mos"

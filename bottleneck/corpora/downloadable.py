@@ -143,7 +143,7 @@ class PreparedCorpus(Downloadable):
         self.prepare(self.folder(cache), source=next(iter([*sources, *urls]), None), progress=progress)
 
 
-_KNOWN = tomllib.loads(files(__package__).joinpath("known.toml").read_text(encoding="utf-8"))
+_TABLES = tomllib.loads(files(__package__).joinpath("known.toml").read_text(encoding="utf-8"))
 
 
 def _pinned(name: str, *, folder: str, files: Mapping[str, Mapping[str, Any]], **facts: Any) -> PinnedCorpus:
@@ -151,8 +151,8 @@ def _pinned(name: str, *, folder: str, files: Mapping[str, Mapping[str, Any]], *
     return PinnedCorpus(name=name, files=tuple(pins), **facts)
 
 
-PINNED = {name: _pinned(name, **facts) for name, facts in _KNOWN.items() if "files" in facts}
+PINNED = {name: _pinned(name, **facts) for name, facts in _TABLES.items() if "files" in facts}
 PREPARED = {
-    module.NAME: PreparedCorpus(name=module.NAME, prepare=module.prepare, **_KNOWN[module.NAME])
+    module.NAME: PreparedCorpus(name=module.NAME, prepare=module.prepare, **_TABLES[module.NAME])
     for module in (text8, one_billion, switchboard)
 }

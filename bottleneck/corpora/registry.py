@@ -48,15 +48,15 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
     `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit
     ``vocabulary``.
     """
-    known = _downloadable()
+    downloadable = _downloadable()
     if name == python_docs.NAME:
         return python_docs.load_python_docs(vocabulary=vocabulary)
-    if isinstance(name, str) and name in known:
-        return known[name].load(vocabulary=vocabulary, cache=cache)
+    if isinstance(name, str) and name in downloadable:
+        return downloadable[name].load(vocabulary=vocabulary, cache=cache)
     folder = Path(name).expanduser()
     if kind_of(folder) == "a folder":
         return load_folder(folder, vocabulary=vocabulary)
-    names = [python_docs.NAME, *known]
+    names = [python_docs.NAME, *downloadable]
     what = "a file, not a corpus" if exists(folder) else "not a corpus"
     raise CorpusError(
         f"{str(name)[:200]!r} is {what}: choose one of {', '.join(names)}, or a folder that holds train.txt, valid.txt "
@@ -135,15 +135,15 @@ def size_of(folder: Path) -> int:
 
 
 def _find(name: str) -> Downloadable:
-    known = _downloadable()
+    downloadable = _downloadable()
     if name == python_docs.NAME:
         raise CorpusError(f"{name} is built into Python and has no folder: use it without getting it")
-    if name not in known:
+    if name not in downloadable:
         raise CorpusError(
-            f"{name!r} cannot be downloaded: choose one of {', '.join(known)}{meant(name, known)}; a "
+            f"{name!r} cannot be downloaded: choose one of {', '.join(downloadable)}{meant(name, downloadable)}; a "
             "folder of your own is used by its path"
         )
-    return known[name]
+    return downloadable[name]
 
 
 def _python_docs_info() -> CorpusInfo:

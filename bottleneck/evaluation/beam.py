@@ -118,8 +118,8 @@ class _Search:
         totals = self.scores.unsqueeze(-1) + log_probs.view(texts, size, vocab)
         self.scores, places = totals.flatten(1).topk(size)
         parents = places // vocab
-        kept = self.tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.tokens.shape[-1]))
-        self.tokens = torch.cat([kept, (places % vocab).unsqueeze(-1)], -1)
+        tokens = self.tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.tokens.shape[-1]))
+        self.tokens = torch.cat([tokens, (places % vocab).unsqueeze(-1)], -1)
         return (parents + torch.arange(texts, device=parents.device).unsqueeze(1) * size).flatten()
 
     def responses(self) -> list[list[Response]]:

@@ -158,8 +158,8 @@ def bootstrap(
     _, member = np.unique(groups, return_inverse=True)
     sizes = np.bincount(member)
     sums = np.stack([np.bincount(member, weights=column) for column in scores.T], 1)
-    drawn = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
-    means = sums[drawn].sum(1) / sizes[drawn].sum(1)[:, None]
+    groups_of_resamples = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
+    means = sums[groups_of_resamples].sum(1) / sizes[groups_of_resamples].sum(1)[:, None]
     low, high = np.quantile(means, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
     return low, high
 

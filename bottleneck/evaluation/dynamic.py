@@ -139,8 +139,8 @@ def gradient_statistics(
     """
     batch_size = max(1, min(batch_size, len(ids) // 2))
     description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
-    if file is not None and (kept := _read(file, description)) is not None:
-        return kept
+    if file is not None and (saved := _read(file, description)) is not None:
+        return saved
     data, device = columns(ids, batch_size), model.head.weight.device
     segments = lengths(len(data), bptt)
     batches = len(segments)

@@ -58,8 +58,8 @@ def perplexity(
     if how not in get_args(How):
         raise ConfigurationError(f"how must be one of {', '.join(get_args(How))}, not {how!r}")
     if unknown := sorted(changes.keys() - {*SETTINGS[how]}):
-        known = ", ".join(SETTINGS[how]) or "no settings"
-        raise ConfigurationError(f"{unknown[0]} does not apply to {how} evaluation, which takes {known}")
+        names = ", ".join(SETTINGS[how]) or "no settings"
+        raise ConfigurationError(f"{unknown[0]} does not apply to {how} evaluation, which takes {names}")
     opened, report = open_source(source, **options), reporting(progress)
     if how == "static":
         scores = evaluate_source(opened, progress=report)

@@ -91,18 +91,18 @@ class KneserNey:
         base = np.full(self.vocab_size, unigrams.left[0] / self.vocab_size)
         base[unigrams.words] += unigrams.shares
         context = np.zeros(len(histories), np.int64)
-        known = [context]
+        contexts = [context]
         for length, order in enumerate(self.orders[1:], start=1):
             context = _find(order.keys, context, histories[:, -length], self.vocab_size)
-            known.append(context)
+            contexts.append(context)
         rows, mass = np.zeros((len(histories), self.vocab_size)), np.ones(len(histories))
-        for order, context in zip(self.orders[:0:-1], known[:0:-1], strict=True):
-            (seen,) = np.nonzero(context >= 0)
-            first, end = order.starts[context[seen]], order.starts[context[seen] + 1]
-            row = np.repeat(seen, end - first)
+        for order, context in zip(self.orders[:0:-1], contexts[:0:-1], strict=True):
+            (rows_with_context,) = np.nonzero(context >= 0)
+            first, end = order.starts[context[rows_with_context]], order.starts[context[rows_with_context] + 1]
+            row = np.repeat(rows_with_context, end - first)
             entry = np.arange(len(row)) + np.repeat(first - np.cumsum(end - first) + (end - first), end - first)
             rows[row, order.words[entry]] += mass[row] * order.shares[entry]
-            mass[seen] *= order.left[context[seen]]
+            mass[rows_with_context] *= order.left[context[rows_with_context]]
         rows += mass[:, None] * base
         return rows
 
@@ -144,6 +144,6 @@ def _discounts(counts: NDArray[np.integer[Any]]) -> tuple[float, float, float]:
 
 def _find(keys: Ids, shorter: Ids, oldest: Ids, vocab_size: int) -> Ids:
     """Return the numbers of contexts, given their shorter contexts and oldest words; −1 for unseen contexts."""
-    wanted = shorter * vocab_size + oldest
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where((shorter >= 0) & (oldest >= 0) & (keys[places] == wanted), places, -1)
+    sought = shorter * vocab_size + oldest
+    places = np.minimum(np.searchsorted(keys, sought), len(keys) - 1)
+    return np.where((shorter >= 0) & (oldest >= 0) & (keys[places] == sought), places, -1)

@@ -126,10 +126,10 @@ class Pairs(Reading):
         self.firsts = np.concatenate([[0], self.stops[:-1]])
         blank = self.stops - self.firsts == 1
         opened = np.maximum.accumulate(np.where(blank, np.arange(len(blank)) + 1, 0))
-        known = np.add.reduceat(self._known(index), self.firsts) > 0 if len(blank) else blank
+        has_words = np.add.reduceat(self._is_word(index), self.firsts) > 0 if len(blank) else blank
         number = np.arange(len(blank))
         self.lines = lines
-        self.answers = number[~blank & (number > opened) & known]
+        self.answers = number[~blank & (number > opened) & has_words]
         """(pairs,), the numbers of the lines that are predicted."""
         if not len(self.answers):
             raise CorpusError(
@@ -146,11 +146,11 @@ class Pairs(Reading):
     def __len__(self) -> int:
         return len(self.answers)
 
-    def _known(self, index: Any) -> NDArray[np.int64]:
+    def _is_word(self, index: Any) -> NDArray[np.int64]:
         """Return 1 for every word that is known, neither the line's first token nor its end."""
-        known = (self.ids != index[EOS]) & (self.ids != index.get(UNK, PADDING))
-        known[self.firsts] = False
-        return known.astype(np.int64)
+        is_word = (self.ids != index[EOS]) & (self.ids != index.get(UNK, PADDING))
+        is_word[self.firsts] = False
+        return is_word.astype(np.int64)
 
     def _sizes(self, lines: Ids) -> NDArray[np.int64]:
         """Return how many tokens of each line are predicted."""
@@ -164,11 +164,11 @@ class Pairs(Reading):
         """Return any pairs, by number, as one batch."""
         pairs = np.asarray(pairs)
         tokens = self._padded(self.answers[pairs])
-        wanted = self.answers[pairs] + np.arange(-self.lines, 0)[:, None]  # (W, B)
+        numbers = self.answers[pairs] + np.arange(-self.lines, 0)[:, None]  # (W, B)
         before = np.minimum(self.answers[pairs] - self.opened[pairs], self.lines)
-        wanted = wanted + (self.lines - before)  # the first line comes first, whatever their number
-        wanted = np.where(np.arange(self.lines)[:, None] < before, wanted, PADDING)[: before.max()]
-        contexts = self._padded(wanted.ravel()).reshape(-1, *wanted.shape).swapaxes(0, 1)
+        numbers = numbers + (self.lines - before)  # the first line comes first, whatever their number
+        numbers = np.where(np.arange(self.lines)[:, None] < before, numbers, PADDING)[: before.max()]
+        contexts = self._padded(numbers.ravel()).reshape(-1, *numbers.shape).swapaxes(0, 1)
         inputs = np.where(tokens[1:] == PADDING, 0, tokens[:-1])
         return Batch(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (inputs, tokens[1:], contexts)))
 

@@ -52,13 +52,13 @@ def lengths(rows: int, bptt: int, *, deviation: float = 0.0, seed: Sequence[int]
     """
     total, least = rows - 1, min(SHORTEST, bptt)
     if not deviation:
-        drawn = np.full(-(-total // bptt), bptt)
+        sizes = np.full(-(-total // bptt), bptt)
     else:
         generator, most = np.random.default_rng(seed), -(-total // least)
         means = np.where(generator.random(most) < HALF_LENGTH_PROBABILITY, bptt / 2, bptt)
         longest = int(bptt + LARGEST_DEVIATIONS * deviation)
-        drawn = generator.normal(means, deviation).astype(np.int64).clip(least, longest)
-    ends = np.minimum(np.cumsum(drawn), total)
+        sizes = generator.normal(means, deviation).astype(np.int64).clip(least, longest)
+    ends = np.minimum(np.cumsum(sizes), total)
     return [int(length) for length in np.diff(ends, prepend=0) if length]
 
 

@@ -220,8 +220,8 @@ class Loop:
             return
         except (MemoryError, RuntimeError) as error:
             # Torch's `OutOfMemoryError` covers only its own memory on a GPU.
-            known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-            if not known and not any(words in str(error).lower() for words in OUT_OF_MEMORY):
+            is_memory_error = isinstance(error, MemoryError | torch.OutOfMemoryError)
+            if not is_memory_error and not any(words in str(error).lower() for words in OUT_OF_MEMORY):
                 raise
         columns = min(self.settings.micro_batch_size or self.width, self.width)
         remedy = f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
@@ -230,8 +230,8 @@ class Loop:
                 f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
                 "columns at once and adds their gradients"
             )
-            drawn = vars(self.model.backbone.config), self.model.head.settings
-            if depends_on_parts(*drawn, fraction=self.settings.loss_fraction) and state_files(self.folder):
+            settings = vars(self.model.backbone.config), self.model.head.settings
+            if depends_on_parts(*settings, fraction=self.settings.loss_fraction) and state_files(self.folder):
                 remedy += (
                     ", and name another folder, because gradients depend on the parts (dropout masks, drawn "
                     "predictions, the penalty of DOC)"
