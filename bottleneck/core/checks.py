@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from inspect import signature
 from numbers import Integral
@@ -87,13 +87,19 @@ WORDS: dict[Any, str] = {
     str: "a text",
     NoneType: "None",
     Callable: "a function",
+    Iterable: "a list",
     tuple[int, int]: "a pair of whole numbers",
 }
+GENERIC = {Callable: Callable, Iterable: Iterable, Sequence: Iterable}
+"""Kinds of annotations whose parts are not checked."""
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function and of its class of options."""
-    hints = get_type_hints(function)
+    """Return the annotations of a function and of its class of options, none if they name what is not imported."""
+    try:
+        hints = get_type_hints(function)
+    except NameError:  # a class that only type checkers import
+        return {}
     names = {"torch": sys.modules.get("torch")}  # classes of options name it without importing it
     for hint in [each for each in hints.values() if get_origin(each) is Unpack]:
         hints |= get_type_hints(get_args(hint)[0], localns=names)
@@ -103,7 +109,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _kinds(hint: Any) -> tuple[Any, ...]:
     """Return the classes of an annotation, none where it is not checked."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = tuple(Callable if get_origin(part) is Callable else part for part in parts)
+    kinds = tuple(GENERIC.get(get_origin(part), part) for part in parts)
     return kinds if all(each in WORDS or _is_class(each) for each in kinds) else ()
 
 
@@ -115,6 +121,8 @@ def _is_a(value: Any, kind: Any) -> bool:
     """Return whether a value is of a kind; whole numbers are numbers, a truth value is neither."""
     if kind is Callable or kind is bool:
         return callable(value) if kind is Callable else type(value).__name__ in ("bool", "bool_")
+    if kind is Iterable:
+        return isinstance(value, Iterable) and not isinstance(value, str | bytes)
     if get_origin(kind) is tuple:
         parts = get_args(kind)
         return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_is_a, value, parts))

@@ -57,6 +57,7 @@ def argmaxable(
     return replace(report, source=opened.description, padding=padding, seconds=seconds)
 
 
+@typed
 def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
     """Return the output embeddings W, (M, d), and the output bias b, (M,), of a source; see `argmaxable`."""
     what = source.description["path"]

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.checks import typed
 from ..core.full_precision import full_precision
 from ..core.version import __version__
 from ..errors import MatrixError
@@ -77,6 +78,7 @@ class Directions(Result):
         )
 
 
+@typed
 def directions(blocks: Iterable[Any]) -> Directions:
     r"""Return the singular values of vectors given in blocks of rows, raw and with their mean subtracted.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from ..core.checks import typed
+from ..core.checks import shown, typed
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
 from ..sources import ExtendedSource
@@ -74,7 +74,7 @@ def extended_structure(
     if ranks is not None:
         given = np.asarray(ranks)
         if given.ndim != 1 or (given.size and (given.dtype.kind not in "iu" or given.min() < 1 or given.max() > rows)):
-            raise ConfigurationError(f"ranks must lie between 1 and the {rows} histories, not {ranks!r}")
+            raise ConfigurationError(f"ranks must lie between 1 and the {rows} histories, not {shown(ranks)}")
         chosen = sorted(given.tolist())
     groups = np.array_split(np.arange(count), min(GROUPS, count))
     parts: list[NDArray[np.float64]] = []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import typed
 from ..errors import ConfigurationError, MatrixError, Parameter
 from ..spectrum import Precision, Spectrum, judge, precision
 from ..spectrum.rules import NOISE_FACTOR
@@ -46,6 +47,7 @@ class HiddenSizeEstimate:
         return self.value
 
 
+@typed
 def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> HiddenSizeEstimate:
     r"""Estimate d from the largest gap of the row-centred spectrum.
 
@@ -148,6 +150,7 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, embedding_size: 
     return Finding(key, values, (("hidden size", text),))
 
 
+@typed
 def logits_from_top_k(
     query: Callable[[Any, Mapping[int, float]], Mapping[int, float]],
     contexts: Iterable[Any],
@@ -179,7 +182,8 @@ def logits_from_top_k(
     References:
         Carlini et al. 2024, §5.1 (arXiv 2403.06634).
     """
-    columns = list(tokens)
+    ids = np.asarray(list(tokens))
+    columns = ids.tolist() if ids.ndim == 1 and ids.dtype.kind in "iu" else []
     if k < 2 or not columns:
         raise ConfigurationError(f"k must be at least 2 and tokens not empty, not k = {k} and {len(columns)} tokens")
     rows = []
