@@ -14,7 +14,7 @@ from scipy import integrate, special, stats
 
 from softmax_bottleneck.heads.plif import PLIF, UNIT_SLOPE
 from softmax_bottleneck.results.plotting import HEADS, head_of
-from softmax_bottleneck.results.plotting.statistical import PALETTE
+from softmax_bottleneck.results.plotting.looks import PALETTE
 from softmax_bottleneck.results.published import tables
 
 from .base import by_model, cell, family_panels, figure, stacked, table

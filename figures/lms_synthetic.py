@@ -12,7 +12,7 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 
 from softmax_bottleneck.results.plotting import Look, draw_means
-from softmax_bottleneck.results.plotting.statistical import PALETTE
+from softmax_bottleneck.results.plotting.looks import PALETTE
 from softmax_bottleneck.results.plotting.style import FORMATS, SCREEN
 from softmax_bottleneck.synthetic import Result
 from softmax_bottleneck.synthetic.summary import fits

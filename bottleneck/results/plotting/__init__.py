@@ -1,8 +1,8 @@
 """Functions and styles to draw figures and tables of computed results."""
 
 from ..tables import latex, markdown
+from .layout import draw_means
 from .looks import HEADS, Look, head_of, looks, plain
-from .statistical import draw_means
 from .style import STYLES, check_format, find_style, save_figure
 
 __all__ = [

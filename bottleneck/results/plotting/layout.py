@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import pandas as pd
+import seaborn
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -95,3 +97,17 @@ def _legend(figure: Figure, axes: Sequence[Axes], heading: str) -> None:
             ncols=columns,
             title=plain(heading) or None,
         )
+
+
+def draw_means(ax: Axes, data: pd.DataFrame, x: str, y: str, **line: Any) -> None:
+    """Draw the mean of repeated measurements against x, with a band of one standard deviation on either side.
+
+    Args:
+        ax: axes to draw into.
+        data: one row for each measurement.
+        x: name of a column.
+        y: name of a column; rows without a number are left out.
+        line: keyword arguments of `Axes.plot`.
+    """
+    seaborn.lineplot(data.dropna(subset=[y]), x=x, y=y, errorbar="sd", err_kws={"linewidth": 0}, ax=ax, **line)
+    ax.set(xlabel="", ylabel="")

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-from ...core.printable import printable
-from .statistical import PALETTE
+import seaborn
 
+from ...core.printable import printable
+
+PALETTE: tuple[str, ...] = tuple(seaborn.color_palette("colorblind").as_hex())
+"""Ten colours that colour-blind people can distinguish."""
 BLUE, ORANGE, GREEN, RED, PINK, BROWN, _, GRAY, _, SKY = PALETTE
 BLACK, OLIVE = "#222222", "#8a8500"
 DASHES: tuple[tuple[float, ...], ...] = ((1, 0), (4, 1.5), (1, 1), (4, 1, 1, 1))

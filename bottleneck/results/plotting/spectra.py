@@ -53,19 +53,13 @@ def save_spectra(
     Raises:
         ConfigurationError: for an unknown part, style or suffix.
     """
-    figure = Figure()
-    draw_figure(figure, curves, part=part, log=log, style=style)
     with mpl.rc_context(find_style(style)):
+        figure = Figure()
+        lay_out(figure, spectrum_panels(curves, part=part, log=log), height=0.85, share_y=False)
         for path in paths:
             save_figure(figure, path)
     shown = curves[curves["part"].isin(_parts(part))].drop(columns="size")
     write_bytes(paths[0].with_suffix(".csv"), csv_text(shown).encode(errors="backslashreplace"))
-
-
-def draw_figure(figure: Figure, curves: pd.DataFrame, *, part: str, log: bool, style: str) -> Axes:
-    """Draw the panels of `spectrum_panels` into an empty figure; return its first axes."""
-    with mpl.rc_context(find_style(style)):
-        return lay_out(figure, spectrum_panels(curves, part=part, log=log), height=0.85, share_y=False)[0]
 
 
 def spectrum_panels(curves: pd.DataFrame, *, part: str = "both", log: bool = False) -> list[Panel]:

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib as mpl
+import seaborn
 from matplotlib.figure import Figure
 
 from ...core.files import replacing
 from ...errors import ConfigurationError, look_up
-from .statistical import THEME
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
 Style: TypeAlias = "dict[RcKeyType, Any]"
 
-BASE: Style = THEME | {
+BASE: Style = {
+    **{key: value for key, value in seaborn.axes_style("ticks").items() if not key.startswith(("font.", "image."))},
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
