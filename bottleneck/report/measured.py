@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from ..core.json_file import check_schema
@@ -12,6 +11,7 @@ from ..evaluation import evaluate_source
 from ..measure import compare, kld, rank
 from ..results.saved import SavedRank
 from ..sources import Source
+from ..training.evaluate import perplexity_of
 from .contents import Contents, Model, Plain
 
 
@@ -55,8 +55,12 @@ def measure_sources(
     models = []
     for label, source in sources.items():
         report = rank(source, max_memory=max_memory, device=device, progress=progress).named(label)
-        numbers = _perplexity(source, losses.get(label), progress)
+        numbers: dict[str, float] = {}
         drawn = None
+        try:
+            numbers = _perplexity(source, losses.get(label), progress)
+        except BottleneckError as error:
+            missing.append(f"no perplexity: {error}")
         try:
             numbers[f"{_split(source)} pairwise KL"] = kld(source, progress=progress).kld
             drawn = kld(source, pairs=pairs, progress=progress).to_dict()
@@ -75,4 +79,4 @@ def _perplexity(source: Source, loss: float | None, progress: Progress) -> dict[
     """Return the perplexity, if the targets are known, given the mean loss in nats where that is known."""
     if loss is None and source.targets is not None:
         loss = evaluate_source(source, progress=progress).loss
-    return {} if loss is None else {f"{_split(source)} perplexity": math.exp(loss)}
+    return {} if loss is None else {f"{_split(source)} perplexity": perplexity_of(loss)}

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, NotRequired, get_type_hints
 
 from annotated_types import Interval, Len
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from ..core.json_file import Count, Magnitude, Size
@@ -24,8 +24,9 @@ from ..training.evaluate import Perplexity
 Positive = Annotated[float, Interval(gt=0)]
 
 
+@with_config(ConfigDict(extra="allow"))
 class Source(TypedDict):
-    """What was measured."""
+    """What was measured; some kinds say more, such as the number of columns that were dropped."""
 
     path: str
     kind: NotRequired[str | None]

@@ -16,7 +16,7 @@ from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.report import measure_sources, read_saved
 from softmax_bottleneck.report.page import render
-from softmax_bottleneck.report.sections import comparison_table, published_table
+from softmax_bottleneck.report.sections import comparison_table, provenance, published_table
 from softmax_bottleneck.results.base import short_names
 
 from .conftest import DECAYING, LOW_RANK, STEPS, comparison, drawn, save
@@ -68,6 +68,19 @@ def test_sources_of_one_path_keep_their_own_perplexity() -> None:
     )
     expected = [torch.nn.functional.cross_entropy(layer(hidden), targets).exp().item() for layer in layers.values()]
     assert [model.numbers["test perplexity"] for model in contents.models] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loss_beyond_the_exponential_has_no_perplexity() -> None:
+    layer, hidden = torch.nn.Linear(4, 9), torch.full((50, 4), 1000.0)
+    targets = layer(hidden).argmin(1)
+    contents = measure_sources({"far": sb.open(layer, hidden=hidden, targets=targets)}, pairs=10)
+    assert "test perplexity" not in contents.models[0].numbers
+    assert contents.missing[0].startswith("no perplexity: the mean loss is ")
+
+
+def test_what_else_a_source_says_is_shown(tmp_path: Path) -> None:
+    (model,) = read_saved([save(tmp_path / "a", DECAYING, dropped_columns=3)]).models
+    assert "dropped_columns 3" in dict(provenance(model))["source"]
 
 
 def test_labels_are_names_and_tell_models_apart(tmp_path: Path) -> None:
