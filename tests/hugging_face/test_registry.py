@@ -32,7 +32,6 @@ REFUSED = {
     "Bert": "looks ahead: .*; if it was trained as one, set is_decoder to true in its configuration",
     "XLNet": "looks ahead: its hidden states change with the tokens after them",
     "ProphetNet": "cannot read 30 tokens of text: index out of range in self; set another context_length",
-    "Musicgen": "is ModuleList, not one linear layer: .*; measure it through a function",
     "Xmod": r"Input language unknown\. Please call `XmodPreTrainedModel\.set_default_language\(\)`",
 }
 
