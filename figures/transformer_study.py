@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -31,11 +31,6 @@ STEPS, TIME = "parameters", "time"
 NEEDS = "bottleneck bench transformer-study --out DIR"
 
 
-def panel_of(vocab: int, size: int) -> str:
-    """Return the name of one vocabulary and width."""
-    return f"M = {vocab:,}, d = {size}"
-
-
 def runs(results: Results) -> pd.DataFrame:
     """Return the runs of the study, one a row: the values of its files, and ``panel``; empty without results."""
     contents = [saved.content for saved in results.of("transformer")]
@@ -43,7 +38,7 @@ def runs(results: Results) -> pd.DataFrame:
     if not len(data):
         return data
     data["order"] = data["head"].map([*LABELS].index)
-    data["panel"] = [panel_of(vocab, size) for vocab, size in data[["vocab", "size"]].itertuples(index=False)]
+    data["panel"] = [f"M = {run.vocab:,}, d = {run.size}" for run in data[["vocab", "size"]].itertuples()]
     return data.sort_values(["vocab", "size", "order", "regime", "seed"], ignore_index=True)
 
 
@@ -62,30 +57,24 @@ def transformer_study(results: Results) -> Iterator[dict[str, Any]]:
         yield from _cells(f"{panel}: {LABELS[str(head)]}{mark}", equal, timed)
 
 
-def _cells(row: str, equal: pd.DataFrame, timed: pd.DataFrame) -> list[dict[str, Any]]:
-    def mean(column: str, rows: pd.DataFrame, key: str, form: str) -> dict[str, Any]:
-        return _cell(row, column, list(rows[key]), lambda values: mean_text(values, form))
-
+def _cells(row: str, equal: pd.DataFrame, timed: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    ends = [end for ends in equal["rank_interval"] for end in ends]
     effective = [values["1e-3"] for values in equal["effective_rank"]]
-    return [
-        mean("bits per byte", equal, "bits_per_byte", ".3f"),
-        mean("bits per byte, equal time", timed, "bits_per_byte", ".3f"),
-        mean("steps, equal time", timed, "steps", ".0f"),
-        _cell(row, "rank", [end for ends in equal["rank_interval"] for end in ends], _range),
-        _cell(row, "10⁻³-effective rank", effective, _range),
-        mean("gradient kept", equal, "gradient_kept", ".3f"),
-        mean("seconds a step", equal, "seconds_a_step", ".3f"),
-    ]
-
-
-def _cell(row: str, column: str, values: Sequence[float], text: Callable[[Sequence[float]], str]) -> dict[str, Any]:
-    if not values:
-        return cell(row, column, "", "")
-    return cell(row, column, "", text(values), source="measured", **mean_and_spread(values))
-
-
-def _range(values: Sequence[float]) -> str:
-    return interval_text(min(values), max(values))
+    columns: dict[str, tuple[list[float], str]] = {
+        "bits per byte": ([*equal["bits_per_byte"]], ".3f"),
+        "bits per byte, equal time": ([*timed["bits_per_byte"]], ".3f"),
+        "steps, equal time": ([*timed["steps"]], ".0f"),
+        "rank": (ends, ""),
+        "10⁻³-effective rank": (effective, ""),
+        "gradient kept": ([*equal["gradient_kept"]], ".3f"),
+        "seconds a step": ([*equal["seconds_a_step"]], ".3f"),
+    }
+    for column, (values, form) in columns.items():
+        if not values:
+            yield cell(row, column, "", "")
+            continue
+        text = mean_text(values, form) if form else interval_text(min(values), max(values))
+        yield cell(row, column, "", text, source="measured", **mean_and_spread(values))
 
 
 def differences(results: Results) -> pd.DataFrame:
