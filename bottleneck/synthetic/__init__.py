@@ -2,7 +2,7 @@
 
 from ..theory.context_vectors import Attainable, attainable
 from .cells import Cell, Result, run
-from .dirichlet import DirichletBlocks, sample_dirichlet_log_probs
+from .dirichlet import DEFAULT_MEMORY, DirichletBlocks, Targets, sample_dirichlet_log_probs
 from .fit import Fit, FitConfig, fit
 from .grid import grid, run_grid
 from .launch import submit
@@ -11,7 +11,6 @@ from .models import MODELS
 from .presets import PRESETS, SyntheticPreset, preset
 from .profile import profile
 from .summary import summarize, table
-from .targets import DEFAULT_MEMORY, Targets
 
 __all__ = [
     "DEFAULT_MEMORY",

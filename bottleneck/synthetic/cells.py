@@ -17,11 +17,10 @@ from ..core.files import sha256_json, write_json
 from ..core.json_file import Count, Magnitude, Size, parse_json
 from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError
-from .dirichlet import LARGEST_SIZE, DirichletBlocks
+from .dirichlet import DEFAULT_MEMORY, LARGEST_SIZE, DirichletBlocks, Targets
 from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable
 from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, build, check_model
-from .targets import DEFAULT_MEMORY, Targets
 
 FORMAT = 1
 """Version of the results; it increases when the same cell would give another result."""

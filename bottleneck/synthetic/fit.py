@@ -14,7 +14,7 @@ from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from ..heads import Head
 from ..heads.blocked import blocked_loss
-from .targets import Targets
+from .dirichlet import Targets
 
 CURVE_POINTS = 24
 """Number of points of the loss curve, evenly spaced in the logarithm of the epoch."""

@@ -16,10 +16,9 @@ from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
 from ..errors import ConfigurationError
 from .cells import Cell, Result, read, run, write
-from .dirichlet import BLOCK_ENTRIES
+from .dirichlet import BLOCK_ENTRIES, DEFAULT_MEMORY
 from .fit import FitConfig
 from .metrics import SAMPLE
-from .targets import DEFAULT_MEMORY
 
 MOST_CELLS = 1_000_000
 """Largest number of cells of a grid."""

@@ -12,8 +12,8 @@ from ..core.files import make_folder
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError, Parameter
 from .cells import Cell, Result
+from .dirichlet import DEFAULT_MEMORY
 from .grid import finished, memory, work
-from .targets import DEFAULT_MEMORY
 
 MINUTES = 24 * 60
 """Default time limit of a job; that of submitit is five minutes."""

@@ -16,8 +16,7 @@ from ..measure.pairwise_kld import pairwise_kld
 from ..spectrum import numerical_rank, singular_values
 from ..theory import frobenius_lower_bound
 from ..theory.context_vectors import attainable
-from .dirichlet import DirichletBlocks
-from .targets import entropy
+from .dirichlet import DirichletBlocks, entropy
 
 TOP = 10
 """Tokens compared by `Agreement.top_overlap`."""

@@ -13,9 +13,8 @@ from torch.utils import benchmark
 from ..core.machine import machine
 from ..heads import Head
 from ..heads.blocked import blocked_loss
-from .dirichlet import DirichletBlocks
+from .dirichlet import DEFAULT_MEMORY, DirichletBlocks, Targets
 from .models import build
-from .targets import DEFAULT_MEMORY, Targets
 
 REPEATS = 5
 
