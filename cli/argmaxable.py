@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from .measurements import show
 from .options import example, json_option, progress
 from .sources import with_source
-from .tables import show
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source

@@ -11,10 +11,10 @@ from typing import Any
 import rich_click as click
 
 from .completion import completing, head_names
+from .measurements import terminal_table
 from .options import NAMES, Command, device_option, example, json_option, listed, progress
 from .outputs import emit
 from .streams import echo
-from .tables import terminal_table
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", "{:.3f}".format),

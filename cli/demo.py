@@ -10,9 +10,9 @@ from typing import Any
 
 import rich_click as click
 
+from .measurements import terminal_table
 from .options import NAMES, device_option, example, listed, memory_option, progress
 from .streams import echo_text
-from .tables import terminal_table
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))

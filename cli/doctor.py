@@ -6,9 +6,9 @@ from pathlib import Path
 
 import rich_click as click
 
+from .measurements import aligned
 from .options import example
 from .streams import echo_text
-from .tables import aligned
 
 
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))

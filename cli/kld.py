@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import rich_click as click
 
+from .measurements import format_option, measure_all, show_all
 from .options import example, json_option, progress
 from .sources import with_source
-from .tables import format_option, measure_all, show_all
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source

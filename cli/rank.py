@@ -12,11 +12,11 @@ from click.exceptions import Exit
 
 from softmax_bottleneck.core.options import RANK
 
+from .measurements import format_option, measure_all, show_all
 from .options import example, json_option, memory_option, options_of, pair, progress
 from .outputs import Output
 from .sources import with_source
 from .streams import echo
-from .tables import format_option, measure_all, show_all
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.parallel import Processes
