@@ -171,11 +171,15 @@ def _bomb(codec: str) -> bytes:
     return bytes(numcodecs.get_codec({"id": codec}).encode(np.zeros(1 << 25, "u1")))
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zlib", "bz2", "lzma", "zstd", "blosc", "lz4"])
-@pytest.mark.parametrize("layout", ["format 2", "format 3", "shards"])
-def test_a_chunk_that_unpacks_to_gigabytes_is_refused(
-    codec: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("layout", "codec"),
+    [
+        *(("format 2", codec) for codec in ("gzip", "zlib", "bz2", "lzma", "zstd", "blosc", "lz4")),
+        *(("format 3", codec) for codec in ("gzip", "zlib", "zstd", "blosc")),
+        *(("shards", codec) for codec in ("gzip", "lz4")),
+    ],
+)
+def test_a_chunk_that_unpacks_to_gigabytes_is_refused(codec: str, layout: str, tmp_path: Path) -> None:
     """A chunk of the same codec that holds what its shape says is read."""
     matrix, path = np.random.default_rng(0).standard_normal((8, 4)), tmp_path / "a.zarr"
     codecs: dict[str, Any] = {"gzip": GzipCodec(), "zstd": ZstdCodec(), "blosc": BloscCodec()}
