@@ -16,6 +16,7 @@ import pytest
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.core.machine import parse_size
+from softmax_bottleneck.core.options import RANK
 from softmax_bottleneck.results.base import Result
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,11 @@ def test_every_option_is_shown(name: str) -> None:
     assert {"data", "split", "contexts", "kind", "dtype", "device", "hidden", "tokenizer"} <= set(shown)
     assert not any(each.kind is each.VAR_KEYWORD for each in shown.values())
     assert shown["split"].default == "test"
+
+
+def test_python_and_the_command_have_the_same_defaults() -> None:
+    shown = inspect.signature(sb.rank).parameters
+    assert {name: shown[name].default for name in RANK} == {name: option.default for name, option in RANK.items()}
 
 
 @pytest.mark.parametrize("name", ["rank", "kld", "singular_values", "open"])
