@@ -61,7 +61,7 @@ def read_source(
             yield from (FoundFile(str(path), str(path), path.read_bytes()) for path in folder(source))
             return
         elif not source.is_file():
-            raise CorpusError(f"there is no file or folder {source}: give one that holds the corpus")
+            raise CorpusError(f"{source} is not a file or a folder: give one that holds the corpus")
         elif (size := source.stat().st_size) > total:
             raise CorpusError(
                 f"{source} has {size:,} bytes, and all of this corpus has at most {total:,}: it is something else"

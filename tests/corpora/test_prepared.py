@@ -81,7 +81,7 @@ def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:
     small.write_bytes(TEXT * 20_000)
     with pytest.raises(CorpusError, match="it is something else"):
         get("text8", sources=[small], cache=tmp_path)
-    with pytest.raises(CorpusError, match="there is no file or folder"):
+    with pytest.raises(CorpusError, match="is not a file or a folder"):
         get("text8", sources=[tmp_path / "nothing"], cache=tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"empty does not hold text8"):

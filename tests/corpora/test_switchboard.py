@@ -112,7 +112,7 @@ def test_one_sentence_for_a_bad_archive(tmp_path: Path) -> None:
         (tmp_path / "broken.zip", "is damaged or not an archive of text files"),
         (tmp_path / "text.zip", "is in none of the folders train, val, test, which are all splits"),
         (lacking, "has no conversations in a folder 'val': switchboard is made of the folders train, val, test"),
-        (tmp_path / "absent.zip", "there is no file or folder"),
+        (tmp_path / "absent.zip", "is not a file or a folder"),
     ):
         with pytest.raises(CorpusError, match=re.escape(said)):
             corpora.get("switchboard", sources=[path], cache=tmp_path / "cache")
