@@ -13,7 +13,6 @@ import pytest
 from softmax_bottleneck.bench import bench_corpora, large_corpora
 from softmax_bottleneck.bench.large_corpora import prepare_one_billion, prepare_text8
 from softmax_bottleneck.core.files import CACHE_VARIABLE
-from softmax_bottleneck.corpora import load
 from softmax_bottleneck.errors import ConfigurationError
 
 
@@ -44,21 +43,6 @@ def test_losses_fall(text: Path) -> None:
     assert report["cases"]["text8"]["tokens"]["train"] == 32 * (10 * 100 + 1)
     used = text.read_text(encoding="utf-8").lower().splitlines()[: 20 * (10 * 35 + 1) // 10]
     assert report["cases"]["one-billion"]["vocab"] == 2 + len({word for line in used for word in line.split()})
-
-
-def test_the_cut_is_read_by_the_loaders(text: Path) -> None:
-    prepare_text8(str(text), 4 * 501)
-    corpus = load("text8")
-    letters = "".join(corpus.vocabulary.decode(corpus.split("train")))
-    assert letters == text.read_text(encoding="utf-8").lower().replace("1,\n", " ")[: 4 * 501]
-    prepare_one_billion(str(text), 4 * 501)
-    corpus = load("one-billion")
-    lines = text.read_text(encoding="utf-8").lower().splitlines()
-    used = len(corpus.split("train")) // 10  # nine words and the line's end
-    first = " ".join(corpus.vocabulary.decode(corpus.split("train")[:10]))
-    assert first == f"{lines[0]} <eos>"
-    assert used == -(-4 * 501 // 10)
-    assert len(corpus.split("valid")) + len(corpus.split("test")) == 10 * max(5, used // 20)
 
 
 def test_what_is_refused(text: Path) -> None:

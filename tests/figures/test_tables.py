@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from softmax_bottleneck.figures import Results, find
@@ -48,26 +47,6 @@ def test_measured_stands_beside_published(results: Results) -> None:
     assert table["AWD-LSTM-MoS + dynamic evaluation †", "test, measured"] == "48.00"
     assert table["AWD-LSTM-MoS + dynamic evaluation †", "valid, measured"] == ""
     assert table["Merity et al. (2017): AWD-LSTM", "test, measured"] == ""
-
-
-def test_training_time_is_over_softmaxs(results: Results) -> None:
-    table = shown("mos-table-13", results)
-    assert table["MoS-15, measured", "PTB/bs"] == "2.0"
-    assert table["MoS-15, measured", "PTB/best-1"] == "2.5"
-    assert table["MoS-15, published", "PTB/bs"] == "1.9"
-    assert not any(row.startswith("Softmax, measured") for row, _ in table)
-
-
-def test_small_mixtures_are_ordered_by_their_softmaxes(results: Results) -> None:
-    assert find("ptb-small-mos").rows(find("ptb-small-mos").compute(results))[1][0][0] == "k3"
-    table = find("mos-table-7")
-    _, rows = table.rows(table.compute(results))
-    small = [row[0] for row in rows if "small" in row[0]]
-    assert small == ["MoS, K = 3, d = 4 (ptb-small-mos)", "MoS, K = 10, d = 4 (ptb-small-mos)"]
-    drawn = find("mos-table-7-plot").compute(results)
-    measured = drawn[(drawn["series"] == "MoS, d = 4, measured") & (drawn["column"] == "rank")]
-    assert measured[["K", "value"]].values.tolist() == [[3, 300], [10, 1000]]
-    assert {"MoS, published", "MoS, measured"} <= set(drawn["series"])
 
 
 def test_what_is_missing_is_listed(results: Results) -> None:
@@ -115,21 +94,3 @@ def test_slopes_before_any_training_are_those_of_the_draw(results: Results) -> N
     table = shown("lms-table-2", results)
     assert table["expected before any training", "mean"] == "1.11"
     assert table["LMS-PLIF, demo, seed 0, measured", "max"] == "3.50"
-
-
-def test_presets_say_all_that_is_known(results: Results) -> None:
-    table = shown("presets", results)
-    assert (
-        table["ptb-mos", "measured"] == "valid 62.00 ± 1.00, test 57.00 ± 1.00, rank 9,981, pairwise KL 4.500 ± 0.000"
-    )
-    assert table["kn5:ptb", "measured"] == "test 128.00"
-    assert table["ptb-mos-k1", "published"] == "no published number"
-    assert table["ptb-mos", "parameters"] == "21.50M"
-
-
-def test_an_empty_folder_of_results_leaves_tables_as_published(results: Results) -> None:
-    nothing = Results(results.folder, ())
-    for name in PUBLISHED:
-        data: pd.DataFrame = find(name).compute(nothing)
-        assert (data["kind"] == "published").any()
-        assert not data[data["kind"] == "measured"]["text"].any()
