@@ -113,18 +113,18 @@ def check_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> Chec
             hidden, _ = run(body, batch, pass_on=lambda states: states[:1, :1])
     _check_causal(model, hidden, cuts)
     if isinstance(layer, nn.Linear):
-        head, difference = softmax_of(layer, outputs, body.config, dtype, model.name)
-        return CheckedHead(head, difference, _final_norm(norm, hidden, eps))
-    own: Head = deepcopy(layer.head).to(dtype).eval().requires_grad_(False)
+        softmax, difference = softmax_of(layer, outputs, body.config, dtype, model.name)
+        return CheckedHead(softmax, difference, _final_norm(norm, hidden, eps))
+    head: Head = deepcopy(layer.head).to(dtype).eval().requires_grad_(False)
     with torch.no_grad(), full_precision():
-        exact, computed = own.log_prob(hidden[0].to(dtype)), layer.head.log_prob(hidden[0]).to(dtype)
+        exact, computed = head.log_prob(hidden[0].to(dtype)), layer.head.log_prob(hidden[0]).to(dtype)
     if bool(exact.isnan().any()):
         raise SourceError(
             f"the log-probabilities of {model.name} are not numbers: its weights are damaged; train it again"
         )
-    is_softmax = isinstance(own, Softmax) and own.contexts is None
+    is_softmax = isinstance(head, Softmax) and head.contexts is None
     return CheckedHead(
-        own, float(distance(exact, computed).max()), _final_norm(norm, hidden, eps) if is_softmax else None
+        head, float(distance(exact, computed).max()), _final_norm(norm, hidden, eps) if is_softmax else None
     )
 
 

@@ -49,21 +49,21 @@ class TransformersCallback(TrainerCallback):
         self._measured = -1
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
     ) -> None:
         """Open the held-out text, so that one that cannot be read is refused before the first step."""
         if state.is_world_process_zero:
-            model = getattr(given["model"], "module", given["model"])
+            model = getattr(parts["model"], "module", parts["model"])
             open_source(model, data=self.data, tokenizer=self.tokenizer, dtype="auto")
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any) -> None:
         """Measure every ``every`` steps."""
         if state.global_step % self.every == 0:
-            self._measure(state, given["model"])
+            self._measure(state, parts["model"])
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any) -> None:
         """Measure the trained model."""
-        self._measure(state, given["model"])
+        self._measure(state, parts["model"])
 
     def _measure(self, state: TrainerState, model: Any) -> None:
         if not state.is_world_process_zero or state.global_step == self._measured:

@@ -250,7 +250,7 @@ def _check_loss(model: Any, outputs: Sample, labels: Tensor) -> None:
         )
 
 
-def _head_for(layer: nn.Linear, name: str, given: dict[str, Any], *, scale: float = 1.0) -> Head:
+def _head_for(layer: nn.Linear, name: str, settings: dict[str, Any], *, scale: float = 1.0) -> Head:
     """Return a new head with the embeddings and biases of a linear layer, in its type and on its device.
 
     W is shared with the layer, and so with input embeddings that it is tied to, unless its size differs. With settings
@@ -265,15 +265,15 @@ def _head_for(layer: nn.Linear, name: str, given: dict[str, Any], *, scale: floa
         )
     sizes = {"hidden_size": layer.in_features, "vocab_size": layer.out_features}
     for size, expected in sizes.items():
-        if given.get(size, expected) != expected:
+        if settings.get(size, expected) != expected:
             raise ConfigurationError(
-                f"{size}={given[size]} does not fit the model, whose output layer has {expected:,}: leave {size} out"
+                f"{size}={settings[size]} does not fit the model, whose output layer has {expected:,}: leave {size} out"
             )
-    start = dict(kind.as_softmax or {}) if given.get("embedding_size") in (None, layer.in_features) else {}
+    start = dict(kind.as_softmax or {}) if settings.get("embedding_size") in (None, layer.in_features) else {}
     if "bias" in inspect.signature(kind).parameters:
         start["bias"] = layer.bias is not None
     with torch.device(layer.weight.device):
-        head = heads.build(name, **{**start, **given, **sizes}).to(layer.weight.dtype)
+        head = heads.build(name, **{**start, **settings, **sizes}).to(layer.weight.dtype)
     if head.weight.shape == layer.weight.shape:
         head.weight = cast(nn.Parameter, layer.weight)
     if head.bias is not None and layer.bias is not None:
