@@ -22,7 +22,7 @@ BOUND, FREE = (282, 281), (None, None)
 AT, MOST = "at its bound: this output layer gives at most", "the output layer allows 282 = d + 2"
 OPEN = estimate(9_981, 9_713, 9_999)
 SKETCH: dict[str, Any] = {"at_least": True, "determinate": False}
-ANOTHER, WIDER = "another output layer", "--width"
+ANOTHER, WIDER = "another output layer", "a larger width"
 MATRIX = {"bound": FREE, "of_a_model": False}
 
 CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
