@@ -30,7 +30,7 @@ def is_saved(name: str) -> bool:
 )
 @click.option(
     "--pairs",
-    type=click.IntRange(min=2),
+    type=click.IntRange(min=2, max=1 << 30),
     default=5000,
     show_default=True,
     help="Pairs of contexts to draw for the histogram of KL divergences.",
