@@ -156,7 +156,7 @@ def sleep(shared, seconds):
     time.sleep(seconds)
 
 def work():
-    for _ in run_in_workers(sleep, None, [0.0, 60.0, 60.0], processes=2, remedy=""):
+    for _ in run_in_workers(sleep, None, [0.0, 60.0, 60.0], processes=2):
         Path("begun").touch()
 
 if __name__ == "__main__":
