@@ -159,8 +159,9 @@ class Head(nn.Module, ABC):
             ConfigurationError: for hidden states of another size or type, targets of another shape or type, an
                 unknown reduction, or, on the CPU, a target that is not a token id.
         """
-        if torch.compiler.is_compiling():  # it would unroll the loop over blocks
-            return eagerly(Head.nll, self, hidden, targets, reduction=reduction, ignore_index=ignore_index)
+        return eagerly(Head._nll, self, hidden, targets, reduction, ignore_index)  # compiled, it would unroll a loop
+
+    def _nll(self, hidden: Tensor, targets: Tensor, reduction: Reduction, ignore_index: int | None) -> Tensor:
         self._check(hidden, targets, reduction)
         ids = targets.reshape(-1)
         counted = None if ignore_index is None else torch.nonzero(ids != ignore_index).squeeze(1)

@@ -23,6 +23,7 @@ from ..spectrum import Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution, default_memory
 from ..spectrum.registry import check_factors, takes_factors
+from ..spectrum.replaced import MASK
 from ..spectrum.saved import SavedState
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,11 @@ factors those of the model."""
 
 NOTHING_KEPT = "no singular values are kept; 'bottleneck dump' keeps the rows that it writes"
 """Sentence for a short computation that was interrupted."""
-MASKED = "'bottleneck rank --inf drop-columns' leaves such tokens out (a large negative number masks one as -inf does)"
+
+MASKED = (
+    "'bottleneck rank --inf drop-columns' leaves such tokens out (numbers that lie "
+    f"{-MASK:,.0f} or more below the largest of every row mask a token, as -inf does)"
+)
 """Advice for tokens of probability 0."""
 
 

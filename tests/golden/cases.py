@@ -16,6 +16,8 @@ class Case:
     keys_only: bool = False
     """Record the types of values instead of the values, and no numbers of a text."""
     rtol: float = 1e-6
+    atol: float = 1e-9
+    """Absolute tolerance of numbers, for singular values that are roundoff."""
     """Relative tolerance of numbers."""
     out: str = ""
     """Glob of the files written by the command that are recorded."""
@@ -46,7 +48,7 @@ CASES = {
         out="page.html",
     ),
     "rank-n-gram": Case("rank kn3:corpus --json -"),
-    "rank-gpt2": Case("rank gpt2 --data text.txt --context-length 12 --precise --json -", rtol=1e-4),
+    "rank-gpt2": Case("rank gpt2 --data text.txt --context-length 12 --precise --json -", rtol=1e-4, atol=1e-6),
     "rank-gpt2-extended": Case(
         "rank gpt2 --data text.txt --context-length 12 --extended 12,3 --json -", keys_only=True
     ),

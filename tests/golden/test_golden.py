@@ -92,7 +92,7 @@ def test_a_command_gives_what_it_gave(name: str, inputs: Path, tmp_path: Path, m
         record["errors"] = done.stderr.count("Error: ")
     files = [path for path in sorted(Path().glob(case.out)) if path not in before] if case.out else []
     record |= {"files": {str(path): clean(content(path)) for path in files if path.is_file()}}
-    compare(name, record, case.rtol)
+    compare(name, record, case.rtol, case.atol)
 
 
 def test_public_names() -> None:
@@ -103,7 +103,7 @@ def test_public_names() -> None:
         has_arguments = inspect.isfunction(value) or is_dataclass(value)
         record[name] = sorted(inspect.signature(value).parameters) if has_arguments else []
     record |= {name: sorted(getattr(sb, name).__all__) for name in ("heads", "integrations", "theory")}
-    compare("public-names", record, 0)
+    compare("public-names", record)
 
 
 def parsed(text: str) -> Any:
@@ -153,25 +153,25 @@ def kept(value: Any, key: str = "") -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-def compare(name: str, record: Any, rtol: float) -> None:
+def compare(name: str, record: Any, rtol: float = 0, atol: float = 0) -> None:
     """Compare a record with the golden one, or write it."""
     path = HERE / f"{name}.json"
     if os.environ.get("GOLDEN") == "write":
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     golden = json.loads(path.read_text(encoding="utf-8"))
-    assert not [*differences(golden, json.loads(json.dumps(record)), rtol)]
+    assert not [*differences(golden, json.loads(json.dumps(record)), rtol, atol)]
 
 
-def differences(golden: Any, found: Any, rtol: float, where: str = "") -> Any:
+def differences(golden: Any, found: Any, rtol: float, atol: float, where: str = "") -> Any:
     """Yield each place where two records differ."""
     if isinstance(golden, dict) and isinstance(found, dict):
         for key in {*golden, *found}:
-            yield from differences(golden.get(key, "absent"), found.get(key, "absent"), rtol, f"{where}.{key}")
+            yield from differences(golden.get(key, "absent"), found.get(key, "absent"), rtol, atol, f"{where}.{key}")
     elif isinstance(golden, list) and isinstance(found, list) and len(golden) == len(found):
         for place, (first, second) in enumerate(zip(golden, found, strict=True)):
-            yield from differences(first, second, rtol, f"{where}[{place}]")
+            yield from differences(first, second, rtol, atol, f"{where}[{place}]")
     elif isinstance(golden, float) and isinstance(found, int | float):
-        if found != pytest.approx(golden, rel=rtol, abs=1e-9):
+        if found != pytest.approx(golden, rel=rtol, abs=atol):
             yield f"{where}: {golden} was recorded, {found} found"
     elif golden != found:
         yield f"{where}: {golden!r} was recorded, {found!r} found"

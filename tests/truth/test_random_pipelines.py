@@ -37,11 +37,13 @@ def test_a_random_pipeline(first: int) -> None:
     clean = determinate = 0
     for seed in range(first, first + EACH):
         case = draw(seed, LARGEST)
-        try:
-            report = rank(case.matrix, **case.options)
-        except MatrixError:  # probabilities that float32 rounds to zero
-            assert not np.isfinite(case.matrix).all(), (seed, case.steps)
+        spread = case.matrix.max(1, keepdims=True) - case.matrix
+        masked = case.options["kind"] != "matrix" and (spread.min(0) > 1e4).any()
+        if masked or not np.isfinite(spread).all():  # float32 rounds a probability to zero
+            with pytest.raises(MatrixError, match="only finite numbers"):
+                rank(case.matrix, **case.options)
             continue
+        report = rank(case.matrix, **case.options)
         assert_true(report.rank, case.rank, (seed, case.steps), case.visible[0])
         assert_true(report.rank_centered, case.centered, (seed, case.steps, "row-centred"), case.visible[1])
         clean += 2 * case.clean

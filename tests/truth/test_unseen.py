@@ -178,7 +178,7 @@ def test_a_table_shows_both_intervals() -> None:
     "options", [{"width": -1}, {"width": 5.5}, {"width": "3"}, {"contexts": 5.0}, {"contexts": "5"}]
 )
 def test_numbers_that_are_not_whole_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(BottleneckError, match=r"must be (a whole number of )?(at least|between) 1"):
+    with pytest.raises(BottleneckError, match=r"must be (a whole number|at least 1)"):
         rank(low_rank(60, 40, 9), kind="matrix", **options)
 
 
