@@ -13,7 +13,7 @@ from .config import (
     read,
 )
 from .cost import TrainingCost, training_cost
-from .evaluate import Perplexity, evaluate
+from .evaluate import evaluate
 from .fit import FitResult, fit, is_begun
 from .presets import PRESETS, Preset
 
@@ -22,7 +22,6 @@ __all__ = [
     "AveragingConfig",
     "FitResult",
     "OptimizerConfig",
-    "Perplexity",
     "Preset",
     "RunConfig",
     "TrainingConfig",

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import TrainingError
+from softmax_bottleneck.evaluation import Perplexity
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-from softmax_bottleneck.training import Perplexity, evaluate
+from softmax_bottleneck.training import evaluate
 
 
 def _model(head: str = "mos") -> LanguageModel:
