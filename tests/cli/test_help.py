@@ -51,6 +51,19 @@ def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Comman
     assert f" {command.epilog}" in [line.rstrip() for line in shown.output.splitlines()]  # on one line, to be copied
 
 
+@pytest.mark.parametrize("words", [words for words, command in COMMANDS if len(command.params) > 12], ids=" ".join)
+def test_help_shows_common_options_and_help_all_every_option(words: tuple[str, ...]) -> None:
+    shown, every = (
+        set(re.findall(r"--[a-z][a-z-]*", CliRunner().invoke(main, [*words, option], prog_name="bottleneck").output))
+        for option in ("--help", "--help-all")
+    )
+    (command,) = (command for each, command in COMMANDS if each == words)
+    names = {each.opts[-1] if each.opts[-1] != "-h" else "--help" for each in command.params if each.opts[0][0] == "-"}
+    assert names <= every
+    assert 5 <= len(names & shown) <= 11 < len(names)
+    assert {"--help", "--help-all", *re.findall(r"--[a-z-]+", command.epilog or "")} <= shown
+
+
 def _once_in_this_process(cases: Mapping[str, partial[Callable[[], Mapping[str, Any]]]], **_: Any) -> dict[str, Any]:
     """Run each case of a benchmark once; `in_turn` has tests of its own."""
     measured = {"seconds": 1.0, "runs": [1.0], "memory_bytes": 1}
