@@ -131,20 +131,22 @@ class Table(Entry):
     ``low`` and ``high`` (interval of an indeterminate rank), ``seeds``, ``source``.
     """
 
-    kinds_as_rows: bool = False
-    """Whether published and measured numbers are in separate rows in place of columns, for tables of many columns."""
     first: str = "model"
     """Heading of the first column."""
 
     def rows(self, data: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-        """Return the header and the rows of text."""
-        aside = "row" if self.kinds_as_rows else "column"
+        """Return the header and the rows of text, "–" for a cell without a number.
+
+        Published and measured numbers are in columns of their own where every row has both, otherwise in rows of
+        their own.
+        """
+        aside = "column" if data["text"].all() else "row"
         data = data.assign(**{aside: data[aside] + data["kind"].map(lambda kind: f", {kind}" if kind else "")})
-        if self.kinds_as_rows:
-            data = data[data.groupby("row")["text"].transform("any")]
-        headings, names = (list(dict.fromkeys(data[each])) for each in ("column", "row"))
-        cells = data.set_index(["row", "column"])["text"].to_dict()
-        return [self.first, *headings], [[name, *(cells.get((name, each), "") for each in headings)] for name in names]
+        names, headings = (
+            list(dict.fromkeys(data[axis][data.groupby(axis)["text"].transform("any")])) for axis in ("row", "column")
+        )
+        cells = data[data["text"] != ""].set_index(["row", "column"])["text"].to_dict()
+        return [self.first, *headings], [[name, *(cells.get((name, each), "–") for each in headings)] for name in names]
 
     def texts(self, data: pd.DataFrame, name: str) -> Mapping[str, str]:
         """Return the table as Markdown and LaTeX."""

@@ -50,10 +50,8 @@ def training(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def _pair(label: str, whose: str, case: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """Yield seconds and memory of one case as two cells; dashes for none."""
-    if case is None or not case.keys() >= {"seconds", "memory_bytes"}:
-        yield from (cell(label, f"{what}, {whose}", "", "–") for what in ("seconds", "MiB"))
-        return
-    seconds, mebibytes = case["seconds"], case["memory_bytes"] / 2**20
-    yield cell(label, f"seconds, {whose}", "", f"{seconds:#.3g}".rstrip("."), value=seconds, source="measured")
-    yield cell(label, f"MiB, {whose}", "", f"{mebibytes:,.0f}", value=mebibytes, source="measured")
+    """Yield seconds and memory of one case as two cells; nothing for none."""
+    if case is not None and case.keys() >= {"seconds", "memory_bytes"}:
+        seconds, mebibytes = case["seconds"], case["memory_bytes"] / 2**20
+        yield cell(label, f"seconds, {whose}", "", f"{seconds:#.3g}".rstrip("."), value=seconds, source="measured")
+        yield cell(label, f"MiB, {whose}", "", f"{mebibytes:,.0f}", value=mebibytes, source="measured")

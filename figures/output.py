@@ -13,15 +13,15 @@ from softmax_bottleneck.results.plotting import find_style, markdown
 from softmax_bottleneck.results.tables import escape_markdown
 
 from . import REGISTRY, find
-from .base import Table
+from .base import Entry, Figure, Table
 from .results import Results
 
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 """A table of the registry inside a Markdown file, with its comments."""
 INTRODUCTION = """\
-Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published numbers
-stand beside measured ones; a cell without a result is empty."""
+Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published and
+measured numbers stand in rows or columns of their own; [the end](#not-measured-yet) lists what is not measured yet."""
 
 
 @dataclass(frozen=True)
@@ -111,19 +111,24 @@ def write_gallery(page: Path, results: Results) -> Drawn:
         results: from `results.read`.
     """
     folder, style = make_folder(page.with_suffix("")), find_style("screen")
-    parts = ["# Every figure and table", INTRODUCTION]
+    parts: list[str] = []
     files: list[Path] = []
     gaps: list[tuple[str, str]] = []
+    shown: dict[type[Entry], list[str]] = {Figure: [], Table: []}
     for name, entry in REGISTRY.items():
         data = entry.compute(results)
         gaps += [(name, text) for text in entry.missing(data)]
-        shown = "*No result yet.*"
-        if len(data) and isinstance(entry, Table):
-            shown = markdown(*entry.rows(data))
-        elif len(data):
+        if not len(data):
+            continue
+        shown[type(entry)].append(f"[{name}](#{name})")
+        if isinstance(entry, Table):
+            content = markdown(*entry.rows(data))
+        else:
             files += entry.save(data, folder / name, formats=("png",), style=style)
-            shown = f"![{name}]({folder.name}/{name}.png)"
-        parts += [f"## {name}", shown, escape_markdown(entry.caption(data))]
+            content = f"![{name}]({folder.name}/{name}.png)"
+        parts += [f"## {name}", content, escape_markdown(entry.caption(data))]
+    contents = [f"{kind.__name__}s: {', '.join(links)}." for kind, links in shown.items()]
+    parts = ["# Every figure and table", INTRODUCTION, *contents, *parts]
     parts += ["## Not measured yet", "\n".join(f"* {name}: {escape_markdown(text)}" for name, text in gaps)]
     write_bytes(page, ("\n\n".join(parts) + "\n").encode())
     return Drawn((page, *files), tuple(gaps))

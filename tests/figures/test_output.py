@@ -74,7 +74,7 @@ def test_tables_of_a_markdown_file(results: Results, tmp_path: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert text.startswith("a\n<!-- table demo -->\n\n| model ")
     assert "old" not in text
-    assert text.count("| 5 ") == 1
+    assert text.count("| 5, published ") == 1
     output.update_tables(file, results)
     assert file.read_text(encoding="utf-8") == text
 
