@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 
 from ..measure import verdict
 from ..results.plotting import HEADS, Look, head_of, looks
@@ -15,6 +19,12 @@ from ..results.saved import SavedRank, Source
 from ..spectrum import Spectrum
 
 Plain = Mapping[str, Any]
+ON_DARK = {"#0173b2": "#2a89be", "#222222": "#dddddd"}
+"""Colours whose contrast with a dark page is below 4.5 (WCAG 2.2, success criterion 1.4.3), and what replaces them."""
+RAMP, RAMP_ON_DARK = (0.0, 0.65), (0.4, 0.95)
+"""First and last place in the colour map ``plasma`` of models of one head: from dark to light, contrast above 3."""
+MOST_NAMES = 4
+"""Largest number of models and of texts that a title lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +113,10 @@ class Contents:
 
     @cached_property
     def looks(self) -> tuple[Look, ...]:
-        """The look of each model: that of its head, or a free colour."""
+        """The look of each model: that of its head, or a free colour; a sequential ramp if all have one head."""
+        if self._ramp:
+            colored = zip(self.models, self._ramp, strict=True)
+            return tuple(replace(HEADS[model.head or ""], color=color, width=1.2) for model, color in colored)
         seen: Counter[str] = Counter()
         names = []
         for number, model in enumerate(self.models):
@@ -113,8 +126,41 @@ class Contents:
         by_name = looks(names)
         return tuple(by_name[name] for name in names)
 
+    @property
+    def _ramp(self) -> dict[str, str]:
+        """Colours of several models of one head, each with its colour on a dark page; empty for other models."""
+        count = len(self.models)
+        if count < 2 or None in (heads := {model.head for model in self.models}) or len(heads) > 1:
+            return {}
+        light, dark = (map(to_hex, colormaps["plasma"](np.linspace(*ends, count))) for ends in (RAMP, RAMP_ON_DARK))
+        return dict(zip(light, dark, strict=True))
+
+    @property
+    def on_dark(self) -> dict[str, str]:
+        """Colours that another one replaces on a dark page."""
+        return ON_DARK | self._ramp
+
+    @property
+    def title(self) -> str:
+        """The models."""
+        *first, last = self.labels
+        if len(first) >= MOST_NAMES:
+            return f"{len(self.labels)} models"
+        return f"{', '.join(first)} and {last}" if first else last
+
+    @property
+    def subject(self) -> str:
+        """The texts, with the shapes of their matrices."""
+        texts: dict[str, None] = {}
+        for model in self.models:
+            corpus, (T, M) = model.source.get("corpus"), model.shape
+            texts[f"{f'{corpus} ({model.split}): ' if corpus else ''}{T:,} contexts × {M:,} tokens"] = None
+        return "; ".join(texts) if len(texts) <= MOST_NAMES else f"{len(texts)} texts"
+
     def label_of(self, source: Plain) -> str:
         """Return the label of the model that a comparison names; of one that is not on the page, its folder's name."""
+        if source.get("label") in self.labels:
+            return str(source["label"])
 
         def identity(source: Plain) -> list[Any]:  # its folder may have moved
             return [PurePath(source["path"]).name, *(source.get(key) for key in ("kind", "head", "corpus", "split"))]

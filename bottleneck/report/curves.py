@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from ..results.plotting import Look
 from .contents import Contents, Model
 
-ON_DARK = {"#0173b2": "#2a89be", "#222222": "#dddddd"}
-"""Colours whose contrast with a dark page is below 4.5 (WCAG 2.2, success criterion 1.4.3), and what replaces them."""
-
 
 def curves(contents: Contents) -> list[dict[str, Any]]:
     """Return for each model its label, look, both matrices and its histogram; ``None`` for what is not known."""
@@ -22,7 +19,7 @@ def curves(contents: Contents) -> list[dict[str, Any]]:
         {
             "label": label,
             "rule": model.report.rule,
-            **_look(look),
+            **_look(look, contents.on_dark),
             "raw": _matrix(model, centered=False),
             "centered": _matrix(model, centered=True),
             "histogram": _histogram(model),
@@ -31,10 +28,10 @@ def curves(contents: Contents) -> list[dict[str, Any]]:
     ]
 
 
-def _look(look: Look) -> dict[str, Any]:
+def _look(look: Look, on_dark: Mapping[str, str]) -> dict[str, Any]:
     width = 2 * look.width
     dash = "solid" if look.dashes[1:] == (0,) else ",".join(f"{width * length:g}px" for length in look.dashes)
-    return {"color": look.color, "dark": ON_DARK.get(look.color, look.color), "dash": dash, "width": width}
+    return {"color": look.color, "dark": on_dark.get(look.color, look.color), "dash": dash, "width": width}
 
 
 def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
@@ -54,6 +51,7 @@ def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
         "residual": spectrum.residual,
         "noise": noise if np.isfinite(noise) else 0.0,
         "tolerance": rank.tolerance,
+        "bound": report.bound["centered" if centered else "raw"],
         "reported": {"text": str(rank), "determinate": rank.determinate},
     }
 
@@ -64,9 +62,11 @@ def _bytes(values: NDArray[np.float64]) -> str:
 
 
 def _histogram(model: Model) -> dict[str, Any] | None:
+    """Return the percentage of drawn pairs whose divergence is at most each edge of the histogram."""
     if model.drawn is None:
         return None
-    edges, counts = model.drawn["histogram"]["edges"], np.asarray(model.drawn["histogram"]["counts"], dtype=float)
-    density: Sequence[float] = (100 * counts / counts.sum() / np.diff(edges)).tolist()
+    edges, counts = (np.asarray(model.drawn["histogram"][key], dtype=float) for key in ("edges", "counts"))
+    share = 100 * np.append(0.0, counts.cumsum()) / counts.sum()
     mean = model.numbers.get(f"{model.split} pairwise KL", model.drawn["kld"])
-    return {"edges": list(edges), "density": density, "mean": mean, "pairs": model.drawn["pairs"]}
+    drawn = edges > 0  # the axis is logarithmic
+    return {"edges": [*edges[drawn]], "share": [*share[drawn]], "mean": mean, "pairs": model.drawn["pairs"]}

@@ -50,7 +50,8 @@ def measure_sources(
         except BottleneckError as error:
             missing.append(f"no comparison: {error}")
             continue
-        comparisons.append(comparison)
+        pair = zip(comparison["sources"], (first, label), strict=True)
+        comparisons.append({**comparison, "sources": [{**each, "label": name} for each, name in pair]})
         losses |= zip((first, label), comparison["nll"], strict=True)
     models = []
     for label, source in sources.items():

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const MARGIN = 10, NOISE_FACTOR = 2, POINTS = 1200, PRINT_WIDTH = 660;
+  const MARGIN = 10, NOISE_FACTOR = 2, ZERO = 1e-3, POINTS = 1200, PRINT_WIDTH = 325;
   const models = JSON.parse(document.getElementById("data").textContent);
   const element = (id) => document.getElementById(id);
   const slider = element("slider"), typed = element("typed"), which = element("matrix");
@@ -92,7 +92,7 @@
       if (matrix.values.length === 0) item.textContent = `${model.label}: all singular values are zero.`;
       else if (matrix.residual) {
         item.textContent = `${model.label}: a sketch computed ${whole(matrix.known)} of ${whole(matrix.size)} singular values.`;
-      } else if (unknown > zero && matrix.error > 1e-3 * matrix.tolerance) {
+      } else if (unknown > zero && matrix.error > ZERO * matrix.tolerance) {
         item.textContent = `${model.label}: ${whole(unknown)} of ${whole(matrix.size)} singular values lie below ` +
           `${short(matrix.error)}, which its method does not resolve; they are not drawn.`;
       } else return [];
@@ -129,8 +129,9 @@
     return [...found].sort((one, other) => one - other);
   }
 
-  const known = (matrix) => count(matrix.values, matrix.error);
-  const hasMore = (matrix) => known(matrix) < matrix.known && matrix.error > 1e-3 * matrix.tolerance;
+  /** Number of values that are drawn: the method resolves them, and they are not roundoff. */
+  const drawn = (matrix) => count(matrix.values, Math.max(matrix.error, ZERO * matrix.tolerance));
+  const hasMore = (matrix) => drawn(matrix) < matrix.known && matrix.error > ZERO * matrix.tolerance;
 
   function trace(model, look, x, y, more) {
     return {
@@ -150,8 +151,8 @@
   function spectrumTraces(look) {
     return models.flatMap((model, place) => {
       const matrix = matrixOf(model);
-      if (!shown[place] || !matrix || !known(matrix)) return [];
-      const kept = places(known(matrix)), largest = matrix.values[0];
+      if (!shown[place] || !matrix || !drawn(matrix)) return [];
+      const kept = places(drawn(matrix)), largest = matrix.values[0];
       const found = [trace(model, look, kept.map((i) => i + 1), kept.map((i) => matrix.values[i] / largest), {
         customdata: kept.map((i) => matrix.values[i]),
         hovertemplate: "<b>%{fullData.name}</b><br>i = %{x:,}<br>σ / σ₁ = %{y:.3g}<br>σ = %{customdata:.4g}<extra></extra>",
@@ -164,10 +165,10 @@
   function cdfTraces(look) {
     return models.flatMap((model, place) => {
       const matrix = matrixOf(model);
-      if (!shown[place] || !matrix || !known(matrix)) return [];
-      const size = matrix.size, kept = places(known(matrix)).reverse(), largest = matrix.values[0];
+      if (!shown[place] || !matrix || !drawn(matrix)) return [];
+      const size = matrix.size, kept = places(drawn(matrix)).reverse(), largest = matrix.values[0];
       const x = kept.map((i) => matrix.values[i] / largest), y = kept.map((i) => 100 * (size - i) / size);
-      const below = 100 * (size - known(matrix)) / size, start = x[0];
+      const below = 100 * (size - drawn(matrix)) / size, start = x[0];
       const ends = hasMore(matrix) ? [end(model, look, start, below)] : [];
       if (!matrix.residual) { x.unshift(hasMore(matrix) ? start : Math.min(start, 1e-10)); y.unshift(below); }
       return [trace(model, look, x, y, {
@@ -191,6 +192,21 @@
     return groups;
   }
 
+  /** Bounds of the rank of the shown models, equal ones once. */
+  function bounds() {
+    const found = models.map((model, place) => (shown[place] ? matrixOf(model)?.bound : null));
+    return [...new Set(found.filter((bound) => bound !== null && bound !== undefined))];
+  }
+
+  const boundShapes = (look) => bounds().map((bound) => ({
+    type: "line", yref: "paper", y0: 0, y1: 1, x0: bound, x1: bound, line: { color: look.muted, width: 1.2, dash: "8px,3px,2px,3px" },
+  }));
+
+  const boundNotes = (look) => bounds().map((bound) => ({
+    x: Math.log10(bound), y: 1, yref: "paper", xanchor: "right", yanchor: "top", text: `bound ${whole(bound)}`, textangle: -90,
+    showarrow: false, font: { size: 12, color: look.muted },
+  }));
+
   function toleranceShapes(look, across) {
     const [along, value] = across ? ["x", "y"] : ["y", "x"];
     const box = (low, high) => ({
@@ -201,7 +217,7 @@
       type: "rect", layer: "below", fillcolor: look.band, line: { width: 0 },
       ...box(group.value / MARGIN, group.value * MARGIN),
     })) : [];
-    return [...bands, ...groups.map((group) => ({
+    return [...(across ? boundShapes(look) : []), ...bands, ...groups.map((group) => ({
       type: "line", line: { color: group.color, width: 1.5, dash: "6px,4px" }, ...box(group.value, group.value),
     }))];
   }
@@ -209,10 +225,10 @@
   function histogramTraces(look) {
     return models.flatMap((model, place) => {
       if (!shown[place] || !model.histogram) return [];
-      const { edges, density, pairs } = model.histogram, color = colorOf(model, look);
-      return [trace(model, look, edges, [...density, 0], {
-        mode: "lines", line: { color, dash: model.dash, width: model.width, shape: "hv" },
-        hovertemplate: `<b>%{fullData.name}</b><br>%{x:.2f} nats<br>%{y:.1f} % of ${whole(pairs)} pairs per nat<extra></extra>`,
+      const { edges, share, pairs } = model.histogram;
+      return [trace(model, look, edges, share, {
+        mode: "lines",
+        hovertemplate: `<b>%{fullData.name}</b><br>%{y:.1f} % of ${whole(pairs)} pairs<br>at most %{x:.3g} nats<extra></extra>`,
       })];
     });
   }
@@ -234,30 +250,30 @@
   const log = { type: "log", nticks: 8, tickfont: { size: 10 } };  // Plotly enlarges powers by a quarter
   const charts = {
     spectrum: {
-      traces: spectrumTraces, shapes: (look) => toleranceShapes(look, true),
+      traces: spectrumTraces, shapes: (look) => toleranceShapes(look, true), notes: boundNotes,
       x: ["index i", log], y: ["singular value σᵢ / σ₁", log],
     },
     cdf: {
       traces: cdfTraces, shapes: (look) => toleranceShapes(look, false),
-      x: ["normalized singular value σ / σ₁", log], y: ["values at most this large, %", { range: [0, 101] }],
+      x: ["normalized singular value σ / σ₁", log], y: ["values below, %", { range: [0, 101] }],
     },
     histogram: {
       traces: histogramTraces, shapes: meanShapes,
-      x: ["KL divergence of a pair, nats", { rangemode: "tozero" }], y: ["share of pairs, % per nat", { rangemode: "tozero" }],
+      x: ["KL divergence of a pair, nats", log], y: ["pairs at most this far apart, %", { range: [0, 101] }],
     },
   };
 
   function layout(id, look) {
     const chart = charts[id];
     return {
-      autosize: !printing, ...(printing ? { width: PRINT_WIDTH, height: 300 } : {}),
+      autosize: !printing, ...(printing ? { width: PRINT_WIDTH, height: 250 } : {}),
       margin: { l: 56, r: 12, t: 12, b: 48 }, showlegend: false, hovermode: "closest",
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: look.text },
       hoverlabel: { align: "left", font: { size: 13 } },
       xaxis: axis(look, chart.x[0], chart.x[1]), yaxis: axis(look, chart.y[0], chart.y[1]),
-      shapes: chart.shapes(look), uirevision: which.value,
+      shapes: chart.shapes(look), annotations: chart.notes?.(look) ?? [], uirevision: which.value,
     };
   }
 
@@ -318,7 +334,7 @@
   /** Scale the ranges of a chart's axes about their middle, and shift them by shares of their length. */
   function view(id, scale, right = 0, up = 0) {
     const axes = element(id)._fullLayout;
-    if (!scale) return Plotly.relayout(id, { "xaxis.autorange": true, ...(id === "cdf" ? { "yaxis.range": [0, 101] } : { "yaxis.autorange": true }) });
+    if (!scale) return Plotly.relayout(id, { "xaxis.autorange": true, ...(id !== "spectrum" ? { "yaxis.range": [0, 101] } : { "yaxis.autorange": true }) });
     const range = ([low, high], shift) => {
       const middle = (low + high) / 2 + shift * (high - low), half = scale * (high - low) / 2;
       return [middle - half, middle + half];
@@ -337,6 +353,12 @@
     event.preventDefault();
     view(chart.id, ...KEYS[event.key]);
   }));
+
+  /** Say that a table goes on beyond its right edge. */
+  const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+    target.classList.toggle("cut", target.scrollWidth > target.clientWidth);
+  }));
+  document.querySelectorAll(".scroll").forEach((each) => widths.observe(each));
 
   /* Print with light colours, at the paper's width, with all details. */
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
+from datetime import date
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -37,6 +39,7 @@ def write_page(contents: Contents, path: Path) -> None:
 def render(contents: Contents) -> str:
     """Return the page as HTML."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["visible"] = visible
     scripts = [_plotly(), _part("page.js")]
     return environment.from_string(_part("page.html")).render(
         models=[
@@ -51,6 +54,7 @@ def render(contents: Contents) -> str:
         scripts=[Markup(script) for script in scripts],
         policy="; ".join(["default-src 'none'", f"script-src {' '.join(map(_hash, scripts))}", *POLICY]),
         version=__version__,
+        today=f"{date.today():%-d %B %Y}",
     )
 
 
@@ -65,6 +69,17 @@ def safe_json(value: Any) -> Markup:
         "\\u003c/script\\u003e"
     """
     return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).translate(UNSAFE))
+
+
+def visible(text: str) -> str:
+    """Return a token whose line breaks, tabs and outer spaces are seen.
+
+    Example:
+        >>> visible(" the end\\n")
+        '␣the end␤'
+    """
+    outer = re.sub("^ +| +$", lambda spaces: "␣" * len(spaces[0]), text)
+    return outer.translate({ord("\n"): "␤", ord("\r"): "␍", ord("\t"): "␉"})
 
 
 @cache

@@ -13,14 +13,20 @@ from .contents import Contents, Model
 
 DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}
 """Metrics that have a published and a measured number, beside ranks, with the form of the measured one."""
+MOST_COLUMNS = 4
+"""Largest number of models that stand beside each other: their table fits a sheet of paper."""
 
 
 def comparison_table(contents: Contents) -> Table:
-    """Return one row a model; columns that no model has a number for are left out."""
+    """Return one row a model, or one column for few models; what no model has a number for is left out."""
     lines = [_line(label, model) for label, model in zip(contents.labels, contents.models, strict=True)]
     names = dict.fromkeys(name for line in lines for name in line)
     header = [name for name in names if any(line.get(name) for line in lines)]
-    return Table(header, [[line.get(name) or "–" for name in header] for line in lines])
+    rows = [[line.get(name) or "–" for name in header] for line in lines]
+    if len(rows) > MOST_COLUMNS:
+        return Table(header, rows)
+    (_, *labels), *quantities = zip(header, *rows, strict=True)
+    return Table(["", *labels], quantities)
 
 
 def _line(label: str, model: Model) -> dict[str, str]:

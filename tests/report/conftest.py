@@ -82,10 +82,10 @@ def comparison(first: str, second: str, *, token: str = "cat", context: str = "t
     }  # fmt: skip
 
 
-def drawn(source: Mapping[str, Any]) -> dict[str, Any]:
+def drawn(source: Mapping[str, Any], largest: float = 9.0) -> dict[str, Any]:
     """What ``kld --pairs 900 --json`` writes."""
     counts = np.random.default_rng(0).integers(1, 50, 12).tolist()
-    histogram = {"edges": np.linspace(0, 9, 13).tolist(), "counts": counts}
+    histogram = {"edges": np.linspace(0, largest, 13).tolist(), "counts": counts}
     return {"source": dict(source), "pairs": 900, "kld": 3.5, "histogram": histogram, "version": "0.1.0"}
 
 

@@ -112,6 +112,35 @@ def test_the_tolerance_is_drawn_where_it_is(page: Page, page_file: Path) -> None
     assert lines[0]["y0"] == lines[1]["x0"] == pytest.approx(10 * rank.tolerance / rank.sigma_1, rel=1e-2)
 
 
+def test_checkpoints_of_one_model(tmp_path: Path, visit: Open) -> None:
+    """Their colours are a ramp from dark to light, their divergences are told apart, and roundoff is not drawn."""
+    names = [f"step-{step}" for step in (0, 100, 300)]
+    rounded = np.where(np.arange(M) < 26, LOW_RANK, np.geomspace(1e-7, 1e-9, M))
+    for name, largest in zip(names, (1e-5, 1.0, 16.0), strict=True):
+        save(tmp_path / "ck" / name, rounded, head="softmax", bound=26)
+        write_json(tmp_path / "ck" / f"{name}.pairs.json", drawn({"path": f"runs/{name}", "split": "test"}, largest))
+    for scheme, page_color in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 25, 31)")):
+        page = visit(page_of(tmp_path, tmp_path / "ck"), color_scheme=scheme)
+        colors = page.evaluate("document.getElementById('spectrum').data.map(trace => trace.line.color)")
+        luminance = [_luminance(color) for color in colors]
+        assert luminance == sorted(set(luminance))
+        assert min(_contrast(color, page_color) for color in colors) > 2.9
+    assert page.evaluate("document.getElementById('histogram').layout.xaxis.type") == "log"
+    edges = page.evaluate("document.getElementById('histogram').data.map(trace => [trace.x.at(-1), trace.y.at(-1)])")
+    assert [*map(tuple, edges)] == [(largest, pytest.approx(100)) for largest in (1e-5, 1.0, 16.0)]
+    assert page.evaluate("document.getElementById('spectrum').data.map(trace => trace.x.at(-1))") == [26, 26, 26]
+    assert page.evaluate("document.getElementById('spectrum').layout.shapes[0].x0") == 26
+    assert page.evaluate("document.getElementById('spectrum').layout.annotations.map(note => note.text)") == [
+        "bound 26"
+    ]
+    assert page.locator("h1").inner_text() == "Softmax bottleneck: step-0, step-100 and step-300" == page.title()
+    about = page.locator("header p").first.inner_text()
+    assert re.fullmatch(r"text \(test\): 600 contexts × 400 tokens · \d+ \w+ 20\d\d", about)
+    headings = page.locator("h2").all_inner_texts()
+    assert headings == ["Verdict", "Comparison", "Singular values and rank", "Pairwise KL divergence",
+                        "Provenance and certificates"]  # fmt: skip
+
+
 def test_the_gap_rule_and_a_sketch(tmp_path: Path, visit: Open) -> None:
     files = {
         "gap": save(tmp_path / "one", STEPS, rule="gap"),
@@ -210,6 +239,12 @@ def test_a_phone_scrolls_in_one_direction(page_file: Path, visit: Open) -> None:
     page = visit(page_file, **PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     assert page.evaluate("innerWidth") == 375
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.scroll')].map(each => [each.scrollWidth > each.clientWidth,"
+        " getComputedStyle(each, '::before').content.includes('scroll it sideways')])"
+    )
+    assert [True, True] in cut
+    assert all(wide == hint for wide, hint in cut)
     for chart in ("spectrum", "cdf", "histogram"):
         assert (
             page.evaluate("id => document.querySelector(`#${id} .main-svg`).getBoundingClientRect().right", chart)
@@ -266,7 +301,7 @@ def test_names_and_tokens_are_text(tmp_path: Path, visit: Open) -> None:
         page.locator(f"#{chart}").hover()
     assert page.evaluate("window.attacked") is None
     assert page.locator("img, b, body a[href]").count() == 0
-    assert ATTACK in page.locator("mark").first.evaluate("mark => mark.textContent")
+    assert ATTACK.replace("\n", "␤") in page.locator("mark").first.evaluate("mark => mark.textContent")
     assert ATTACK.replace("/", "\u2215") in page.locator("#ranks").evaluate("each => each.textContent")
 
 
@@ -276,7 +311,9 @@ def test_it_prints_in_light_colours_with_all_details(page_file: Path, tmp_path: 
       window.opened = document.querySelectorAll("details[open]").length;
       window.ink = document.getElementById("spectrum").layout.font.color;
     })""")
-    assert page.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
+    written = page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert written.startswith(b"%PDF")
+    assert 1 < len(re.findall(rb"/Type /Page\b", written)) < 8
     assert page.evaluate("window.opened") == page.locator("details").count() == 5
     assert page.evaluate("window.ink") == "#1b1f24"
     assert page.locator("details[open]").count() == 1

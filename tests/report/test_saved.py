@@ -68,6 +68,8 @@ def test_sources_of_one_path_keep_their_own_perplexity() -> None:
     )
     expected = [torch.nn.functional.cross_entropy(layer(hidden), targets).exp().item() for layer in layers.values()]
     assert [model.numbers["test perplexity"] for model in contents.models] == pytest.approx(expected, rel=1e-5)
+    pairs = [[contents.label_of(source) for source in each["sources"]] for each in contents.comparisons]
+    assert pairs == [["base", "tuned"], ["base", "other"]]
 
 
 def test_a_loss_beyond_the_exponential_has_no_perplexity() -> None:
@@ -76,6 +78,16 @@ def test_a_loss_beyond_the_exponential_has_no_perplexity() -> None:
     contents = measure_sources({"far": sb.open(layer, hidden=hidden, targets=targets)}, pairs=10)
     assert "test perplexity" not in contents.models[0].numbers
     assert contents.missing[0].startswith("no perplexity: the mean loss is ")
+
+
+def test_few_models_stand_beside_each_other_in_columns(tmp_path: Path) -> None:
+    files = [save(tmp_path / f"m{number}", DECAYING) for number in range(5)]
+    header, rows = comparison_table(read_saved(files[:4]))
+    assert header == ["", "m0", "m1", "m2", "m3"]
+    assert [*rows[0]] == ["d", "24", "24", "24", "24"]
+    header, rows = comparison_table(read_saved(files))
+    assert [header[:2], rows[4][:2]] == [["model", "d"], ["m4", "24"]]
+    assert read_saved(files).title == "5 models"
 
 
 def test_what_else_a_source_says_is_shown(tmp_path: Path) -> None:
@@ -100,7 +112,7 @@ def test_labels_are_names_and_tell_models_apart(tmp_path: Path) -> None:
 
 def test_models_of_one_head_have_its_colour(tmp_path: Path) -> None:
     files = [save(tmp_path / name, DECAYING, head="mos") for name in ("first", "second")]
-    one, other = read_saved(files).looks
+    _, one, other = read_saved([save(tmp_path / "softmax", LOW_RANK, head="softmax"), *files]).looks
     assert one.color == other.color
     assert one.dashes != other.dashes
 
