@@ -102,8 +102,8 @@ def estimate_cost(
         method=choice.method.name,
         why=choice.why,
         model_seconds=cost.operations / _rate(getattr(torch, source.dtype), device),
-        spectrum_seconds=choice.operations / _rate(torch.float64, device),
-        memory_bytes=psutil.Process().memory_info().rss + cost.memory_bytes + choice.memory_bytes + 2 * BLOCK_BYTES,
+        spectrum_seconds=choice.cost.operations / _rate(torch.float64, device),
+        memory_bytes=psutil.Process().memory_info().rss + cost.memory_bytes + choice.cost.memory + 2 * BLOCK_BYTES,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -62,11 +62,22 @@ class Options:
     """Arithmetic of the device to compute on."""
 
 
+class Cost(NamedTuple):
+    """What a method needs for a matrix."""
+
+    memory: int
+    """Peak memory in bytes, without the block of rows that it is given."""
+    operations: float
+    """Floating-point operations, in operations of a matrix product that take the same time."""
+    largest_array: int
+    """Number of entries of the largest array that it passes to LAPACK."""
+
+
 class SpectrumMethod(ABC):
     """A streamed singular-value computation: `update` takes the rows in order, and `finish` returns the spectrum.
 
-    Subclasses are final, one per file, and have the algorithm's name in the literature. Class methods give the cost
-    without an instance, which allocates memory. To add a method, write its file and enter it in `REGISTRY`.
+    Subclasses are final, one per file, and have the algorithm's name in the literature. `cost` needs no instance,
+    which allocates memory. To add a method, write its file and enter it in `REGISTRY`.
 
     Args:
         columns: number of columns M.
@@ -81,7 +92,7 @@ class SpectrumMethod(ABC):
     from_factors: ClassVar[bool] = False
     """Whether it takes the rows of a thin factor instead of those of the matrix."""
     fields: ClassVar[tuple[str, ...]]
-    """Names of the attributes, all tensors, that are the state after the rows so far: they are saved and combined."""
+    """Names of the attributes, all tensors, that with the totals are the state after the rows so far."""
     passes: ClassVar[int] = 1
     """Number of passes over the rows."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -96,21 +107,12 @@ class SpectrumMethod(ABC):
         self._merged = torch.zeros(1)
         self._has_numbers = False
         self._totals = self.arithmetic.zeros(3)
+        """Number of rows, ‖A‖²_F, and the sum of the squares of the rows' means."""
 
     @classmethod
     @abstractmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return its peak memory in bytes for a T × M matrix, without the block of rows that it is given."""
-
-    @classmethod
-    @abstractmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return its floating-point operations, in operations of a matrix product that take the same time."""
-
-    @classmethod
-    @abstractmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the number of entries of the largest array that it passes to LAPACK."""
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return what it needs for a T × M matrix."""
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -142,7 +144,11 @@ class SpectrumMethod(ABC):
         """
         self._has_numbers = self._has_numbers or bool(rows.any())
         try:
-            self._add(self.arithmetic.take(rows))
+            taken = self.arithmetic.take(rows)
+            means, flat = taken.mean(1), taken.reshape(-1)
+            totals = torch.stack([means.new_tensor(float(len(means))), flat @ flat, means @ means])
+            self._add(taken)
+            self._totals = self._totals + totals
         except torch.OutOfMemoryError as error:
             half = self.rows_at_once = self._half(rows, error)
             self.update(rows[:half])
@@ -163,9 +169,14 @@ class SpectrumMethod(ABC):
     def _add(self, rows: Tensor) -> None:
         """Take the next rows: float64, (n, M). If memory runs out, the state is unchanged."""
 
-    @abstractmethod
     def merge(self, state: Mapping[str, Tensor]) -> None:
         """Combine with the `state` of the same method after other rows of the same matrix."""
+        self._merge(state)
+        self._totals = self._totals + state["_totals"]
+
+    @abstractmethod
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
+        """Combine all but the totals."""
 
     @abstractmethod
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
@@ -195,8 +206,8 @@ class SpectrumMethod(ABC):
         )
 
     def _norms(self) -> Norms:
-        totals = Totals.read(self._totals)
-        return Norms((totals.rows, self.columns), totals.squared_norm, totals.centered_squared_norm(self.columns))
+        rows, squared, squared_means = self._totals.tolist()
+        return Norms((int(rows), self.columns), squared, squared - self.columns * squared_means)
 
     def end_pass(self) -> None:  # noqa: B027 (methods of one pass have nothing to do)
         """Prepare the next pass; not called after the last pass."""
@@ -207,40 +218,12 @@ class SpectrumMethod(ABC):
 
     def state(self) -> dict[str, Tensor]:
         """Return the state after the rows so far, by attribute."""
-        return {name: getattr(self, name) for name in self.fields}
+        return {name: getattr(self, name) for name in (*self.fields, "_totals")}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a saved `state` of arrays or tensors."""
-        for name in self.fields:
+        for name in (*self.fields, "_totals"):
             setattr(self, name, self.arithmetic.take(state[name]))
-
-
-class Totals(NamedTuple):
-    """The sums that every method keeps beside its decomposition, stored as a tensor of three numbers."""
-
-    rows: int
-    squared_norm: float
-    """‖A‖²_F."""
-    squared_means: float
-    """Σ of the squares of the rows' means."""
-
-    @classmethod
-    def of(cls, rows: Tensor, means: Tensor | None = None) -> Tensor:
-        """Return the totals of a block, as a tensor that adds up."""
-        if means is None:
-            means = rows.mean(1)
-        flat = rows.reshape(-1)
-        return torch.stack([rows.new_tensor(float(len(rows))), flat @ flat, means @ means])
-
-    @classmethod
-    def read(cls, sums: Tensor) -> Self:
-        """Return the totals that a sum of them holds."""
-        rows, squared_norm, squared_means = sums.tolist()
-        return cls(int(rows), squared_norm, squared_means)
-
-    def centered_squared_norm(self, columns: int) -> float:
-        """Return ‖A (I − 11ᵀ/M)‖²_F."""
-        return self.squared_norm - columns * self.squared_means
 
 
 class Norms(NamedTuple):

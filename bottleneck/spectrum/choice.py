@@ -9,7 +9,7 @@ import torch
 
 from ..errors import MatrixError, Parameter
 from .accelerator import arithmetic_for
-from .base import DEFAULT_WIDTH, SMALL, Options, SpectrumMethod
+from .base import DEFAULT_WIDTH, SMALL, Cost, Options, SpectrumMethod
 from .dense import Dense
 from .precision import EPS
 from .registry import REGISTRY, check_factors, find
@@ -33,14 +33,9 @@ class Choice:
     options: Options
 
     @property
-    def memory_bytes(self) -> int:
-        """Its peak memory, without the block of rows."""
-        return self.method.memory(self.shape, self.options)
-
-    @property
-    def operations(self) -> float:
-        """Floating-point operations, as `SpectrumMethod.operations` counts them."""
-        return self.method.operations(self.shape, self.options)
+    def cost(self) -> Cost:
+        """What the method needs for the matrix."""
+        return self.method.cost(self.shape, self.options)
 
     def start(self, right: Any = None) -> SpectrumMethod:
         """Return the method, ready for rows.
@@ -55,37 +50,37 @@ class Choice:
             return self.method.build(self.shape[1] if right is None else right, self.options)
         except torch.OutOfMemoryError as error:
             raise MatrixError(
-                f"{self.options.arithmetic.device} has no {size(self.memory_bytes)} free for the {self.method.name} "
+                f"{self.options.arithmetic.device} has no {size(self.cost.memory)} free for the {self.method.name} "
                 "method: use ",
                 Parameter("device", "cpu"),
             ) from error
 
     def over_limit(self, allowed: int) -> str:
         """Return which limit the method exceeds, as ``auto`` reports it, or an empty string."""
-        name, entries = self.method.name, self.method.largest_array(self.shape, self.options)
+        name, cost = self.method.name, self.cost
         if self.method.from_factors:
             return ""
-        if self.memory_bytes > allowed:
-            return f"{name} would need {size(self.memory_bytes)}; {size(allowed)} are allowed"
-        if entries > LARGEST_INDEX:
-            return f"{name} would need {entries:,} numbers; LAPACK has no index for them"
+        if cost.memory > allowed:
+            return f"{name} would need {size(cost.memory)}; {size(allowed)} are allowed"
+        if cost.largest_array > LARGEST_INDEX:
+            return f"{name} would need {cost.largest_array:,} numbers; LAPACK has no index for them"
         return ""
 
     def error(self, allowed: int) -> MatrixError:
         """Return the error for a method that does not fit."""
-        name, entries = self.method.name, self.method.largest_array(self.shape, self.options)
+        name, cost = self.method.name, self.cost
         T, M = self.shape
-        if entries > LARGEST_INDEX:
+        if cost.largest_array > LARGEST_INDEX:
             return MatrixError(
-                f"the {name} method would hand LAPACK an array of {entries:,} numbers, and it counts to "
+                f"the {name} method would hand LAPACK an array of {cost.largest_array:,} numbers, and it counts to "
                 f"{LARGEST_INDEX:,}: use ",
                 *self.method.smaller,
                 ", or the run itself as SOURCE when its head is log-linear",
             )
         half = (T // 2, M)
-        saves = self.method.variant(half).memory(half, self.options) < self.memory_bytes
+        saves = self.method.variant(half).cost(half, self.options).memory < cost.memory
         return MatrixError(
-            f"the {name} method needs {size(self.memory_bytes)} for a {T:,} × {M:,} matrix, more than the "
+            f"the {name} method needs {size(cost.memory)} for a {T:,} × {M:,} matrix, more than the "
             f"{size(allowed)} allowed: raise ",
             Parameter("max_memory"),
             f", {'measure fewer contexts, ' if saves else ''}or use ",
@@ -134,7 +129,7 @@ def choose(
     choices = [Choice(known.variant(shape), why, shape, options) for known, why in reasons.items() if why]
     over = [choice.over_limit(allowed) for choice in choices]
     if "" not in over:
-        raise min(choices, key=lambda choice: choice.memory_bytes).error(allowed)
+        raise min(choices, key=lambda choice: choice.cost.memory).error(allowed)
     fitting = over.index("")
     return replace(choices[fitting], why=over[0]) if fitting else choices[0]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, reflect_rows
-from .base import QR_SHARE, SMALL, Options, SpectrumMethod, Totals
+from .base import QR_SHARE, SMALL, Cost, Options, SpectrumMethod
 
 COPIES = 4
 """Float64 copies of the matrix at the peak: rows, matrix, LAPACK's copy and workspace."""
@@ -20,22 +20,13 @@ class Dense(SpectrumMethod):
     """The float64 singular values of the matrix in memory, by LAPACK's divide and conquer (``gesdd``)."""
 
     name = "dense"
-    fields = ("_matrix", "_totals")
+    fields = ("_matrix",)
 
     @classmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of `COPIES` matrices."""
-        return COPIES * 8 * shape[0] * shape[1]
-
-    @classmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return the operations of two decompositions."""
-        return 4.0 * shape[0] * shape[1] * min(shape) / QR_SHARE
-
-    @classmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the matrix's entries."""
-        return shape[0] * shape[1]
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return the cost of `COPIES` matrices and two decompositions."""
+        entries = shape[0] * shape[1]
+        return Cost(COPIES * 8 * entries, 4.0 * entries * min(shape) / QR_SHARE, entries)
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -50,14 +41,10 @@ class Dense(SpectrumMethod):
         self._matrix = self.arithmetic.zeros(0, columns)
 
     def _add(self, rows: Tensor) -> None:
-        matrix = torch.cat([self._matrix, rows])
-        self._totals = self._totals + Totals.of(rows)
-        self._matrix = matrix
+        self._matrix = torch.cat([self._matrix, rows])
 
-    def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Add other rows; their order changes no singular value."""
-        self._matrix = torch.cat([self._matrix, state["_matrix"]])
-        self._totals = self._totals + state["_totals"]
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
+        self._add(state["_matrix"])  # the order of rows changes no singular value
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         raw, driver = arithmetic.singular_values(self._matrix, careful=careful)

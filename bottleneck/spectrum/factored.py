@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, triangle_of
-from .base import QR_SHARE, Norms, Options, SpectrumMethod, Totals
+from .base import QR_SHARE, Cost, Norms, Options, SpectrumMethod
 
 COPIES = 4
 """Float64 copies of Y at the peak: itself, centred, LAPACK's and R's source."""
@@ -32,23 +32,14 @@ class Factored(SpectrumMethod):
     """
 
     name = "factored"
-    fields = ("_triangle", "_gram", "_totals")
+    fields = ("_triangle", "_gram")
     from_factors = True
 
     @classmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of `COPIES` of Y."""
-        return COPIES * 8 * shape[1] * options.factor_columns
-
-    @classmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return the operations of the factorizations of X and Y."""
-        return (4.0 * shape[1] + 2.0 * shape[0]) * options.factor_columns**2 / QR_SHARE
-
-    @classmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the entries of [1, Y]."""
-        return shape[1] * (options.factor_columns + 1)
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return the cost of `COPIES` of Y and the factorizations of X and [1, Y]."""
+        (T, M), r = shape, options.factor_columns
+        return Cost(COPIES * 8 * M * r, (4.0 * M + 2.0 * T) * r**2 / QR_SHARE, M * (r + 1))
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -64,15 +55,11 @@ class Factored(SpectrumMethod):
 
     def _add(self, rows: Tensor) -> None:
         triangle = triangle_of(torch.cat([self._triangle, rows]))
-        gram = self._gram + rows.T @ rows
-        self._totals = self._totals + Totals.of(rows)
-        self._triangle, self._gram = triangle, gram
+        self._triangle, self._gram = triangle, self._gram + rows.T @ rows
 
-    def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Take in the triangle and XᵀX of other rows."""
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
         self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
         self._gram = self._gram + state["_gram"]
-        self._totals = self._totals + state["_totals"]
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
@@ -89,7 +76,7 @@ class Factored(SpectrumMethod):
         return Spectra(raw, centered, driver, scales=(scales[0], scales[1]))
 
     def _norms(self) -> Norms:
-        shape = (Totals.read(self._totals).rows, len(self._right))
+        shape = (int(self._totals[0]), len(self._right))
         square = self.arithmetic.zeros(self.columns, self.columns)
         self.arithmetic.add_square(square, self._right)
         square = square.tril() + square.tril(-1).T

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra
-from .base import Options, SpectrumMethod, Totals
+from .base import Cost, Options, SpectrumMethod
 from .rules import MARGIN, tolerance
 
 RESOLUTION = 8 * math.sqrt(np.finfo(np.float64).eps)
@@ -37,25 +37,15 @@ class Gram(SpectrumMethod):
     """
 
     name = "gram"
-    fields = ("_gram", "_mixed", "_totals")
+    fields = ("_gram", "_mixed")
     resolution = RESOLUTION
     summed = True
 
     @classmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of the sum and of its decomposition."""
-        return options.arithmetic.gram_copies * 8 * shape[1] ** 2
-
-    @classmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return the operations of the products and of both spectra."""
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return the cost of the sum and of both spectra."""
         T, M = shape
-        return 1.0 * T * M * M + 2.0 * M**3
-
-    @classmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the entries of the Gram matrix."""
-        return shape[1] ** 2
+        return Cost(options.arithmetic.gram_copies * 8 * M**2, 1.0 * T * M**2 + 2.0 * M**3, M**2)
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -78,19 +68,16 @@ class Gram(SpectrumMethod):
     def _add(self, rows: Tensor) -> None:
         means = rows.mean(1)
         centered = rows - means[:, None]
-        totals, mixed = self._totals + Totals.of(rows, means), self._mixed + means @ centered
+        mixed = self._mixed + means @ centered
         self.arithmetic.add_square(self._gram, centered)
-        self._totals, self._mixed = totals, mixed
+        self._mixed = mixed
 
-    def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Add the sums over other rows."""
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
         self._gram += state["_gram"]
         self._mixed = self._mixed + state["_mixed"]
-        self._totals = self._totals + state["_totals"]
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
-        squared_means = Totals.read(self._totals).squared_means
-        squares = arithmetic.gram_spectra(self._gram, self._mixed, squared_means, careful=careful)
+        squares = arithmetic.gram_spectra(self._gram, self._mixed, float(self._totals[2]), careful=careful)
         # Roundoff may make an eigenvalue of zero negative.
         raw, centered = (np.sqrt(np.maximum(values, 0.0)) for values in (squares.raw, squares.centered))
         return Spectra(raw, centered, squares.driver)
@@ -110,33 +97,20 @@ class WideGram(SpectrumMethod):
 
     name = "gram"
     resolution = RESOLUTION
-    fields = ("_rows", "_totals")
+    fields = ("_rows",)
 
     @classmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of the rows and of `WIDE_COPIES` T × T matrices."""
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return the cost of the rows, of `WIDE_COPIES` T × T matrices, and of both spectra."""
         T, M = shape
-        return 8 * (T * M + WIDE_COPIES * T * T)
-
-    @classmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return the operations of the products and of both spectra."""
-        T, M = shape
-        return 1.0 * T * T * M + 2.0 * T**3
-
-    @classmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the entries of the Gram matrix."""
-        return shape[0] ** 2
+        return Cost(8 * (T * M + WIDE_COPIES * T**2), 1.0 * T**2 * M + 2.0 * T**3, T**2)
 
     def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(columns, arithmetic=arithmetic)
         self._kept: list[Tensor] = []
 
     def _add(self, rows: Tensor) -> None:
-        kept, totals = _narrowest(rows), self._totals + Totals.of(rows)
-        self._kept.append(kept)
-        self._totals = totals
+        self._kept.append(_narrowest(rows))
 
     @property
     def _rows(self) -> Tensor:
@@ -147,10 +121,8 @@ class WideGram(SpectrumMethod):
     def _rows(self, rows: Tensor) -> None:
         self._kept = [_narrowest(rows)]
 
-    def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Add other rows; their order changes no singular value."""
-        self._kept.append(state["_rows"])
-        self._totals = self._totals + state["_totals"]
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
+        self._kept.append(state["_rows"])  # the order of rows changes no singular value
 
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         rows = self._rows

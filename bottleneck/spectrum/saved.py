@@ -47,7 +47,7 @@ class SavedState:
                 if str(file["about"]) != self._about:
                     return 0, 0
                 passed, rows = (int(number) for number in file["reached"])
-                method.restore({name: file[name] for name in method.fields})
+                method.restore({name: file[name] for name in method.state()})
         except DAMAGE:
             return 0, 0  # none, or a damaged one: the computation starts anew
         return passed, rows

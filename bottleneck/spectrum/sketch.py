@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import Parameter
 from .arithmetic import Arithmetic, Spectra, reflect_rows, triangle_of
-from .base import Norms, Options, SpectrumMethod, Totals
+from .base import Cost, Norms, Options, SpectrumMethod
 
 COPIES = 4
 """Number of M × k float64 matrices held at the peak: sketch, input of the QR, Householder vectors, basis."""
@@ -40,25 +40,16 @@ class Sketch(SpectrumMethod):
     """
 
     name = "sketch"
-    fields = ("_turned_sketch", "_seen", "_basis", "_triangle", "_outside", "_totals", "_merged", "_projecting")
+    fields = ("_turned_sketch", "_seen", "_basis", "_triangle", "_outside", "_merged", "_projecting")
     passes = 2
     shared = ("_turned_sketch",)
     smaller = ("a smaller ", Parameter("width"))
 
     @classmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of `COPIES` matrices of k rows."""
-        return COPIES * 8 * shape[1] * options.width
-
-    @classmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return the operations of three products with the rows."""
-        return 6.0 * shape[0] * shape[1] * options.width
-
-    @classmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the entries of the sketch."""
-        return shape[1] * options.width
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return the cost of `COPIES` matrices of k rows and three products with the rows."""
+        sketch = shape[1] * options.width
+        return Cost(COPIES * 8 * sketch, 6.0 * shape[0] * sketch, sketch)
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -95,7 +86,6 @@ class Sketch(SpectrumMethod):
         rest = (centered - projected @ self._basis.T).reshape(-1)
         outside = rest @ rest
         triangle = triangle_of(torch.cat([self._triangle, torch.cat([means, projected], 1)]))
-        self._totals = self._totals + Totals.of(rows)
         self._outside, self._triangle, self._merged = self._outside + outside, triangle, self._merged + 1
 
     def _gaussian(self, rows: int) -> Tensor:
@@ -113,13 +103,12 @@ class Sketch(SpectrumMethod):
         self._basis = torch.linalg.qr(self._turned_sketch.T)[0]
         self._projecting = self._projecting + 1
         self._turned_sketch = self.arithmetic.zeros(0, self.columns - 1)
+        self._totals = self.arithmetic.zeros(3)  # of the second pass alone
 
-    def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Add the triangle and the residual of other rows."""
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
         self._outside = self._outside + state["_outside"]
         self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
         self._merged = self._merged + state["_merged"] + 1
-        self._totals = self._totals + state["_totals"]
 
     def _norms(self) -> Norms:
         return super()._norms()._replace(residual=float(self._outside) ** 0.5)

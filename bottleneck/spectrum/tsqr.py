@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .arithmetic import Arithmetic, Spectra, reflect_rows
-from .base import QR_SHARE, Options, SpectrumMethod, Totals
+from .base import QR_SHARE, Cost, Options, SpectrumMethod
 
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
@@ -36,23 +36,14 @@ class TSQR(SpectrumMethod):
     """
 
     name = "tsqr"
-    fields = ("_turned_triangle", "_waiting", "_totals", "_merged")
+    fields = ("_turned_triangle", "_waiting", "_merged")
 
     @classmethod
-    def memory(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the bytes of the triangle, the block and the workspace of the elimination."""
-        return options.arithmetic.tsqr_copies * 8 * shape[1] ** 2
-
-    @classmethod
-    def operations(cls, shape: tuple[int, int], options: Options) -> float:
-        """Return the operations of the eliminations and of both spectra."""
+    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
+        """Return the cost of the triangle, the block, the eliminations and both spectra."""
         T, M = shape
-        return (2.0 * T * M * M + 4.0 * min(T, M) ** 3) / QR_SHARE
-
-    @classmethod
-    def largest_array(cls, shape: tuple[int, int], options: Options) -> int:
-        """Return the entries of the triangle, which do not depend on the number of contexts."""
-        return shape[1] ** 2
+        operations = (2.0 * T * M**2 + 4.0 * min(T, M) ** 3) / QR_SHARE
+        return Cost(options.arithmetic.tsqr_copies * 8 * M**2, operations, M**2)
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -84,12 +75,10 @@ class TSQR(SpectrumMethod):
         self._filled = len(rows)
 
     def _add(self, rows: Tensor) -> None:
-        totals = self._totals + Totals.of(rows)
         for piece in reflect_rows(rows).split(len(self._block)):
             fitting = min(len(piece), len(self._block) - self._filled)
             self._append(piece[:fitting])
             self._append(piece[fitting:])
-        self._totals = totals
 
     def _append(self, rows: Tensor) -> None:
         self._block[self._filled : self._filled + len(rows)] = rows
@@ -111,9 +100,7 @@ class TSQR(SpectrumMethod):
             self._eliminate(rows[:half])
             self._eliminate(rows[half:])
 
-    def merge(self, state: Mapping[str, Tensor]) -> None:
-        """Eliminate the triangle of other rows."""
-        self._totals = self._totals + state["_totals"]
+    def _merge(self, state: Mapping[str, Tensor]) -> None:
         self._merged = self._merged + state["_merged"] + 1
         theirs = state["_turned_triangle"]
         self._turned_triangle = self.arithmetic.eliminate(self._turned_triangle, theirs, triangular=True)
