@@ -1,4 +1,4 @@
-"""Completion with the tab key: the line of docs/completion.md, in a real bash and from the command itself."""
+"""Completion with the tab key: the line of docs/commands.md, in a real bash and from the command itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from softmax_bottleneck.cli import main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "completion.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
 
 
 def _answer(**variables: str) -> list[str]:
