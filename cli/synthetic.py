@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +67,10 @@ def command(
 
 def _cells(preset_name: str | None, *, cycles: int, **parts: Any) -> list[Cell]:
     """Return the cells of a preset, with the parts that are given in place of its own."""
-    from softmax_bottleneck.synthetic import FitConfig, preset
+    from softmax_bottleneck.synthetic import FitConfig, grid, preset
 
     parts = {name: value for name, value in parts.items() if value is not None}
-    return replace(preset(preset_name), fit=FitConfig(cycles=cycles), **parts).cells()
+    return grid(**{**preset(preset_name), **parts}, fit=FitConfig(cycles=cycles))
 
 
 def _fit(

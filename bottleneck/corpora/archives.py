@@ -7,14 +7,13 @@ import gzip
 import io
 import lzma
 import re
-import stat
 import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import IO, Final, NamedTuple, cast
+from typing import IO, Final, cast
 
 from ..errors import CorpusError
 
@@ -46,18 +45,9 @@ _DAMAGE: Final = (  # exceptions that Python's readers raise for broken archives
     RecursionError,  # headers that extend each other in a circle
 )
 _JUNK: Final = re.compile(r"(.*/)?(__MACOSX/.*|\.DS_Store|(README|LICENSE)(\.txt|\.md)?)", re.IGNORECASE | re.DOTALL)
-_OUTSIDE: Final = re.compile(r"[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)  # of any platform
 
-
-class _Member(NamedTuple):
-    """One member of an archive, of either kind."""
-
-    name: str
-    size: int
-    open: Callable[[], IO[bytes] | None]
-    is_folder: bool
-    is_plain: bool
-    """Whether it is a folder or a plain file: not a link, a device or a sparse file."""
+Member = tuple[str, int, Callable[[], IO[bytes] | None]]
+"""Name and size of a plain file in an archive of either kind, and a function that opens it."""
 
 
 def is_archive(data: bytes) -> bool:
@@ -77,45 +67,31 @@ def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterat
         total: largest size of a compressed tar archive after decompression, in bytes.
 
     Raises:
-        CorpusError: for a size above these limits, a name that is absolute or contains ``..``, a link or device, and an
-            archive that is encrypted or damaged.
+        CorpusError: for a size above these limits, a link or device, and an archive that is encrypted or damaged.
     """
     try:
-        for member in _zip_members(data) if data.startswith(_ZIP) else _tar_members(_unpacked(data, where, total)):
-            is_junk = member.is_folder or _JUNK.fullmatch(member.name) is not None
-            if fault := _fault(member, largest=None if is_junk else largest):
-                raise CorpusError(f"{where}: the member {member.name!r} {fault}")
-            if not is_junk:
-                with cast(IO[bytes], member.open()) as file:
-                    yield member.name, file.read(largest + 1)
+        members = _zip_members(data) if data.startswith(_ZIP) else _tar_members(_unpacked(data, where, total))
+        for name, size, open_member in members:
+            if _JUNK.fullmatch(name):
+                continue
+            if size > largest:
+                raise CorpusError(
+                    f"{where}: the member {name!r} has {size:,} bytes, and no file of this corpus has more than "
+                    f"{largest:,}; it was not read, give the right archive"
+                )
+            with cast(IO[bytes], open_member()) as file:
+                yield name, file.read(largest + 1)
     except _DAMAGE as error:
         raise CorpusError(f"{where} is damaged or not an archive of text files ({error}): download it again") from error
     except RuntimeError as error:  # encrypted, or of a method that zipfile does not know
         raise CorpusError(f"{where} is packed in a way Python cannot read ({error}): unpack it yourself") from error
 
 
-def _fault(member: _Member, *, largest: int | None) -> str | None:
-    """Return why a member is refused, or ``None``; junk may have any size, because it is not read."""
-    if _OUTSIDE.match(member.name):
-        return "has an absolute path or one with '..'; do not trust this archive"
-    if not member.is_plain:
-        return "is a link, a device or a sparse file; only plain files are read"
-    if largest is not None and member.size > largest:
-        return (
-            f"has {member.size:,} bytes, and no file of this corpus has more than {largest:,}; it was not read, give "
-            "the right archive"
-        )
-    return None
-
-
-def _zip_members(data: bytes) -> Iterator[_Member]:
+def _zip_members(data: bytes) -> Iterator[Member]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 when the archive was not made on a Unix system
-            is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
-            yield _Member(
-                info.filename, info.file_size, partial(archive.open, info), info.filename.endswith("/"), is_plain
-            )
+            if not info.filename.endswith("/"):  # a folder; a name may be empty
+                yield info.filename, info.file_size, partial(archive.open, info)
 
 
 class _Header(tarfile.TarInfo):
@@ -132,13 +108,15 @@ class _Header(tarfile.TarInfo):
         return header
 
 
-def _tar_members(data: bytes) -> Iterator[_Member]:
+def _tar_members(data: bytes) -> Iterator[Member]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
         for info in archive:
             if info.size < 0:  # from an extended header
                 raise tarfile.ReadError(f"the member {info.name!r} has a negative size")
-            is_plain = (info.isreg() and not info.issparse()) or info.isdir()
-            yield _Member(info.name, info.size, partial(archive.extractfile, info), info.isdir(), is_plain)
+            if not info.isreg() and not info.isdir():
+                raise tarfile.ReadError(f"the member {info.name!r} is a link or a device")
+            if info.isreg():
+                yield info.name, info.size, partial(archive.extractfile, info)
 
 
 def _unpacked(data: bytes, where: str, total: int) -> bytes:

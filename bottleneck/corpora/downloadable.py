@@ -33,15 +33,10 @@ class Downloadable(ABC):
     tokens: Mapping[str, int] | None = None
     vocabulary_size: int
 
-    def folder(self, cache: Path | None = None) -> Path:
-        """Return its folder, there or not, in ``cache``, ``$SOFTMAX_BOTTLENECK_CACHE``, or the user's cache."""
-        return (cache or cache_folder()) / "corpora" / self.name
-
-    def path(self, cache: Path | None = None) -> Path:
-        """Return its folder; `CorpusError` when its files are not there."""
-        if not self.is_present(cache):
-            raise CorpusError(self.absent)
-        return self.folder(cache)
+    @property
+    def folder(self) -> Path:
+        """Its folder, there or not, in ``$SOFTMAX_BOTTLENECK_CACHE`` or the user's cache."""
+        return cache_folder() / "corpora" / self.name
 
     @property
     def absent(self) -> str:
@@ -52,17 +47,15 @@ class Downloadable(ABC):
         )
 
     @abstractmethod
-    def is_present(self, cache: Path | None = None) -> bool:
+    def is_present(self) -> bool:
         """Return whether all its files are there with their sizes; `load` checks their bytes."""
 
     @abstractmethod
-    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+    def load(self, *, vocabulary: Vocabulary | None = None) -> Corpus:
         """Return it; `CorpusError` when it is not there, damaged, or does not fit ``vocabulary``."""
 
     @abstractmethod
-    def get(
-        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
-    ) -> None:
+    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: ByteCallback | None) -> None:
         """Bring it into the cache where it is not there intact; see `registry.get`."""
 
 
@@ -72,16 +65,16 @@ class PinnedCorpus(Downloadable):
 
     files: tuple[PinnedFile, ...]
 
-    def is_present(self, cache: Path | None = None) -> bool:
+    def is_present(self) -> bool:
         """Return whether all three texts exist with their sizes."""
-        places = ((self._place(file, cache), file.size) for file in self.files)
+        places = ((self._place(file), file.size) for file in self.files)
         return all(place.is_file() and place.stat().st_size == size for place, size in places)
 
-    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+    def load(self, *, vocabulary: Vocabulary | None = None) -> Corpus:
         """Return the corpus; see `Downloadable.load`."""
         texts, remedy = {}, f"run `bottleneck data get {self.name}` to get it again"
         for file in self.files:
-            place = self._place(file, cache)
+            place = self._place(file)
             if not place.exists():
                 raise CorpusError(self.absent)
             texts[file.split] = Text.read(place, remedy=remedy)
@@ -89,29 +82,27 @@ class PinnedCorpus(Downloadable):
                 raise CorpusError(f"{place} is damaged: its SHA-256 is not the pinned one; {remedy}")
         return corpus_of(self.name, texts, vocabulary=vocabulary)
 
-    def get(
-        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
-    ) -> None:
+    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: ByteCallback | None) -> None:
         """Bring missing or damaged texts into the cache, by default from their pinned addresses."""
-        missing = self._missing(cache)
+        missing = self._missing()
         places: list[Path | str] = [*sources, *urls]
         for source in (places or [file.url for file in missing]) if missing else ():
             for file, data in find_pinned(self.files, source, corpus=self.name, progress=progress).items():
-                make_folder(self.folder(cache))
-                write_bytes(self._place(file, cache), data)
-        if missing := self._missing(cache):
+                make_folder(self.folder)
+                write_bytes(self._place(file), data)
+        if missing := self._missing():
             raise CorpusError(
                 f"{self.name} still lacks {', '.join(f'{file.name} ({file.size:,} bytes)' for file in missing)}: "
                 f"the other files are kept; give the rest with another --from PATH"
             )
 
-    def _place(self, file: PinnedFile, cache: Path | None) -> Path:
-        return self.folder(cache) / f"{file.split}.txt"
+    def _place(self, file: PinnedFile) -> Path:
+        return self.folder / f"{file.split}.txt"
 
-    def _missing(self, cache: Path | None) -> list[PinnedFile]:
+    def _missing(self) -> list[PinnedFile]:
         """Return the files that are missing or changed."""
-        places = {file: self._place(file, cache) for file in self.files}
-        return [file for file, place in places.items() if not place.is_file() or sha256_file(place) != file.sha256]
+        places = ((file, self._place(file)) for file in self.files)
+        return [file for file, place in places if not place.is_file() or sha256_file(place) != file.sha256]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,25 +113,23 @@ class PreparedCorpus(Downloadable):
     """Function that writes the files, given the folder and the keywords ``source`` (a path, an address as text, or
     ``None``) and ``progress``."""
 
-    def is_present(self, cache: Path | None = None) -> bool:
+    def is_present(self) -> bool:
         """Return whether all files exist with their sizes; hashes are checked when a split is read."""
-        return is_whole(self.folder(cache))
+        return is_whole(self.folder)
 
-    def load(self, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+    def load(self, *, vocabulary: Vocabulary | None = None) -> Corpus:
         """Return the corpus; see `Downloadable.load`."""
-        if not self.folder(cache).is_dir():
+        if not self.folder.is_dir():
             raise CorpusError(self.absent)
-        return read_ids(self.folder(cache), vocabulary=vocabulary)
+        return read_ids(self.folder, vocabulary=vocabulary)
 
-    def get(
-        self, *, sources: Sequence[Path], urls: Sequence[str], cache: Path | None, progress: ByteCallback | None
-    ) -> None:
+    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: ByteCallback | None) -> None:
         """Write the files unless they are complete; `CorpusError` for more than one source or address."""
-        if is_whole(self.folder(cache), ids=True):
+        if is_whole(self.folder, ids=True):
             return
         if len(sources) + len(urls) > 1:
             raise CorpusError(f"{self.name} takes one source: give one --from PATH or one --url")
-        self.prepare(self.folder(cache), source=next(iter([*sources, *urls]), None), progress=progress)
+        self.prepare(self.folder, source=next(iter([*sources, *urls]), None), progress=progress)
 
 
 _TABLES = tomllib.loads(files(__package__).joinpath("known.toml").read_text(encoding="utf-8"))

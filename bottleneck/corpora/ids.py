@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import TypedDict
 
 from ..core.files import (
     json_bytes,
@@ -21,7 +20,7 @@ from ..core.files import (
     write_bytes,
     write_json,
 )
-from ..core.json_file import Count, json_if_any, parse_json, read_json
+from ..core.json_file import json_if_any, parse_json, read_json
 from ..errors import CorpusError
 from .corpus import SPLITS, Corpus
 from .vocabulary import Vocabulary
@@ -30,16 +29,6 @@ Ids = npt.NDArray[np.int64]
 FORMAT = "softmax-bottleneck ids 1"
 _DESCRIPTION, _VOCABULARY, _CHECKSUM = "corpus.json", "vocabulary.json", "checksum"
 _TYPE = np.dtype("<i8")
-
-
-class _Description(TypedDict):
-    """The content of ``corpus.json``."""
-
-    format: str
-    sha256: str
-    tokens: dict[str, Count]
-    files: dict[str, str]
-    checksum: str
 
 
 def write_ids(folder: Path, vocabulary: Vocabulary, splits: Mapping[str, Iterable[Ids]], *, sha256: str) -> None:
@@ -120,12 +109,10 @@ class _Splits(Mapping[str, Ids]):
 def _checked(folder: Path, *files: str) -> dict[str, Any]:
     """Return the description of a corpus; `CorpusError` for another size of the ids or another hash of ``files``."""
     try:
-        description: dict[str, Any] = parse_json((folder / _DESCRIPTION).read_bytes(), _Description)
+        description: dict[str, Any] = parse_json((folder / _DESCRIPTION).read_bytes(), dict[str, Any])
         if description["format"] != FORMAT or description.pop(_CHECKSUM) != sha256_json(description):
             raise ValueError(f"{_DESCRIPTION} has changed since it was written")
         for split in SPLITS:
-            if not description["tokens"][split]:
-                raise ValueError(f"{split}.ids holds no token")
             if (folder / f"{split}.ids").stat().st_size != description["tokens"][split] * _TYPE.itemsize:
                 raise ValueError(f"{split}.ids has another size than it was written with")
         for file in (_VOCABULARY, *files):

@@ -37,22 +37,21 @@ class CorpusInfo:
     """Size of that folder; ``None`` if there is none."""
 
 
-def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path | None = None) -> Corpus:
+def load(name: str | Path, *, vocabulary: Vocabulary | None = None) -> Corpus:
     """Return a corpus as token ids.
 
     ``name`` is ``"python-docs"``, ``"ptb"``, ``"wikitext-2"``, ``"text8"``, ``"one-billion"``, ``"switchboard"``, or a
     folder with ``train.txt``, ``valid.txt`` and ``test.txt`` (a `Path` is always a folder). ``vocabulary``, a trained
-    run's, encodes the text; without it the corpus makes its own. ``cache`` is the folder to use instead of the
-    platform's.
+    run's, encodes the text; without it the corpus makes its own. Downloaded corpora lie in
+    ``$SOFTMAX_BOTTLENECK_CACHE``, by default in the user's cache.
 
-    `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit
-    ``vocabulary``.
+    `CorpusError` when the corpus is unknown, not downloaded yet, incomplete, damaged, or does not fit ``vocabulary``.
     """
     downloadable = _downloadable()
     if name == python_docs.NAME:
         return python_docs.load_python_docs(vocabulary=vocabulary)
     if isinstance(name, str) and name in downloadable:
-        return downloadable[name].load(vocabulary=vocabulary, cache=cache)
+        return downloadable[name].load(vocabulary=vocabulary)
     folder = Path(name).expanduser()
     if kind_of(folder) == "a folder":
         return load_folder(folder, vocabulary=vocabulary)
@@ -64,14 +63,13 @@ def load(name: str | Path, *, vocabulary: Vocabulary | None = None, cache: Path 
     )
 
 
-def catalogue(*, cache: Path | None = None) -> list[CorpusInfo]:
+def catalogue() -> list[CorpusInfo]:
     """Return all corpora that `load` knows by name, the built-in corpus first."""
     infos = [_python_docs_info()]
     for corpus in _downloadable().values():
         facts = {key: getattr(corpus, key) for key in ("name", "description", "licence", "tokens", "vocabulary_size")}
-        folder = corpus.folder(cache)
-        size = size_of(folder) if folder.is_dir() else None
-        infos.append(CorpusInfo(**facts, available=corpus.is_present(cache), path=folder, bytes=size))
+        size = size_of(corpus.folder) if corpus.folder.is_dir() else None
+        infos.append(CorpusInfo(**facts, available=corpus.is_present(), path=corpus.folder, bytes=size))
     return infos
 
 
@@ -80,7 +78,6 @@ def get(
     *,
     sources: Sequence[Path] = (),
     urls: Sequence[str] = (),
-    cache: Path | None = None,
     progress: ByteCallback | None = None,
 ) -> Path:
     """Bring a downloadable corpus into the cache and return its folder; a complete one is not downloaded again.
@@ -90,7 +87,6 @@ def get(
         sources: folders, zip or tar archives, or text files that hold it. Files are recognized by their SHA-256,
             whatever their names.
         urls: addresses of archives or text files to download in place of the pinned ones.
-        cache: folder to use in place of the platform's cache.
         progress: function ``progress(file_name, bytes_done, bytes_total)``, called while downloading; the total is 0 if
             the server does not state it.
 
@@ -101,37 +97,39 @@ def get(
     """
     corpus = _find(name)
     try:
-        corpus.get(sources=sources, urls=urls, cache=cache, progress=progress)
+        corpus.get(sources=sources, urls=urls, progress=progress)
     except OutputError as error:
         raise OutputError(f"{error} (corpora are kept in the cache; {CACHE_VARIABLE} moves it)") from error
-    return corpus.folder(cache)
+    return corpus.folder
 
 
-def path(name: str, *, cache: Path | None = None) -> Path:
-    """Return the folder of a corpus in the cache; `CorpusError` when there is none."""
-    return _find(name).path(cache)
+def path(name: str) -> Path:
+    """Return the folder of a corpus in the cache; `CorpusError` when its files are not there."""
+    corpus = _find(name)
+    if not corpus.is_present():
+        raise CorpusError(corpus.absent)
+    return corpus.folder
 
 
-def _downloadable() -> dict[str, Downloadable]:
-    """Return the corpora by name, those of other packages last; see docs/extending.md."""
-    others = {name: plugins.find("corpora", name) for name in plugins.names("corpora")}
-    return {**PINNED, **PREPARED, **others}
-
-
-def remove(name: str, *, cache: Path | None = None) -> int:
+def remove(name: str) -> int:
     """Remove a corpus from the cache and return the number of bytes freed; `CorpusError` when there is none."""
     corpus = _find(name)
-    folder = corpus.folder(cache)
-    if not folder.is_dir():
+    if not corpus.folder.is_dir():
         raise CorpusError(corpus.absent)
-    freed = size_of(folder)
-    shutil.rmtree(folder)
+    freed = size_of(corpus.folder)
+    shutil.rmtree(corpus.folder)
     return freed
 
 
 def size_of(folder: Path) -> int:
     """Return the bytes of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _downloadable() -> dict[str, Downloadable]:
+    """Return the corpora by name, those of other packages last; see docs/extending.md."""
+    others = {name: plugins.find("corpora", name) for name in plugins.names("corpora")}
+    return {**PINNED, **PREPARED, **others}
 
 
 def _find(name: str) -> Downloadable:

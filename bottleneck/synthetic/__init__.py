@@ -8,7 +8,7 @@ from .grid import grid, run_grid
 from .launch import submit
 from .metrics import Agreement, agreement, expected_pairwise_kl, matrices, reachable
 from .models import MODELS
-from .presets import PRESETS, SyntheticPreset, preset
+from .presets import PRESETS, preset
 from .profile import profile
 from .summary import summarize, table
 
@@ -23,7 +23,6 @@ __all__ = [
     "Fit",
     "FitConfig",
     "Result",
-    "SyntheticPreset",
     "Targets",
     "agreement",
     "attainable",

@@ -16,11 +16,11 @@ from typing_extensions import TypedDict
 from ..core.files import sha256_json, write_json
 from ..core.json_file import Count, Magnitude, Size, parse_json
 from ..core.version import __version__
-from ..errors import ConfigurationError, OutputError
+from ..errors import ConfigurationError, OutputError, look_up
 from .dirichlet import DEFAULT_MEMORY, LARGEST_SIZE, DirichletBlocks, Targets
 from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable
-from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, build, check_model
+from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, MODELS, build
 
 FORMAT = 1
 """Version of the results; it increases when the same cell would give another result."""
@@ -53,14 +53,6 @@ class Fitted(TypedDict):
     reachable: _Reachable | None
 
 
-class _Content(TypedDict):
-    """What a cell's file holds."""
-
-    cell: dict[str, Any]
-    result: Fitted
-    sha256: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One model fitted to one sample of distributions."""
@@ -82,7 +74,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        check_model(self.model)
+        look_up("model", self.model, MODELS)
         self.blocks()
         if not 1 <= self.dim <= LARGEST_SIZE:
             raise ConfigurationError(f"the embedding size must lie between 1 and {LARGEST_SIZE:,}, not {self.dim}")
@@ -157,10 +149,10 @@ def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None
         return None
     with suppress(ValueError):
         try:
-            content = parse_json(path.read_bytes(), _Content)
+            content = parse_json(path.read_bytes(), dict[str, Any])
         except OSError as error:
             raise OutputError(f"the cell {path} cannot be read: {error.strerror or error}") from error
-        digest = content.pop("sha256")
+        digest = content.pop("sha256", None)
         if digest == sha256_json(content) and content["cell"] == json.loads(json.dumps(cell.key())):
             result: Result = content["result"]
             return result

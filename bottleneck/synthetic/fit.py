@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -179,7 +178,8 @@ class _State:
         self.optimizer.zero_grad()
         for number in range(len(self.batches)):
             self._backward(number)
-        return gradient_norm(self.parameters) / self.targets.blocks.contexts
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return float(nn.utils.get_total_norm(gradients)) / self.targets.blocks.contexts
 
     def _backward(self, number: int) -> float:
         """Return the cross entropy of one batch, and add its gradients."""
@@ -195,11 +195,6 @@ class _State:
             gradients.append(hidden.grad if hidden.grad is not None else torch.zeros_like(hidden))
         contexts.grad = torch.cat(gradients)
         return float(total)
-
-
-def gradient_norm(parameters: Iterable[Tensor]) -> float:
-    """Return the Euclidean norm of all gradients together; a missing gradient counts as zero."""
-    return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
 
 
 def _thinned(curve: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -114,14 +114,19 @@ def run_grid(
         check_memory(cell, max_memory=max_memory)
     if done:
         progress.line(f"{len(done)} of {len(done) + len(missing)} cells already have results in {folder}")
-    count = 1 if device != "cpu" else _processes(missing, max_memory) if processes is None else processes
+    if processes is None:
+        largest = max((memory(cell, max_memory=max_memory) for cell in missing), default=1)
+        processes = min(cores(), free_memory() // largest)
+    processes = 1 if device != "cpu" else max(1, min(processes, len(missing)))
+    how = folder, device, max_memory, max(1, torch.get_num_threads() // processes)
 
     def saved() -> str:
         count = len(finished(cells, folder))
         return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
 
     with explained(saved), progress.bar("fitting", len(missing), "cells") as bar:
-        for cell, result in _completed(missing, folder, device, max_memory, min(count, len(missing))):
+        here = ((cell, work(cell, *how[:3])) for cell in missing)
+        for cell, result in run_in_workers(_work, how, missing, processes=processes) if processes > 1 else here:
             done[cell] = result
             bar.advance(1)
             progress.line(_describe(result))
@@ -144,23 +149,8 @@ def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
     return result
 
 
-def _processes(cells: Sequence[Cell], max_memory: int) -> int:
-    largest = max((memory(cell, max_memory=max_memory) for cell in cells), default=1)
-    return max(1, min(cores(), free_memory() // largest))
-
-
-def _completed(
-    cells: Sequence[Cell], folder: Path, device: str, max_memory: int, processes: int
-) -> Iterator[tuple[Cell, Result]]:
-    """Yield cells and results as they finish. One process means this process; more are started as workers."""
-    if processes <= 1:
-        yield from ((cell, work(cell, folder, device, max_memory)) for cell in cells)
-        return
-    how = folder, device, max_memory, max(1, torch.get_num_threads() // processes)
-    yield from run_in_workers(_work_in_process, how, cells, processes=processes)
-
-
-def _work_in_process(how: tuple[Path, str, int, int], cell: Cell) -> Result:
+def _work(how: tuple[Path, str, int, int], cell: Cell) -> Result:
+    """Do one cell in a worker process."""
     folder, device, max_memory, threads = how
     torch.set_num_threads(threads)
     return work(cell, folder, device, max_memory)

@@ -39,18 +39,12 @@ MODELS: dict[str, Callable[[int, int], Head]] = {
 """Functions of (M, D) that return a head over M tokens with embeddings of size D, by name."""
 
 
-def check_model(name: str) -> None:
-    """Refuse a name that is not in ``MODELS``."""
-    look_up("model", name, MODELS)
-
-
 def build(name: str, *, vocab: int, dim: int, seed: int, device: str = "cpu") -> Head:
     """Return a model with initial weights drawn from the seed.
 
     Raises:
         ConfigurationError: for an unknown model or a size below one.
     """
-    check_model(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return MODELS[name](vocab, dim).to(device)
+        return look_up("model", name, MODELS)(vocab, dim).to(device)

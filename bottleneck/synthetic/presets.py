@@ -1,4 +1,4 @@
-"""The grids of the figures of Ganea et al. 2019.
+"""The grids of the figures of Ganea et al. 2019, as arguments of `grid`.
 
 The paper states the models, the concentrations and N = 10⁵ contexts in its text; the vocabularies and dimensions stand
 only in its figures, and those here are this library's choice. The options of ``bottleneck synthetic`` override a
@@ -8,55 +8,28 @@ preset. The command ``bottleneck synthetic --preset NAME --profile`` measures th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import look_up
-from .cells import Cell
-from .fit import FitConfig
-from .grid import grid
 
-
-@dataclass(frozen=True, kw_only=True)
-class SyntheticPreset:
-    """One grid."""
-
-    alphas: tuple[float, ...]
-    """Dirichlet concentrations."""
-    vocabs: tuple[int, ...]
-    """M."""
-    dims: tuple[int, ...]
-    """D."""
-    contexts: int
-    """T, N in Ganea et al. 2019."""
-    models: tuple[str, ...] = ("softmax", "mos", "lms")
-    """Names of `MODELS`; the default is the three that Ganea et al. 2019 compare."""
-    seeds: int = 3
-    """Number of seeds for each model and size."""
-    fit: FitConfig = field(default_factory=FitConfig)
-    """How each cell is fitted."""
-
-    def cells(self) -> list[Cell]:
-        """Return every combination as a cell; see `grid`."""
-        return grid(self.models, self.alphas, self.vocabs, self.dims, self.seeds, contexts=self.contexts, fit=self.fit)
-
-
-def _paper(alpha: float) -> SyntheticPreset:
-    return SyntheticPreset(alphas=(alpha,), vocabs=(100, 1000, 10_000), dims=(2, 5, 10, 20, 50, 100), contexts=100_000)
-
-
-DEFAULT = SyntheticPreset(alphas=(0.1,), vocabs=(100,), dims=(2, 5, 10, 20), contexts=500, seeds=2)
+COMPARED = ("softmax", "mos", "lms")
+"""The models that Ganea et al. 2019 compare."""
+DEFAULT: dict[str, Any] = {
+    "models": COMPARED, "alphas": (0.1,), "vocabs": (100,), "dims": (2, 5, 10, 20), "contexts": 500, "seeds": 2
+}  # fmt: skip
 """A grid that takes a minute or two on two cores."""
-PRESETS = {
-    "paper-fig2": _paper(0.1),  # mode matching
-    "paper-fig3": _paper(0.1),  # KL(P* ‖ Q) of the same cells
-    "paper-fig6": _paper(0.01),  # mode matching
-    "paper-fig7": _paper(0.01),  # KL(P* ‖ Q) of the same cells
-    "paper-fig8": _paper(1.0),  # mode matching
+_PAPER = {**DEFAULT, "vocabs": (100, 1000, 10_000), "dims": (2, 5, 10, 20, 50, 100), "contexts": 100_000, "seeds": 3}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper-fig2": {**_PAPER, "alphas": (0.1,)},  # mode matching
+    "paper-fig3": {**_PAPER, "alphas": (0.1,)},  # KL(P* ‖ Q) of the same cells
+    "paper-fig6": {**_PAPER, "alphas": (0.01,)},  # mode matching
+    "paper-fig7": {**_PAPER, "alphas": (0.01,)},  # KL(P* ‖ Q) of the same cells
+    "paper-fig8": {**_PAPER, "alphas": (1.0,)},  # mode matching
 }
 
 
-def preset(name: str | None) -> SyntheticPreset:
-    """Return a preset, or for ``None`` the default grid of ``bottleneck synthetic``.
+def preset(name: str | None) -> dict[str, Any]:
+    """Return the arguments of a preset, or for ``None`` those of the default grid of ``bottleneck synthetic``.
 
     Raises:
         ConfigurationError: for an unknown name.

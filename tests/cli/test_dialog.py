@@ -60,7 +60,7 @@ def _json(result: Result) -> dict:  # type: ignore[type-arg]
 
 
 def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> None:
-    corpus = corpora.load("switchboard", cache=folder / "cache")
+    corpus = corpora.load("switchboard")
     rows = len(Pairs(corpus, "test", lines=10, at_once=64).places)
 
     scores = _json(bottleneck("eval", "mos", "--bleu", "--json", "-"))

@@ -7,32 +7,34 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from softmax_bottleneck.corpora import PINNED, PinnedCorpus, PinnedFile
 
-TEXTS = MappingProxyType(
-    {
-        "train": b" a rose is a rose \n\n is <unk> a rose ?\n",
-        "valid": b" a rose is\n",
-        "test": b" is a rose a rose ?\n ?\n",
-    }
-)
+Write = Callable[[str, bytes], Path]
+Serve = Callable[..., str]
+
+TEXTS: Mapping[str, bytes] = {
+    "train": b" a rose is a rose \n\n is <unk> a rose ?\n",
+    "valid": b" a rose is\n",
+    "test": b" is a rose a rose ?\n ?\n",
+}
+"""The corpus ``tiny``, by split."""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the corpora of the cache, which is empty."""
+    monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    return tmp_path / "cache" / "corpora"
 
 
 @pytest.fixture
-def texts() -> Mapping[str, bytes]:
-    """The bytes of the corpus ``tiny``, by split."""
-    return TEXTS
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+def serve() -> Iterator[Serve]:
     """Put a body on the loopback server and return its address; ``length`` is what the header claims."""
     answers: dict[str, tuple[bytes, int | None]] = {}
-    monkeypatch.setenv("no_proxy", "*")
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -61,18 +63,17 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> PinnedCorpus:
     """A downloadable corpus whose addresses lead nowhere."""
-    monkeypatch.setenv("no_proxy", "*")
     return _register(monkeypatch, dict.fromkeys(TEXTS, "http://127.0.0.1:9/nothing"))
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., str]) -> PinnedCorpus:
+def served(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> PinnedCorpus:
     """The same corpus with its files on the loopback server."""
     return _register(monkeypatch, {split: serve(f"/tiny.{split}.txt", text) for split, text in TEXTS.items()})
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, bytes], Path]:
+def write(tmp_path: Path) -> Write:
     """Write a file below the test's folder and return its path."""
 
     def write(name: str, data: bytes) -> Path:
@@ -86,13 +87,7 @@ def write(tmp_path: Path) -> Callable[[str, bytes], Path]:
 
 def _register(monkeypatch: pytest.MonkeyPatch, urls: Mapping[str, str]) -> PinnedCorpus:
     files = tuple(
-        PinnedFile(
-            split=split,
-            name=f"tiny.{split}.txt",
-            size=len(text),
-            sha256=hashlib.sha256(text).hexdigest(),
-            url=urls[split],
-        )
+        PinnedFile(split, f"tiny.{split}.txt", len(text), hashlib.sha256(text).hexdigest(), urls[split])
         for split, text in TEXTS.items()
     )
     corpus = PinnedCorpus(

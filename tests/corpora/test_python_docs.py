@@ -64,14 +64,7 @@ def test_blocks_of_ten_paragraphs_are_split_eight_one_one(monkeypatch: pytest.Mo
 def test_sentences_words_and_rare_words(monkeypatch: pytest.MonkeyPatch) -> None:
     first = "The x: 3.11 is: rare.\nThe\nEND! <unk>?"
     give_topics(monkeypatch, {"x": first + "\n\nx 3 the end <>" * 200})  # enough for all three splits
-    sentences = [
-        "the x :",
-        "3 . <unk> <unk> :",
-        "<unk> .",
-        "the end <unk>",
-        "< <unk> > <unk>",
-        "x 3 the end < >",
-    ]
+    sentences = ["the x :", "3 . <unk> <unk> :", "<unk> .", "the end <unk>", "< <unk> > <unk>", "x 3 the end < >"]
     assert decoded(load("python-docs"), "train").startswith(" <eos> ".join(sentences) + " <eos> x 3")
 
 
@@ -80,9 +73,4 @@ def test_a_python_without_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CorpusError, match=r"no pydoc_data\.topics.*install CPython's full standard library"):
         load("python-docs")
     info = catalogue()[0]
-    assert (info.name, info.available, info.tokens, info.vocabulary_size) == (
-        "python-docs",
-        False,
-        None,
-        None,
-    )
+    assert (info.name, info.available, info.tokens, info.vocabulary_size) == ("python-docs", False, None, None)

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import lzma
-import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -20,20 +19,19 @@ from softmax_bottleneck.corpora import PinnedCorpus, get, load
 from softmax_bottleneck.corpora.archives import read_members
 from softmax_bottleneck.errors import CorpusError
 
+from .conftest import TEXTS, Serve, Write
+
 Texts = Mapping[str, bytes]
-Write = Callable[[str, bytes], Path]
-Pack = Callable[[Mapping[str, bytes]], bytes]
-Serve = Callable[..., str]
+Pack = Callable[[Texts], bytes]
 JUNK = {
     "__MACOSX/._tiny.train.txt": b"\0",
     "tiny/.DS_Store": b"\0",
     "tiny/README": b"hi",
     "LICENSE.txt": b"mine",
 }
-OUTSIDE = "has an absolute path or one with '..'"
 
 
-def zipped(members: Mapping[str, bytes]) -> bytes:
+def zipped(members: Texts) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
@@ -41,7 +39,7 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def tarred(members: Mapping[str, bytes], *, kind: bytes = tarfile.REGTYPE) -> bytes:
+def tarred(members: Texts, *, kind: bytes = tarfile.REGTYPE) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name, data in members.items():
@@ -52,75 +50,59 @@ def tarred(members: Mapping[str, bytes], *, kind: bytes = tarfile.REGTYPE) -> by
     return file.getvalue()
 
 
-def named(texts: Texts, pattern: str = "tiny.{}.txt") -> dict[str, bytes]:
-    return {pattern.format(split): text for split, text in texts.items()}
+def named(pattern: str = "tiny.{}.txt") -> dict[str, bytes]:
+    return {pattern.format(split): text for split, text in TEXTS.items()}
 
 
-def get_tiny(tmp_path: Path, *sources: Path) -> Path:
-    return get("tiny", sources=sources, cache=tmp_path / "cache")
+def get_tiny(source: Path) -> Path:
+    return get("tiny", sources=[source])
 
 
 PACKED_TAR = [lambda members, pack=pack: pack(tarred(members)) for pack in (gzip.compress, bz2.compress, lzma.compress)]
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred, *PACKED_TAR], ids=["zip", "tar", "gz", "bz2", "xz"])
-def test_an_archive_with_any_names_and_junk(
-    tiny: PinnedCorpus, texts: Texts, write: Write, tmp_path: Path, pack: Pack
-) -> None:
-    folder = get_tiny(tmp_path, write("archive", pack({**JUNK, **named(texts, "deep/er/part-{}")})))
-    assert folder == tmp_path / "cache" / "corpora" / "tiny"
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == named(texts, "{}.txt")
-    corpus = load("tiny", cache=tmp_path / "cache")
+def test_an_archive_with_any_names_and_junk(pack: Pack, tiny: PinnedCorpus, write: Write, cache: Path) -> None:
+    """Nothing is unpacked, so that a name may lead anywhere."""
+    folder = get_tiny(write("archive", pack({**JUNK, **named("/../deep/er/part-{}")})))
+    assert folder == cache / "tiny"
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == named("{}.txt")
+    corpus = load("tiny")
     assert {split: len(ids) for split, ids in corpus.splits.items()} == tiny.tokens
     assert len(corpus.vocabulary) == tiny.vocabulary_size
 
 
-def test_a_folder_among_other_files(tiny: PinnedCorpus, texts: Texts, write: Write, tmp_path: Path) -> None:
+def test_a_folder_among_other_files(tiny: PinnedCorpus, write: Write, tmp_path: Path) -> None:
     for name, split in {"train.txt": "train", "tiny.valid.txt": "valid", "odd": "test"}.items():
-        write(f"mine/{name}", texts[split])
+        write(f"mine/{name}", TEXTS[split])
     write("mine/notes.txt", b"not looked at")
-    get_tiny(tmp_path, tmp_path / "mine")
+    get_tiny(tmp_path / "mine")
 
 
-def test_parts_from_several_sources(tiny: PinnedCorpus, texts: Texts, write: Write, tmp_path: Path) -> None:
-    archive = write("two.zip", zipped({"train.txt": texts["train"], "valid.txt": texts["valid"]}))
+def test_parts_from_several_sources(tiny: PinnedCorpus, write: Write) -> None:
+    archive = write("two.zip", zipped({"train.txt": TEXTS["train"], "valid.txt": TEXTS["valid"]}))
     with pytest.raises(CorpusError, match=r"tiny still lacks tiny\.test\.txt \(23 bytes\): the other files are kept"):
-        get_tiny(tmp_path, archive)
-    get_tiny(tmp_path, write("rest.txt", texts["test"]))
-    assert load("tiny", cache=tmp_path / "cache").split("test").size == 9
+        get_tiny(archive)
+    get_tiny(write("rest.txt", TEXTS["test"]))
+    assert load("tiny").split("test").size == 9
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred], ids=["zip", "tar"])
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("notes.txt", "is not expected: tiny is made of tiny.train.txt"),
-        ("README.exe", "is not expected"),
-        ("/etc/cron.d/x", OUTSIDE),
-        ("C:/x", OUTSIDE),
-        ("\\x", OUTSIDE),
-        ("../train.txt", OUTSIDE),
-        ("__MACOSX/../../README", OUTSIDE),
-        ("a\\..\\b", OUTSIDE),
-        ("train.txt", "is not the tiny.train.txt of tiny: SHA-256 "),
+        ("README.exe", "is not expected: tiny is made of tiny.train.txt"),
+        ("../train.txt", "is not the tiny.train.txt of tiny: SHA-256 "),
     ],
 )
 def test_a_member_that_does_not_belong(
-    tiny: PinnedCorpus, texts: Texts, write: Write, tmp_path: Path, pack: Pack, name: str, sentence: str
+    name: str, sentence: str, pack: Pack, tiny: PinnedCorpus, write: Write, cache: Path
 ) -> None:
-    source = write("bad.archive", pack({**named(texts, "x/{}"), name: b"something else"}))
+    source = write("bad.archive", pack({**named("x/{}"), name: b"something else"}))
     with pytest.raises(CorpusError) as caught:
-        get_tiny(tmp_path, source)
+        get_tiny(source)
     assert str(caught.value).startswith(f"{source}: the member {name!r} {sentence}")
-    assert not list(tmp_path.rglob("cache/**/*.txt"))
-
-
-def _link_in_a_zip() -> bytes:
-    info, file = zipfile.ZipInfo("__MACOSX/link"), io.BytesIO()
-    info.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(info, "/etc/passwd")
-    return file.getvalue()
+    assert not cache.exists()
 
 
 def _changed(data: bytes, field: bytes, *, local: int, central: int) -> bytes:
@@ -133,11 +115,10 @@ def _changed(data: bytes, field: bytes, *, local: int, central: int) -> bytes:
 
 
 SMALL, TRAIN = zipped({"t": b"a"}), zipped({"train.txt": bytes(500_000)})
-LINKS = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
+LINKS = (tarfile.SYMTYPE, tarfile.CHRTYPE)
 ARCHIVES: dict[str, tuple[bytes, str]] = {
     "without a name": (zipped({"x": b"hi"}).replace(b"x", b"\0"), "the member '' is not expected"),
-    **{f"a link of kind {kind!r}": (tarred({"train.txt": b""}, kind=kind), "is a link, a device or") for kind in LINKS},
-    "a link in a zip": (_link_in_a_zip(), "the member '__MACOSX/link' is a link, a device or"),
+    **{f"a link of kind {kind!r}": (tarred({"train.txt": b""}, kind=kind), "is a link or a device") for kind in LINKS},
     "an understated size": (TRAIN.replace((500_000).to_bytes(4, "little"), (39).to_bytes(4, "little")), "is damaged"),
     "a packed bomb": (gzip.compress(tarred({"train.txt": bytes(2_000_000)})), "unpacks to more than 1,048,649 bytes"),
     "an encrypted zip": (_changed(TRAIN, b"\x01", local=6, central=8), "cannot read .*encrypted.*|has 500,000 bytes"),
@@ -146,71 +127,58 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
         "packed in a way Python cannot",
     ),
     "a cut zip": (TRAIN[:-30], "is damaged or not an archive"),
-    "a cut tar.gz": (gzip.compress(tarred({"t": b"a"}))[:-30], "is damaged or not an archive"),
     "a packed text": (gzip.compress(b"a text, no tar"), "is damaged or not an archive"),
-    "a cut tar": (tarred({"t": b"a"})[:512], "is damaged or not an archive"),
     "an HTML page": (zipped({"train.txt": b"<html>"}), r"bad: the member 'train.txt' is an HTML page"),
 }
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_an_archive_that_is_refused(name: str, tiny: PinnedCorpus, write: Write, tmp_path: Path) -> None:
+def test_an_archive_that_is_refused(name: str, tiny: PinnedCorpus, write: Write) -> None:
     data, sentence = ARCHIVES[name]
     with pytest.raises(CorpusError, match=sentence):
-        get_tiny(tmp_path, write("bad", data))
+        get_tiny(write("bad", data))
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred], ids=["zip", "tar"])
 def test_a_member_too_big_is_refused_unread(
-    tiny: PinnedCorpus, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Pack
+    tiny: PinnedCorpus, write: Write, monkeypatch: pytest.MonkeyPatch, pack: Pack
 ) -> None:
     source = write("bomb", pack({"train.txt": bytes(500_000)}))
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("the member was opened"))
     monkeypatch.setattr(tarfile.TarFile, "extractfile", lambda *_: pytest.fail("the member was opened"))
     with pytest.raises(CorpusError, match=r"'train.txt' has 500,000 bytes, and no file .* has more than 39;"):
-        get_tiny(tmp_path, source)
+        get_tiny(source)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(data=st.data(), pack=st.sampled_from([zipped, tarred, lambda m: gzip.compress(tarred(m), mtime=0)]))
 def test_a_changed_byte_is_harmless_or_refused(
-    tiny: PinnedCorpus, texts: Texts, tmp_path: Path, data: st.DataObject, pack: Pack
+    tiny: PinnedCorpus, write: Write, cache: Path, data: st.DataObject, pack: Pack
 ) -> None:
-    archive = bytearray(pack(named(texts)))
+    archive = bytearray(pack(named()))
     archive[data.draw(st.integers(0, len(archive) - 1))] = data.draw(st.integers(0, 255))
-    source = tmp_path / "changed"
-    source.write_bytes(archive)
-    for file in (tmp_path / "cache" / "corpora" / "tiny").glob("*"):
+    for file in (cache / "tiny").glob("*"):
         file.unlink()
     try:
-        folder = get_tiny(tmp_path, source)
+        folder = get_tiny(write("changed", bytes(archive)))
     except CorpusError:
         return
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == named(texts, "{}.txt")
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == named("{}.txt")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "sentence"),
+    ("content", "sentence"),
     [
-        ("my.train.txt", b"\n\n<!DOCTYPE html>\n<p>Sign in", "is an HTML page, not data"),
-        ("my.train.txt", b"<?xml version='1.0'?><HTML lang='en'>", "is an HTML page, not data"),
-        ("my.train.txt", b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer, not data"),
-        (
-            "my.train.txt",
-            b"",
-            r"is not the tiny\.train\.txt of tiny: .* e3b0c44298fc… with 0 bytes, expected .* with 39",
-        ),
-        ("thesis.pdf", b"%PDF", r"is not expected: tiny is made of tiny\.train\.txt"),
-        ("film.mp4", bytes(2_000_000), "has 2,000,000 bytes, and all of this corpus has at most"),
+        (b"\n\n<!DOCTYPE html>\n<p>Sign in", "is an HTML page, not data"),
+        (b"<?xml version='1.0'?><HTML lang='en'>", "is an HTML page, not data"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer, not data"),
+        (b"", r"is not the tiny\.train\.txt of tiny: .* e3b0c44298fc… with 0 bytes, expected .* with 39"),
+        (bytes(2_000_000), "has 2,000,000 bytes, and all of this corpus has at most"),
     ],
 )
-def test_a_file_that_is_something_else(
-    tiny: PinnedCorpus, write: Write, tmp_path: Path, name: str, content: bytes, sentence: str
-) -> None:
-    with pytest.raises(CorpusError, match=f"{name} {sentence}"):
-        get_tiny(tmp_path, write(name, content))
-    with pytest.raises(CorpusError, match=r"nowhere\.zip is not a file or a folder"):
-        get_tiny(tmp_path, tmp_path / "nowhere.zip")
+def test_a_file_that_is_something_else(content: bytes, sentence: str, tiny: PinnedCorpus, write: Write) -> None:
+    with pytest.raises(CorpusError, match=f"my.train.txt {sentence}"):
+        get_tiny(write("my.train.txt", content))
 
 
 BLOCK = 512
@@ -218,14 +186,12 @@ END = bytes(2 * BLOCK)
 NEGATIVE = "has a negative size"
 
 
-def _header(name: str, size: bytes, kind: bytes = tarfile.REGTYPE, **fields: bytes) -> bytes:
-    """Return a tar header with the right checksum; ``fields`` are bytes from a position such as ``at_257``."""
+def _header(name: str, size: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """Return a tar header with the right checksum."""
     info = tarfile.TarInfo(name)
     info.type = kind
     header = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
     header[124:136] = size
-    for at, data in fields.items():
-        header[int(at[3:]) : int(at[3:]) + len(data)] = data
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     return bytes(header)
@@ -243,7 +209,6 @@ def _extended(records: bytes) -> bytes:
 
 
 EMPTY = _header("README", bytes(12)) + END
-SPARSE = {"at_257": b"ustar  \0", "at_483": b"%011o\0" % (1 << 20)}
 ENDLESS: dict[str, tuple[bytes, str]] = {
     "a junk member one block back": (_header("README", _binary(-BLOCK)) + END, NEGATIVE),
     "the same in octal digits": (_header("README", b"-0000001000\0") + END, NEGATIVE),
@@ -254,10 +219,6 @@ ENDLESS: dict[str, tuple[bytes, str]] = {
     "an extended header of digits alone": (_extended(b"1" * (1 << 20)) + EMPTY, "has a header of 1,048,576 bytes"),
     "extended headers without end": (_extended(b"9 a=bcde\n") * 5000 + END, "is damaged or not an archive"),
     "a size that no file has": (_header("README", b"\x80" + b"\x7f" * 11) + END, "is damaged or not an archive"),
-    "a sparse file": (
-        _header("train.txt", b"%011o\0" % 0, tarfile.GNUTYPE_SPARSE, **SPARSE) + END,
-        "a sparse file; only plain files are read",
-    ),
 }
 
 
@@ -278,61 +239,50 @@ def test_long_names_and_extended_headers_are_read(form: int) -> None:
     assert [*read_members(file.getvalue(), where="a.tar", largest=9, total=1 << 20)] == [(name, b"abc")]
 
 
-def test_the_pinned_addresses_of_what_is_missing(
-    served: PinnedCorpus, texts: Texts, serve: Serve, tmp_path: Path
-) -> None:
+def test_the_pinned_addresses_of_what_is_missing(served: PinnedCorpus, serve: Serve, cache: Path) -> None:
     """After a broken connection the same call fetches the rest."""
     calls: list[tuple[str, int, int]] = []
-    serve("/tiny.test.txt", texts["test"][:10], length=len(texts["test"]))
+    serve("/tiny.test.txt", TEXTS["test"][:10], length=len(TEXTS["test"]))
     with pytest.raises(CorpusError, match=r"tiny\.test\.txt ended after 10 of 23 bytes: run the same command"):
-        get("tiny", cache=tmp_path, progress=lambda *call: calls.append(call))
-    assert calls[:2] == [(f"tiny.{split}.txt", len(texts[split]), len(texts[split])) for split in ("train", "valid")]
-    assert sorted(file.name for file in tmp_path.rglob("*.txt")) == ["train.txt", "valid.txt"]
-    serve("/tiny.test.txt", texts["test"])
-    get("tiny", cache=tmp_path, progress=lambda *call: calls.append(call))
+        get("tiny", progress=lambda *call: calls.append(call))
+    assert calls[:2] == [(f"tiny.{split}.txt", len(TEXTS[split]), len(TEXTS[split])) for split in ("train", "valid")]
+    assert sorted(file.name for file in cache.rglob("*.txt")) == ["train.txt", "valid.txt"]
+    serve("/tiny.test.txt", TEXTS["test"])
+    get("tiny", progress=lambda *call: calls.append(call))
     assert calls[3:] == [("tiny.test.txt", 23, 23)]
-    assert load("tiny", cache=tmp_path).vocabulary.tokens == ("a", "rose", "is", "<eos>", "<unk>", "?")
+    assert load("tiny").vocabulary.tokens == ("a", "rose", "is", "<eos>", "<unk>", "?")
 
 
-def test_other_addresses_may_give_archives_and_files(
-    tiny: PinnedCorpus, texts: Texts, serve: Serve, tmp_path: Path
-) -> None:
-    data = zipped({"a": texts["train"], "b": texts["valid"]})
+def test_other_addresses_may_give_archives_and_files(tiny: PinnedCorpus, serve: Serve) -> None:
+    data = zipped({"a": TEXTS["train"], "b": TEXTS["valid"]})
     totals: set[int] = set()
-    urls = [serve("/two.zip?raw=true", data, length=None), serve("/test", texts["test"])]
-    get("tiny", urls=urls, cache=tmp_path, progress=lambda _name, _done, total: totals.add(total))
-    assert load("tiny", cache=tmp_path).split("test").size == 9
-    assert totals == {0, len(texts["test"])}
+    urls = [serve("/two.zip?raw=true", data, length=None), serve("/test", TEXTS["test"])]
+    get("tiny", urls=urls, progress=lambda _name, _done, total: totals.add(total))
+    assert load("tiny").split("test").size == 9
+    assert totals == {0, len(TEXTS["test"])}
 
 
-@pytest.mark.parametrize("length", [-1, None])
-def test_an_answer_that_is_too_long_is_cut_off(
-    tiny: PinnedCorpus, serve: Serve, tmp_path: Path, length: int | None
-) -> None:
+def test_an_answer_that_is_too_long_is_cut_off(tiny: PinnedCorpus, serve: Serve, cache: Path) -> None:
+    """Also where the server does not say how long it is."""
     done: list[int] = []
-    url = serve("/endless", bytes(9_000_000), length=length)
+    url = serve("/endless", bytes(9_000_000), length=None)
     with pytest.raises(CorpusError, match=f"^{url} sends more than 1,048,649 bytes"):
-        get("tiny", urls=[url], cache=tmp_path, progress=lambda _name, size, _total: done.append(size))
-    assert max(done, default=0) <= 1_048_649
-    assert not list(tmp_path.rglob("*.txt"))
+        get("tiny", urls=[url], progress=lambda _name, size, _total: done.append(size))
+    assert max(done) <= 1_048_649
+    assert not cache.exists()
 
 
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
         ("file:///etc/passwd", "is not a web address: it must begin with https:// or http://"),
-        ("train.txt", "is not a web address"),
         ("http://", "could not be downloaded"),
         ("http://[::1", "could not be downloaded"),
         ("http://127.0.0.1:port/", "could not be downloaded"),
         ("http://127.0.0.1/a b", "could not be downloaded"),
         ("http://127.0.0.1:9/nothing", r"could not be downloaded .*refused.*: check the network, .* --from PATH$"),
-        ("/not", "answered 404 Not Found: check the address, .* --from PATH"),
     ],
 )
-def test_an_address_that_gives_nothing(
-    tiny: PinnedCorpus, serve: Serve, tmp_path: Path, url: str, sentence: str
-) -> None:
-    url = serve("/here", b"") + url if url == "/not" else url
+def test_an_address_that_gives_nothing(url: str, sentence: str, tiny: PinnedCorpus) -> None:
     with pytest.raises(CorpusError, match=sentence):
-        get("tiny", urls=[url], cache=tmp_path)
+        get("tiny", urls=[url])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import operator
+import os
 import subprocess
 import sys
 import time
@@ -15,63 +16,38 @@ import psutil
 import pytest
 
 from softmax_bottleneck.core.progress import StreamProgress
-from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
-from softmax_bottleneck.synthetic import Cell, FitConfig, grid, run_grid, summarize, table
+from softmax_bottleneck.core.workers import run_in_workers
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError
+from softmax_bottleneck.synthetic import Cell, FitConfig, Result, grid, run_grid, summarize, table
 from softmax_bottleneck.synthetic.cells import read, run, write
 from softmax_bottleneck.synthetic.grid import work
 
 SHORT = FitConfig(first_cycle=3, cycles=1)
 CELL = Cell(model="softmax", alpha=0.1, vocab=12, dim=2, contexts=20, fit=SHORT)
-MEASURED = {"seconds"}
 
-KILLED = grid(["softmax", "sigsoftmax"], [0.1], [30], [2, 3], 3, contexts=100, fit=FitConfig(first_cycle=150, cycles=1))
 DRIVER = """
 import sys
 from pathlib import Path
 from softmax_bottleneck.synthetic import FitConfig, grid, run_grid
 if __name__ == "__main__":
-    cells = grid(
-        ["softmax", "sigsoftmax"], [0.1], [30], [2, 3], 3, contexts=100, fit=FitConfig(first_cycle=150, cycles=1)
-    )
-    run_grid(cells, Path(sys.argv[1]), processes=int(sys.argv[2]))
+    fit = FitConfig(first_cycle=60, cycles=1)
+    run_grid(grid(["softmax"], [0.1], [30], [2], 8, contexts=100, fit=fit), Path(sys.argv[1]), processes=2)
 """
 
 
-def _same(first: list[dict[str, object]], second: list[dict[str, object]]) -> bool:
-    return [{k: v for k, v in r.items() if k not in MEASURED} for r in first] == [
-        {k: v for k, v in r.items() if k not in MEASURED} for r in second
-    ]
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Path:
-    file = tmp_path / "driver.py"
-    file.write_text(DRIVER, encoding="utf-8")
-    return file
-
-
-def _start(driver: Path, folder: Path, processes: int) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """Start a grid, and return it with its workers when its first cell is done."""
-    command = [sys.executable, str(driver), str(folder), str(processes)]
-    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("*.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return started, psutil.Process(started.pid).children(recursive=True)
+def _same(first: list[Result], second: list[Result]) -> bool:
+    return [{**result, "seconds": 0} for result in first] == [{**result, "seconds": 0} for result in second]
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda data: b"",
-        lambda data: data[:-20],
         lambda data: data.replace(b'"kl": ', b'"kl": 1'),
         lambda data: b"[]",
         lambda data: b"{}",
-        lambda data: json.dumps({**json.loads(data), "cell": {}}).encode(),
         lambda data: b"\xff" + data,
     ],
-    ids=["empty", "cut", "changed", "list", "object", "another", "no text"],
+    ids=["changed", "list", "object", "no text"],
 )
 def test_a_damaged_cell_is_computed_again(
     tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
@@ -97,24 +73,28 @@ def test_a_larger_grid_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.M
     assert [found[large.index(cell)] for cell in small] == first
 
 
-def test_a_killed_grid_goes_on(tmp_path: Path, driver: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_grid_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What two killed processes left is kept, and is what this process makes."""
-    folder = tmp_path / "cells"
-    started, workers = _start(driver, folder, 2)
+    driver, folder = tmp_path / "driver.py", tmp_path / "cells"
+    driver.write_text(DRIVER, encoding="utf-8")
+    started = subprocess.Popen([sys.executable, str(driver), str(folder)], stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("*.json")) and started.poll() is None:
+        time.sleep(0.01)
+    workers = psutil.Process(started.pid).children(recursive=True)
     started.kill()
     started.communicate()
-    kept = {file.name: file.read_bytes() for file in folder.glob("*.json")}
-    assert 1 <= len(kept) < 12
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive, "workers must not outlive their parent"
     kept = {file.name: file.read_bytes() for file in folder.glob("*.json")}
-    found = run_grid(KILLED, folder, processes=1, progress=StreamProgress(sys.stdout))
-    assert f"{len(kept)} of 12 cells already have results in {folder}" in capsys.readouterr().out
+    assert 1 <= len(kept) < 8
+    cells = grid(["softmax"], [0.1], [30], [2], 8, contexts=100, fit=FitConfig(first_cycle=60, cycles=1))
+    found = run_grid(cells, folder, processes=1, progress=StreamProgress(sys.stdout))
+    assert f"{len(kept)} of 8 cells already have results in {folder}" in capsys.readouterr().out
     files = {file.name: file.read_bytes() for file in folder.glob("*.json")}
-    assert len(files) == 12
+    assert len(files) == 8
     assert {name: files[name] for name in kept} == kept
-    again = [cell for cell in KILLED if f"{cell.name}.json" in kept][:2]
-    assert _same([found[KILLED.index(cell)] for cell in again], [run(cell) for cell in again])
+    again = next(cell for cell in cells if f"{cell.name}.json" in kept)
+    assert _same([found[cells.index(again)]], [run(again)])
 
 
 def test_an_interruption_counts_the_cells_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +112,9 @@ def test_an_interruption_counts_the_cells_that_are_kept(tmp_path: Path, monkeypa
     assert stopped.value.__notes__ == [f"1 of 3 cells are kept in {tmp_path}, and the same command fits the others"]
 
 
-def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path, driver: Path) -> None:
-    started, workers = _start(driver, tmp_path / "cells", 2)
-    [victim, *_] = [worker for worker in workers if "spawn_main" in " ".join(worker.cmdline())]
-    victim.kill()
-    _, errors = started.communicate(timeout=60)
-    assert started.returncode != 0
-    assert f"{BottleneckError.__name__}: a worker process was killed" in errors
+def test_a_worker_that_is_killed_is_a_sentence() -> None:
+    with pytest.raises(BottleneckError, match="a worker process was killed, probably because memory ran out"):
+        list(run_in_workers(operator.call, os._exit, [9], processes=1))
 
 
 @pytest.mark.parametrize(("rate", "model"), [(1e2, "mos"), (1e10, "lms-plif"), (1e30, "softmax")])
@@ -165,12 +141,6 @@ def test_what_has_no_mean() -> None:
         summarize([one, {**one, "seed": CELL.seed + 1, "contexts": 10_000}])
 
 
-def test_a_cell_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / f"{CELL.name}.json").mkdir()
-    with pytest.raises(OutputError, match=r"the cell .* cannot be read: Is a directory"):
-        run_grid([CELL], tmp_path)
-
-
 def test_two_kinds_of_device_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(CELL, seed=CELL.seed + 1)
     write(other, {**run(other), "device": "cuda:0"}, tmp_path)
@@ -181,16 +151,13 @@ def test_two_kinds_of_device_are_told(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"alpha": 0.0}, "alpha must lie between"),
-        ({"vocab": 0}, "at least one context and one token"),
+        ({"alpha": float("nan")}, "alpha must lie between"),
         ({"contexts": 10**24}, "at most 2,147,483,647 contexts and tokens, not 1000000000000000000000000 contexts"),
         ({"vocab": -(10**30)}, "at least one context and one token"),
         ({"dim": 10**400}, "the embedding size must lie between 1 and 2,147,483,647, not 1"),
-        ({"alpha": float("nan")}, "alpha must lie between"),
         ({"seed": 2**63}, "the seed must lie between 0"),
-        ({"dim": 0}, "the embedding size must lie between 1 and 2,147,483,647, not 0"),
-        ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),
         ({"seed": -1}, r"the seed must lie between 0 and 2\*\*63 - 1, not -1"),
+        ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),
     ],
 )
 def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> None:
@@ -200,7 +167,7 @@ def test_cells_that_cannot_be_run(change: dict[str, object], message: str) -> No
 
 @pytest.mark.parametrize(
     ("models", "seeds", "message"),
-    [([], 1, "is empty"), (["mos"], -1, "is empty"), (["mos"], 10**24, "has 1,000,000,000,000,000,000,000,000 cells")],
+    [([], 1, "is empty"), (["mos"], 10**24, "has 1,000,000,000,000,000,000,000,000 cells")],
 )
 def test_grids_of_no_cells_or_too_many(models: list[str], seeds: int, message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"the grid {message}"):
