@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .language_models import checkpoint
     from .measure import (
         RankReport,
+        RankReports,
         argmaxable,
         compare,
         dump,
@@ -57,6 +58,7 @@ _HOMES = {
     "PairwiseKLD": "measure.pairwise_kld",
     "Perplexity": "evaluation",
     "RankReport": "measure",
+    "RankReports": "measure",
     "Result": "results",
     "Source": "sources",
     "Spectrum": "spectrum",
@@ -93,7 +95,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 __all__ = [
@@ -103,6 +105,7 @@ __all__ = [
     "PairwiseKLD",
     "Perplexity",
     "RankReport",
+    "RankReports",
     "Result",
     "Source",
     "Spectrum",

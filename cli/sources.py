@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import rich_click as click
 
 from softmax_bottleneck.core.options import OPENING, Opening
-from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.errors import ConfigurationError, SourceError
 
 from .completion import files
 from .options import Command, options_of, progress
@@ -19,8 +18,6 @@ from .outputs import check_outputs
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
-
-_LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
 
 
 def is_spectrum(name: str) -> bool:
@@ -57,7 +54,7 @@ def with_source(
         def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
             if count > 1 and len(sources) != count:
                 raise click.UsageError(f"the command takes {count} sources, not {len(sources)}")
-            named = {source: source} if count == 1 else labelled(sources)
+            named = {source: source} if count == 1 else _labelled(sources)
             check_outputs(given, sources=named.values(), data=given["data"])
             options = {name: given.pop(name) for name in shown}
 
@@ -87,32 +84,13 @@ def with_source(
     return decorate
 
 
-def labelled(names: Sequence[str]) -> dict[str, str]:
-    """Return sources by label: of LABEL=SOURCE the label, otherwise the name without folder and suffix.
+def _labelled(names: Sequence[str]) -> dict[str, str]:
+    from softmax_bottleneck.sources import labelled
 
-    A name that several sources would share begins with their folders. An existing file or folder whose name holds an
-    equals sign is a source without a label.
-
-    Example:
-        >>> labelled(["runs/mos", "Softmax=runs/a", "x/spectrum.npz", "y/spectrum.npz"])
-        {'mos': 'runs/mos', 'Softmax': 'runs/a', 'x/spectrum': 'x/spectrum.npz', 'y/spectrum': 'y/spectrum.npz'}
-    """
-    from softmax_bottleneck.results.base import short_names
-
-    matches = [None if _exists(name) else _LABELLED.match(name) for name in names]
-    labels = [match["label"] if match else short for match, short in zip(matches, short_names(names), strict=True)]
-    for place, label in enumerate(labels):
-        if labels.count(label) > 1 and any(match and match["label"] == label for match in matches):
-            raise click.UsageError(f"the label {label!r} stands for {labels.count(label)} sources; give each its own")
-        if label in labels[:place]:  # the same source again
-            labels[place] = f"{label} ({place + 1})"
-    places = [match["source"] if match else name for match, name in zip(matches, names, strict=True)]
-    return dict(zip(labels, places, strict=True))
-
-
-def _exists(name: str) -> bool:
-    """Return whether a source is a file or folder, or an array in a file, FILE:NAME."""
-    return Path(name).exists() or Path(name.rpartition(":")[0] or name).exists()
+    try:
+        return labelled(names)
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _open(

@@ -143,14 +143,14 @@ print(sb.rank(layer, hidden=hidden).rank, "= 32 + the bias + the log-partition")
 # %% [markdown]
 # ## A figure and a table for a paper
 #
-# `report.plot` draws the cumulative percentage of normalized singular values (figure 1 of Yang et al. 2018) into axes
-# of your own.
+# `report.plot(log=False)` draws the cumulative percentage of normalized singular values (figure 1 of Yang et al. 2018)
+# into axes of your own.
 
 # %%
 with plt.rc_context({"font.size": 8, "font.family": "serif"}):
     figure, ax = plt.subplots(figsize=(3.25, 2.2), layout="constrained")
     for name, found in reports.items():
-        found.plot(ax, label=name)
+        found.plot(ax, label=name, log=False)
     ax.set(xlim=(1e-10, 2), xticks=[1e-9, 1e-6, 1e-3, 1])
     ax.legend(frameon=False)
     figure.savefig(Path(mkdtemp()) / "cdf.pdf")

@@ -11,6 +11,7 @@ from .gradients import GradientReport, gradient
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .ranks import rank
 from .report import Finding, RankReport
+from .reports import RankReports
 from .source_kld import kld
 from .spectra import singular_values
 from .verdict import Verdict, verdict
@@ -26,6 +27,7 @@ __all__ = [
     "HiddenSizeEstimate",
     "RankOptions",
     "RankReport",
+    "RankReports",
     "SpectrumSettings",
     "Verdict",
     "argmaxable",

@@ -14,6 +14,7 @@ from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..results.base import Result, short_names
+from ..results.tables import html_table
 from ..sources import Source, open_source
 
 PREDICTIONS = 5
@@ -73,16 +74,25 @@ class Comparison(Result):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return each model's loss and the contexts where it is better as labels and texts."""
+        return [row for group in self._groups() for row in group]
+
+    def _repr_html_(self) -> str:
+        """Return the losses, and a table for each context."""
+        return "".join(map(html_table, self._groups()))
+
+    def _groups(self) -> list[list[tuple[str, str]]]:
+        """Return the rows of the losses, and those of each context."""
         names = short_names(str(source["path"]) for source in self.sources)
-        rows = [(name, f"{nll:.4f} nats a token") for name, nll in zip(names, self.nll, strict=True)]
+        groups = [[(name, f"{nll:.4f} nats a token") for name, nll in zip(names, self.nll, strict=True)]]
         for name, examples in zip(names, (self.first_better, self.second_better), strict=True):
             for example in examples:
-                rows.append((f"where {name} is better", f"… {example.context} ▸{example.target}◂"))
+                rows = [(f"where {name} is better", f"… {example.context} ▸{example.target}◂")]
                 rows += [("reference", example.reference)] if example.reference else []
                 for model, nll, top in zip(names, example.nll, example.top, strict=True):
                     listed = ", ".join(f"{each.token!r} {each.probability:.2f}" for each in top)
                     rows.append((model, f"−log P {nll:.2f}; {listed}"))
-        return rows
+                groups.append(rows)
+        return groups
 
 
 @takes(Opening)

@@ -43,8 +43,14 @@ MASKED = (
 
 
 class RankOptions(Opening, total=False):
-    """The options of `rank` beside its named arguments: how the source is opened, and rarely used settings."""
+    """The options of `rank`."""
 
+    method: Annotated[str, RANK["method"]]
+    rule: Annotated[str, RANK["rule"]]
+    eps: Annotated[str | float | None, RANK["eps"]]
+    max_memory: Annotated[int | str | None, Option(None, "Bytes for the decomposition.")]
+    inf: Annotated[str, RANK["inf"]]
+    progress: Annotated[Progress | bool, Option(False, "Where to report.")]
     width: Annotated[int, RANK["width"]]
     processes: Annotated[
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")

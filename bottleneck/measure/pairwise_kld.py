@@ -108,6 +108,13 @@ class PairwiseKLD(Result):
         }
         return {**super().summary(), **variants}
 
+    def columns(self) -> dict[str, Any]:
+        """Return the divergences and their standard errors, in nats."""
+        shown: dict[str, Any] = {}
+        for suffix, each in (("", self), *((", no padding", each) for each in self.variants.values())):
+            shown |= {f"pairwise KL{suffix}": each.kld, f"standard error{suffix}": each.standard_error}
+        return shown
+
     def _estimates(self) -> list[tuple[str, str]]:
         variants = [f"{each.text()} ({each.vocab:,} tokens, renormalized)" for each in self.variants.values()]
         return [(LABEL, self.text()), *((f"{LABEL}, no padding", text) for text in variants)]

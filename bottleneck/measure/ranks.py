@@ -4,60 +4,71 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple, Unpack, cast
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack, cast, overload
+
+from torch import nn
 
 from ..core.checks import check_positive, typed
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
-from ..core.options import RANK, Opening, takes
+from ..core.options import OPENING, RANK, Opening, takes
 from ..core.parallel import ALONE
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError
-from ..sources import FiniteColumns, Source, open_source
+from ..sources import FiniteColumns, Source, is_several, labelled, open_source, open_sources
 from ..spectrum import Judgement, Precision, RankEstimate, Spectrum, judge, precision
-from ..spectrum.base import DEFAULT_WIDTH
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
 from .report import Doubts, Finding, RankReport
+from .reports import RankReports
 from .source_kld import source_precision
 
 INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""
 
 
+@overload
+def rank(
+    source: list[str] | list[Path] | list[nn.Module] | tuple[str, ...] | dict[str, Any], **options: Unpack[RankOptions]
+) -> RankReports: ...
+
+
+@overload
+def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport: ...
+
+
 @takes(RankOptions)
 @typed
-def rank(
-    source: Any,
-    *,
-    method: str = "auto",
-    rule: str = "press",
-    eps: str | float | None = None,
-    max_memory: int | str | None = None,
-    inf: str = "refuse",
-    progress: Progress | bool = False,
-    **options: Unpack[RankOptions],
-) -> RankReport:
+def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReports:
     """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
 
     Args:
         source: a run folder, a Hugging Face model (its folder, its name or the loaded object), a store, a matrix file,
             a (T, M) array or tensor, an iterable of (n, M) blocks, a head with ``hidden=H``, or a function or torch
-            module from token ids (B, L) to logits (B, L, M) with ``data=batches``.
-        method: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"`` or ``"factored"``; ``"auto"`` takes ``"factored"`` if
-            the head has thin factors, otherwise a method that fits in memory.
-        rule: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
-        eps: relative roundoff of the entries, a type's name or a number; by default recorded or inferred from them.
-        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
-        inf: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the report counts
-            them.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened (`Opening`), and the rest of `RankOptions`.
+            module from token ids (B, L) to logits (B, L, M) with ``data=batches``. Several of them are a dictionary by
+            label or a list, in which a name may be ``LABEL=SOURCE``; a list of arrays is one matrix in blocks.
+        options: how the source is opened (`Opening`), and:
+
+            * ``method``: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"`` or ``"factored"``; ``"auto"`` takes
+              ``"factored"`` if the head has thin factors, otherwise a method that fits in memory.
+            * ``rule``: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
+            * ``eps``: relative roundoff of the entries, a type's name or a number; by default recorded or inferred.
+            * ``max_memory``: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free
+              memory.
+            * ``inf``: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the
+              report counts them.
+            * ``progress``: where to report; ``True`` means standard error.
+            * ``width``, ``processes``, ``estimate_hidden_size``: see `RankOptions`.
+
+    Returns:
+        A report, or of several sources one for each, as `RankReports`.
 
     Raises:
         BottleneckError: for a source that cannot be read, numbers that are not finite or not log-probabilities, or a
@@ -70,34 +81,44 @@ def rank(
         >>> report.rank.value, report.rank_centered.value
         (2, 1)
     """
+    opening = cast(Opening, {name: value for name, value in options.items() if name in OPENING})
+    if not is_several(source):
+        return _rank(partial(open_source, source, **opening), options)
+    named = labelled(source)
+    opened = open_sources(named.values(), opening)
+    # What a source keeps in memory is gone with it.
+    return RankReports(_rank(partial(opened.pop, 0), options).named(label) for label in named)
+
+
+def _rank(opening: Callable[[], Source], options: RankOptions) -> RankReport:
+    """Return the report of the source that ``opening`` returns."""
     started, state = time.monotonic(), precision_state()
-    asked = _asked(eps)
-    hidden_size = options.pop("estimate_hidden_size", False)
+    settings: dict[str, Any] = {name: option.default for name, option in RANK.items()} | dict(options)
+    rule, asked = settings["rule"], _asked(settings["eps"])
     how = SpectrumSettings(
-        method=method,
-        max_memory=max_memory,
-        width=options.pop("width", DEFAULT_WIDTH),
+        method=settings["method"],
+        max_memory=options.get("max_memory"),
+        width=settings["width"],
         device=options.get("device", "auto"),
-        progress=reporting(progress),
-        processes=options.pop("processes", ALONE),
+        progress=reporting(options.get("progress", False)),
+        processes=options.get("processes", ALONE),
     )
     check_positive(width=how.width)
-    opened = open_source(source, **cast(Opening, options))
-    matrix = _without_inf(opened, inf, how.progress)
+    opened = opening()
+    matrix = _without_inf(opened, settings["inf"], how.progress)
     if asked is not None:  # before the numbers are read to see how precise they are
-        check_resolution(method, shape=matrix.shape, eps=asked.value)
+        check_resolution(how.method, shape=matrix.shape, eps=asked.value)
     matrix.prepare(how.progress)
     measured = _measured(matrix, asked, rule, how)
     findings = [
         *_unjudged(matrix, asked),
         *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
-        *([analysis] if how.processes.count == 1 and (analysis := head_analysis(opened)) else []),
-        *(
-            [hidden_size_finding(measured.spectrum, measured.eps, measured.doubts, matrix.embedding_size)]
-            if hidden_size
-            else []
-        ),
     ]
+    if how.processes.count == 1 and (analysis := head_analysis(opened)):
+        findings.append(analysis)
+    if settings["estimate_hidden_size"]:
+        size = hidden_size_finding(measured.spectrum, measured.eps, measured.doubts, matrix.embedding_size)
+        findings.append(size)
     seconds = round(time.monotonic() - started, 3)
     return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
 

@@ -153,6 +153,19 @@ class RankReport(Result):
             **self._without_padding(),
         }
 
+    def columns(self) -> dict[str, Any]:
+        """Return the embedding size, the bound, and both ranks with their intervals."""
+        shown = {
+            "d": self.embedding_size,
+            "bound": self.bound["raw"],
+            "rank": _with_interval(self.rank),
+            "row-centred rank": _with_interval(self.rank_centered),
+        }
+        for finding in self.findings:
+            if finding.key == "vocab_tokenizer":
+                shown["rank, no padding"] = _with_interval(RankEstimate(**finding.values["rank"]))
+        return shown
+
     def _without_padding(self) -> dict[str, Any]:
         """Return the values of a table for the tokenizer's tokens alone, if they were measured too."""
         shown: dict[str, Any] = {}
@@ -262,18 +275,18 @@ class RankReport(Result):
         ax: Axes | None = None,
         *,
         label: str | None = None,
-        part: str = "both",
-        log: bool = False,
+        part: str = "raw",
+        log: bool = True,
         style: str = "screen",
     ) -> Axes:
-        """Draw the figure of ``bottleneck spectrum``, with the tolerances and the bounds; see `Spectrum.plot`.
+        """Draw the singular values against their index, with the tolerance and the bound.
 
         Args:
-            ax: axes for one panel of the figure; by default all panels are drawn into a new figure.
+            ax: axes to draw into; by default those of a new figure.
             label: name in the legend; by default the last part of the source's path.
-            part: as for `Spectrum.plot`.
-            log: as for `Spectrum.plot`.
-            style: as for `Spectrum.plot`.
+            part: ``"raw"``, ``"row-centred"``, or ``"both"`` for a panel of each.
+            log: whether to leave out the panel of the cumulative distribution; see `Spectrum.plot`.
+            style: one of ``plotting.STYLES``, for a new figure.
         """
         label = short_names([self.name])[0] if label is None else label
         return self.spectrum.plot(ax, label=label, limits=self.limits, part=part, log=log, style=style)

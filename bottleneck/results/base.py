@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
-from .tables import csv_text, latex, markdown
+from .tables import TableText, csv_text, html_table, latex, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,9 +57,13 @@ class Result(ABC):
         """
         return frame([self], full=full)
 
-    def to_latex(self, *, caption: str = "", label: str = "") -> str:
-        """Return `summary` as a LaTeX table of one row for the package booktabs; see `table` for several results."""
-        return latex(*cells([self]), caption=caption, label=label)
+    def columns(self) -> dict[str, Any]:
+        """Return the values of a table for people, by column."""
+        return {key.replace("_", " "): value for key, value in self.summary().items()}
+
+    def to_latex(self, *, columns: Sequence[str] | None = None, caption: str = "", label: str = "") -> str:
+        """Return a LaTeX table of one row for the package booktabs; see `table` for its columns and several results."""
+        return latex(*cells([self], columns), caption=caption, label=label)
 
     def all_rows(self) -> list[tuple[str, str]]:
         """Return `rows`, and those that only ``--details`` shows."""
@@ -76,16 +79,12 @@ class Result(ABC):
         return f"{type(self).__name__}({', '.join([repr(self.name), *shown] if self.name else shown)})"
 
     def line(self) -> str:
-        """Return the name and all values of the summary in words, on one line."""
-        shown = [f"{_words(key)} {_cell(value)}" for key, value in self.summary().items() if value is not None]
+        """Return the name and the values of a table for people, on one line."""
+        shown = [f"{key} {_cell(value)}" for key, value in self.columns().items() if value is not None]
         return f"{self.name}: {', '.join(shown)}"
 
     def _repr_html_(self) -> str:
-        body = "".join(
-            f"<tr><th>{html.escape(label)}</th><td style='text-align: left'>{html.escape(text)}</td></tr>"
-            for label, text in self.rows()
-        )
-        return f"<table>{body}</table>"
+        return html_table(self.rows())
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
@@ -94,50 +93,63 @@ def aligned(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{label:>{width}}  {text}" for label, text in rows)
 
 
-def frame(results: Iterable[Result], *, full: bool = False) -> pd.DataFrame:
+def frame(results: Iterable[Result], *, full: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Return several results as one table, with one row for each and their names as its index.
 
     Args:
         results: results of one kind, or of several: a column that a result does not have is empty in its row.
         full: whether to return every value instead of the most used ones.
+        columns: names of columns to choose, see `table`.
     """
     import pandas as pd
 
-    named = [(result.name, flat(result.to_dict()) if full else result.summary()) for result in results]
-    return pd.DataFrame([row for _, row in named], index=pd.Index([name for name, _ in named], name="name"))
+    chosen = list(results)
+    rows = [
+        flat(each.to_dict()) if full else {**(each.columns() if columns else {}), **each.summary()} for each in chosen
+    ]
+    index = pd.Index([each.name for each in chosen], name="name")
+    return pd.DataFrame(rows, index=index, columns=None if columns is None else list(columns))
 
 
-def table(results: Sequence[Result], *, format: str = "markdown") -> str:  # noqa: A002 (the word of pandas and click)
-    """Return several results as a table in plain text.
+def table(
+    results: Sequence[Result],
+    *,
+    columns: Sequence[str] | None = None,
+    format: str = "markdown",  # noqa: A002 (the word of pandas and click)
+) -> TableText:
+    """Return several results as a table in plain text, which a notebook shows as a table.
 
     Args:
-        results: one row for each; columns as in `frame`.
-        format: ``"markdown"``, ``"latex"`` (for the package booktabs) or ``"csv"`` (numbers in full precision).
+        results: one row for each; results of several kinds that have one name share a row.
+        columns: names of columns, of those shown by default or of `Result.summary`.
+        format: ``"markdown"``, ``"latex"`` (for the package booktabs) or ``"csv"`` (by default all columns of
+            `Result.summary`, numbers in full precision).
 
     Raises:
-        ConfigurationError: for another format.
+        ConfigurationError: for another format, or a column that no result has.
     """
     if format not in FORMATS:
         raise ConfigurationError(f"unknown format {format!r}; a table is one of {', '.join(FORMATS)}")
-    if format == "csv":
-        return csv_text(frame(results), index=True).rstrip("\n")
-    return (latex if format == "latex" else markdown)(*cells(results)).rstrip("\n")
+    header, rows = cells(results, columns)
+    write = {"markdown": markdown, "latex": latex}.get(format)
+    text = write(header, rows) if write else csv_text(frame(results, columns=columns), index=True)
+    return TableText(text.rstrip("\n"), header, rows)
 
 
-def cells(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+def cells(results: Sequence[Result], columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a table for people, as text, without columns that are empty in all rows."""
-    summaries = [result.summary() for result in results]
-    columns = dict.fromkeys(key for summary in summaries for key in summary)
-    shown = [key for key in columns if any(summary.get(key) is not None for summary in summaries)]
-    rows = [
-        [result.name, *(_cell(summary.get(key)) for key in shown)]
-        for result, summary in zip(results, summaries, strict=True)
-    ]
-    return ["name", *map(_words, shown)], rows
-
-
-def _words(key: str) -> str:
-    return key.replace("_", " ")
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    earlier: Counter[tuple[type, str]] = Counter()  # results of one kind and one name have a row each
+    for result in results:
+        kind = (type(result), result.name)
+        values = result.columns() if columns is None else {**result.summary(), **result.columns()}
+        rows.setdefault((result.name, earlier[kind]), {}).update(values)
+        earlier[kind] += 1
+    present = list(dict.fromkeys(key for row in rows.values() for key in row))
+    if missing := [key for key in columns or () if key not in present]:
+        raise ConfigurationError(f"no result has a column {missing[0]!r}; the columns are {', '.join(present)}")
+    chosen = [key for key in columns or present if any(row.get(key) is not None for row in rows.values())]
+    return ["model", *chosen], [[name, *(_cell(row.get(key)) for key in chosen)] for (name, _), row in rows.items()]
 
 
 def _cell(value: Any) -> str:

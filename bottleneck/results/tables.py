@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self, final
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +74,37 @@ class Table(NamedTuple):
     def lengths(self) -> list[int]:
         """Number of characters of the longest cell of each column."""
         return [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+
+
+@final
+class TableText(str):
+    """A table as plain text, which a notebook shows as a table."""
+
+    header: Sequence[str]
+    rows: Rows
+
+    def __new__(cls, text: str, header: Sequence[str], rows: Rows) -> Self:
+        """Keep the cells beside the text."""
+        table = super().__new__(cls, text)
+        table.header, table.rows = header, rows
+        return table
+
+    def __repr__(self) -> str:
+        """Return the text itself: in a console it is read as a table."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.rows, self.header)
+
+
+def html_table(rows: Rows, header: Sequence[str] = ()) -> str:
+    """Return a table in HTML; the first cell of each row names it."""
+    lines: list[tuple[Sequence[str], Sequence[str]]] = [(header, ())] if header else []
+    body = ""
+    for heads, others in [*lines, *((row[:1], row[1:]) for row in rows)]:
+        body += "<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in heads)
+        body += "".join(f"<td style='text-align: left'>{html.escape(cell)}</td>" for cell in others) + "</tr>"
+    return f"<table>{body}</table>"
 
 
 def markdown(header: Sequence[str], rows: Rows) -> str:

@@ -3,7 +3,7 @@
 from ..language_models.source import UNKNOWN, Block, Cost, FactorRows, Source
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
-from .kinds import KINDS, find, open_source, open_sources
+from .kinds import KINDS, find, is_several, labelled, open_source, open_sources
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .ngram import NGramSource
 from .opening import Kind
@@ -28,6 +28,8 @@ __all__ = [
     "find",
     "from_blocks",
     "from_function",
+    "is_several",
+    "labelled",
     "open_matrix",
     "open_source",
     "open_sources",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Mapping
 from inspect import signature
 from pathlib import Path
@@ -21,10 +22,13 @@ from ..hugging_face import open_loaded, open_saved
 from ..hugging_face.folder import is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
+from ..results.base import short_names
 from . import function, matrix, ngram, store
 from .opening import Kind
 
 logger = logging.getLogger(__name__)
+
+_LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
 
 
 def _is_run(source: Any) -> bool:
@@ -111,9 +115,65 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
         if not is_default and option not in taken:
             name, kind = kinds[0]
             listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
-            raise ConfigurationError(f"{option} does not apply to {kind.what} ({_short(name)}), which takes {listed}")
+            raise ConfigurationError(f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}")
     values["hugging_face"] = {option: values[option] for option in HUGGING_FACE}
     return [_opened(name, kind, values) for name, kind in kinds]
+
+
+def is_several(source: Any) -> bool:
+    """Return whether an argument is several sources: a dictionary of them by label, or a list with a name or a model.
+
+    A list of arrays is one matrix in blocks of rows.
+    """
+    if type(source) is dict:
+        return bool(source) and "logits" not in source
+    is_list = isinstance(source, list | tuple)
+    return is_list and any(isinstance(each, str | Path | Run | Source) or callable(each) for each in source)
+
+
+def labelled(sources: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
+    """Return sources by label: that of LABEL=SOURCE, otherwise the source's name without folder and suffix.
+
+    A name that several sources would share begins with their folders. An existing file or folder whose name holds an
+    equals sign is a source without a label.
+
+    Raises:
+        ConfigurationError: for a label that is given to several sources.
+
+    Example:
+        >>> labelled(["runs/mos", "Softmax=runs/a", "x/spectrum.npz", "y/spectrum.npz"])
+        {'mos': 'runs/mos', 'Softmax': 'runs/a', 'x/spectrum': 'x/spectrum.npz', 'y/spectrum': 'y/spectrum.npz'}
+    """
+    if isinstance(sources, Mapping):
+        return dict(sources)
+    pairs = [_label_of(source) for source in sources]
+    shorts = short_names(_name(source) for _, source in pairs)
+    given = [label for label, _ in pairs]
+    labels = [label or short for label, short in zip(given, shorts, strict=True)]
+    for place, label in enumerate(labels):
+        if labels.count(label) > 1 and label in given:
+            raise ConfigurationError(f"the label {label!r} stands for {labels.count(label)} sources; give each its own")
+        if label in labels[:place]:  # the same source again
+            labels[place] = f"{label} ({place + 1})"
+    return dict(zip(labels, (source for _, source in pairs), strict=True))
+
+
+def _label_of(source: Any) -> tuple[str, Any]:
+    """Return the label, or an empty text, and the source itself; FILE:NAME is an array in a file."""
+    match = _LABELLED.match(source) if isinstance(source, str) else None
+    if match is None or Path(source).exists() or Path(source.rpartition(":")[0] or source).exists():
+        return "", source
+    return match["label"], match["source"]
+
+
+def _name(source: Any) -> str:
+    """Return the path or name of a source, or that of its class."""
+    if isinstance(source, str | Path):
+        return str(source)
+    if isinstance(source, Source):
+        return str(source.description["path"])
+    names = (getattr(source, attribute, None) for attribute in ("path", "name_or_path", "__name__"))
+    return str(next(filter(None, names), type(source).__name__))
 
 
 def _opened(source: Any, kind: Kind, values: Mapping[str, Any]) -> Source:
@@ -148,7 +208,3 @@ def _unknown(source: Any) -> Exception:
     if not path.exists():
         return SourceError(f"there is no {path}; SOURCE is {what}")
     return SourceError(f"{path}{(kind := kind_of(path)) and f' is {kind} and'} cannot be measured: give {what}")
-
-
-def _short(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else type(source).__name__

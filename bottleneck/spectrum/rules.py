@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,13 @@ class RankEstimate:
     def __int__(self) -> int:
         """Return the rank."""
         return self.value
+
+    def _refuse(self, other: object) -> NoReturn:
+        raise TypeError(
+            f"a rank has an interval: compare .value, .low or .high with {other!r}, as in report.rank.value"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
     def __repr__(self) -> str:
         """Return the rank and its interval, on one line."""

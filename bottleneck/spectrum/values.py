@@ -163,19 +163,7 @@ class Spectrum:
         Raises:
             ConfigurationError: for an unknown part or style.
         """
-        from ..results.plotting.layout import lay_out
+        from ..results.plotting.layout import show
         from ..results.plotting.spectra import spectrum_panels
-        from ..results.plotting.style import find_style
 
-        panels = spectrum_panels(self.curves(label, limits), part=part, log=log)
-        if ax is None:
-            from matplotlib import pyplot as plt  # it shows the figure in a notebook or a window
-
-            rc = find_style(style)
-            figure = plt.figure(layout="constrained", dpi=rc["figure.dpi"])  # loads the backend, with its own settings
-            with plt.rc_context(rc):
-                return lay_out(figure, panels, height=0.85, share_y=False)[0]
-        panels[0].draw(ax)
-        if label:
-            ax.legend()
-        return ax
+        return show(spectrum_panels(self.curves(label, limits), part=part, log=log), ax, style=style)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from softmax_bottleneck.cli import main
-from softmax_bottleneck.cli.sources import labelled
+from softmax_bottleneck.sources import labelled
 
 Bottleneck = Callable[..., Result]
 RUNS = ("demo/runs/softmax", "demo/runs/mos")
@@ -26,7 +26,7 @@ def _matrices() -> None:
 
 @pytest.mark.parametrize(
     ("as_format", "start"),
-    [(None, "name "), ("table", "name "), ("markdown", "| name "), ("latex", r"\begin{table}"), ("lines", "  ")],
+    [(None, "model "), ("table", "model "), ("markdown", "| model "), ("latex", r"\begin{table}"), ("lines", "  ")],
 )
 def test_formats(as_format: str | None, start: str, world: Path, bottleneck: Bottleneck) -> None:
     """What csv and JSON hold is in the golden records."""
@@ -36,7 +36,7 @@ def test_formats(as_format: str | None, start: str, world: Path, bottleneck: Bot
     assert done.stdout.lstrip("\n").startswith(start)
     assert ("My own" in done.stdout) == (as_format != "lines")
     assert "\x1b" not in done.stdout
-    assert "identity: contexts 12, vocab 12, rank 12, low 12, high 12, determinate yes" in done.stderr
+    assert "identity: rank 12, row-centred rank 11" in done.stderr
 
 
 def test_json_of_several_sources_goes_to_a_file_too(world: Path, bottleneck: Bottleneck) -> None:
@@ -80,7 +80,7 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bot
 
 
 def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are wrapped with a hanging indent, and a table that is too wide is turned."""
+    """Lines are wrapped with a hanging indent, and a table of ranks fits."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
     lines, table = (
@@ -95,8 +95,8 @@ def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) 
     continued = [line for line in plain if line[:indent].isspace()]
     assert continued
     assert not any(line[indent].isspace() for line in continued)
-    assert table[0].split() == ["name", "softmax", "mos"]
-    assert table[2].split() == ["contexts", "179", "179"]
+    assert table[0].split() == ["model", "d", "bound", "rank", "row-centred", "rank"]
+    assert [line.split()[0] for line in table[2:4]] == ["softmax", "mos"]
     assert max(map(len, table)) <= 80
 
 

@@ -44,6 +44,12 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
     better = found.first_better[0]
     assert ("where mos is better", f"… {better.context} ▸{better.target}◂") in found.rows()
     assert f"reference  {better.reference}\n" in str(found)
+    tables = found._repr_html_().split("</table>")[:-1]  # the losses, and one for each context
+    assert len(tables) == 1 + 2 * 3
+    assert all(
+        f"<th>where {name} is better</th>" in each
+        for name, each in zip(["mos"] * 3 + ["softmax"] * 3, tables[1:], strict=True)
+    )
 
 
 @pytest.mark.parametrize(

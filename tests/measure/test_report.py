@@ -157,6 +157,11 @@ def test_an_indeterminate_rank_says_so() -> None:
     assert str(of.rank) == f"between {of.rank.low} and {of.rank.high}"
 
 
+def test_a_comparison_with_a_number_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"a rank has an interval: compare \.value, \.low or \.high with 10"):
+        report(MATRICES["low rank"]).rank > 10  # noqa: B015
+
+
 def test_the_rule_of_the_gap_counts_before_a_gap() -> None:
     values = np.diag(np.geomspace(1, 1e-16, 40))
     rows = dict(rank(values, kind="matrix", rule="gap", eps="float32").all_rows())
@@ -181,33 +186,29 @@ def test_numbers_too_coarse_for_any_rank() -> None:
     assert "unknown (the precision is too low for a matrix of this size" in text
 
 
-def test_a_report_draws_its_spectrum() -> None:
-    ax = Figure().add_subplot()
-    assert report(np.diag([4.0, 2.0, 1.0, 0.0])).plot(ax) is ax
+def test_a_report_draws_one_panel() -> None:
+    plt.switch_backend("agg")
+    found = replace(report(np.diag([4.0, 2.0, 1.0, 0.0])), bound={"raw": 3, "centered": 2, "why": "made up"})
+    (ax,) = found.plot(style="iclr").figure.axes
+    assert [text.get_text() for text in ax.texts] == ["tolerance", "bound 3"]
+    assert [line.get_ydata().tolist() for line in ax.lines if line.get_label() == "a"] == [[1.0, 0.5, 0.25]]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    plt.close("all")
+
+
+def test_a_report_draws_into_given_axes_and_all_panels_on_request() -> None:
+    plt.switch_backend("agg")
+    found, ax = report(np.diag([4.0, 2.0, 1.0, 0.0])), Figure().add_subplot()
+    assert found.plot(ax, log=False) is ax
     (line,) = ax.lines
     assert np.asarray(line.get_xdata())[1:].tolist() == pytest.approx([0.25, 0.5, 1.0])
     assert np.asarray(line.get_ydata()).tolist() == [25, 50, 75, 100]
     assert (line.get_drawstyle(), line.get_label(), ax.get_xscale()) == ("steps-post", "a", "log")
-
-
-def test_a_report_draws_the_figure_of_the_command() -> None:
-    """All panels, with the tolerance and the bound; one panel on request."""
-    plt.switch_backend("agg")
-    found = replace(report(np.diag([4.0, 2.0, 1.0, 0.0])), bound={"raw": 3, "centered": 2, "why": "made up"})
-    figure = found.plot(style="iclr").figure
-    panels = figure.axes
-    assert [ax.get_title() for ax in panels] == ["raw", "raw", "row-centred", "row-centred"]
-    assert [ax.get_ylabel()[:8] for ax in panels] == ["singular", r"$\sigma_"] * 2
-    assert [[text.get_text() for text in ax.texts] for ax in panels[1::2]] == [
-        ["tolerance", "bound 3"], ["tolerance", "bound 2"]
-    ]  # fmt: skip
-    assert [line.get_ydata().tolist() for line in panels[1].lines if line.get_label() == "a"] == [[1.0, 0.5, 0.25]]
-    plt.close("all")
-    ax = found.plot(log=True, part="row-centred")
-    assert len(ax.figure.axes) == 1
-    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    panels = found.plot(part="both", log=False).figure.axes
+    assert [panel.get_title() for panel in panels] == ["raw", "raw", "row-centred", "row-centred"]
+    assert [panel.get_ylabel()[:8] for panel in panels] == ["singular", r"$\sigma_"] * 2
     plt.close("all")
     with pytest.raises(
         ConfigurationError, match="unknown part 'both of them' of a spectrum; it is one of raw, row-cent"
     ):
-        found.plot(Figure().add_subplot(), part="both of them")
+        found.plot(ax, part="both of them")

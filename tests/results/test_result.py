@@ -56,7 +56,7 @@ def test_tables_for_people_escape_names_and_leave_out_empty_columns() -> None:
     header, _, _, last = (
         [cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")] for line in table(results).split("\n")
     )
-    assert header == ["name", "metres", "sure"]
+    assert header == ["model", "metres", "sure"]
     assert last == ["50 % / \\_x\\_", "2", "no"]
     tex = table(results, format="latex")
     assert r"50 \% \textbar{} \_x\_ & 2 & no \\" in tex

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from .looks import plain
+from .style import find_style
 
 LEAST_PANEL = 1.8
 """Width in inches that a panel needs, unless it is given: narrower panels move to further rows."""
@@ -74,6 +75,25 @@ def lay_out(
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once: each format would lay it out anew, from where it was
     return shown
+
+
+def show(panels: Sequence[Panel], ax: Axes | None = None, *, style: str = "screen") -> Axes:
+    """Draw the first panel into ``ax``, or all panels into a new figure that a notebook or a window shows.
+
+    Returns:
+        ``ax``, or the first axes of the new figure.
+    """
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        rc = find_style(style)
+        figure = plt.figure(layout="constrained", dpi=rc["figure.dpi"])  # loads the backend, with its own settings
+        with plt.rc_context(rc):
+            return lay_out(figure, panels, height=0.85, share_y=False)[0]
+    panels[0].draw(ax)
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend()
+    return ax
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], heading: str) -> None:
