@@ -7,10 +7,13 @@ sentence and exits with 1 (2 for wrong usage).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 Entry = TypeVar("Entry")
+MANY, FEW = 20, 5
+"""An error lists all known names up to the first number, and of more names only the second number."""
 
 
 class Parameter(NamedTuple):
@@ -110,17 +113,30 @@ def look_up(what: str, name: object, registry: Mapping[str, Entry]) -> Entry:
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
-    """Return the sentence for a name that is not known, with the known name that is closest to it.
+    """Return the sentence for a name that is not known: the known names, or of many the nearest, and which is meant.
 
     Example:
         >>> unknown("head", "mso", ["softmax", "mos", "moc"])
         "unknown head 'mso'; known heads are softmax, mos, moc; did you mean 'mos'?"
     """
     names = list(known)
-    return f"unknown {what} {name!r}; known {what}s are {', '.join(names)}{meant(name, names)}"
+    listed = names if len(names) <= MANY else list(dict.fromkeys([*nearest(name, names), *names]))[:FEW]
+    others = f" and {len(names) - FEW} others" if len(names) > MANY else ""
+    return f"unknown {what} {name!r}; known {what}s are {', '.join(listed)}{others}{meant(name, names)}"
 
 
 def meant(name: object, known: Iterable[str]) -> str:
-    """Return the question whether the closest known name is meant, or an empty string if none is close."""
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """Return the question whether the nearest known name is meant, or an empty string if none is near."""
+    near = nearest(name, list(known))
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def nearest(name: object, known: Sequence[str]) -> list[str]:
+    """Return the known names that have a name as one of their parts, then those that are spelled almost as it is.
+
+    Example:
+        >>> nearest("mos", ["demo-softmax", "demo-mos", "mso"])
+        ['demo-mos', 'mso']
+    """
+    whole = [each for each in known if str(name) in re.split(r"[-.]", each)]
+    return list(dict.fromkeys([*whole, *difflib.get_close_matches(str(name), known, n=FEW)]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from .measurements import show
-from .options import example, json_option, progress
+from .options import Count, example, json_option, progress
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Number of processes.  [default: one for each processor]")
+@click.option("--workers", type=Count(), help="Number of processes.  [default: one for each processor]")
 @json_option
 def command(source: Source, limit: float, workers: int | None, json_to: Path | None) -> None:
     """Find the tokens that no context vector makes the most likely: their embeddings lie in the others' convex hull.

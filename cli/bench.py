@@ -12,7 +12,7 @@ import rich_click as click
 
 from .completion import completing, head_names
 from .measurements import terminal_table
-from .options import NAMES, Command, device_option, example, json_option, listed, progress
+from .options import NAMES, Command, Count, device_option, example, json_option, listed, progress
 from .outputs import emit
 from .streams import echo
 
@@ -35,7 +35,7 @@ def command() -> None:
 def shrink_option(sizes: str) -> Callable[[Command], Command]:
     """Return the option ``--shrink``, a divisor of the sizes that are named."""
     return click.option(
-        "--shrink", default=1, show_default=True, type=click.IntRange(1, 100), metavar="N",
+        "--shrink", default=1, show_default=True, type=Count(1, 100), metavar="N",
         help=f"Divide {sizes} by N for a quick look; our goals are for N = 1.",
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ def shrink_option(sizes: str) -> Callable[[Command], Command]:
 def contexts_option(default: int | None, what: str) -> Callable[[Command], Command]:
     """Return the option ``--contexts``."""
     return click.option(
-        "--contexts", type=click.IntRange(min=1), default=default, show_default=default is not None, metavar="N",
+        "--contexts", type=Count(), default=default, show_default=default is not None, metavar="N",
         help=what,
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def training(**options: Any) -> None:
 @command.command(epilog=example("bottleneck bench corpora --text text.txt --steps 10"))
 @click.option("--text", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="Large text with one sentence per line.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=300, show_default=True, metavar="N",
+@click.option("--steps", type=Count(), default=300, show_default=True, metavar="N",
               help="Training steps of each model.")  # fmt: skip
 @json_option
 def corpora(**options: Any) -> None:
@@ -108,7 +108,7 @@ def hugging_face(**options: Any) -> None:
 
 
 @command.command(epilog=example("bottleneck bench transformers --shrink 100"))
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20), metavar="N",
+@click.option("--runs", default=3, show_default=True, type=Count(1, 20), metavar="N",
               help="Timed runs of each case at most.")  # fmt: skip
 @shrink_option("width, vocabulary and tokens")
 @device_option
@@ -127,7 +127,7 @@ def transformers(**options: Any) -> None:
               help="Corpus or .txt file with the text.")  # fmt: skip
 @click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, metavar="N",
               help="Begin no run after N minutes.  [default: no limit]")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
+@click.option("--steps", type=Count(), default=500, show_default=True, metavar="N",
               help="Training steps of a run.")  # fmt: skip
 def transformer_study(out: Path, **options: Any) -> None:
     """Train a small transformer with seven output layers, and measure what each head can express.

@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 from .measurements import terminal_table
-from .options import NAMES, device_option, example, listed, memory_option, progress
+from .options import NAMES, Count, device_option, example, listed, memory_option, progress
 from .streams import echo_text
 
 
@@ -23,12 +23,12 @@ from .streams import echo_text
               "ptb-fast, which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.")  # fmt: skip
 @listed("--models", "models", NAMES, metavar="NAME,…",
         help="Models of the family to train, such as softmax,mos.  [default: all]")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each preset.")
+@click.option("--seeds", type=Count(), default=1, show_default=True, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
 @click.option("--initial", type=click.Path(path_type=Path), metavar="DIR",
               help="Start each run from the run of the same name and seed in DIR, the folder runs/ of another demo.",
 )  # fmt: skip
-@click.option("--contexts", type=click.IntRange(min=1), metavar="N", help="Measure only the first N contexts.")
+@click.option("--contexts", type=Count(), metavar="N", help="Measure only the first N contexts.")
 @click.option("--adaptive", is_flag=True,
               help="Also evaluate seed 0 by dynamic evaluation, as slow as training, and a cache.")  # fmt: skip
 @click.option("--reports", type=click.Path(path_type=Path), metavar="DIR",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from .measurements import show
-from .options import example, json_option, progress
+from .options import Count, example, json_option, progress
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def _before_opening(command: Callable[..., Any]) -> Callable[..., Any]:
     type=POSITIVE,
     help="Constant ε of dynamic evaluation.  [default: 0.001; 0.002 for mos on wikitext-2]",
 )
-@click.option("--window", type=click.IntRange(min=1), help="Contexts in the cache.  [default: 500; 3785 on wikitext-2]")
+@click.option("--window", type=Count(), help="Contexts in the cache.  [default: 500; 3785 on wikitext-2]")
 @click.option(
     "--bleu",
     is_flag=True,
     help="Answer each context by beam search, 5 responses of at most 30 tokens from a beam of 10, and score BLEU.",
 )
-@click.option("--answers", type=click.IntRange(min=1), help="Contexts answered for --bleu.  [default: all]")
+@click.option("--answers", type=Count(), help="Contexts answered for --bleu.  [default: all]")
 @json_option
 def command(
     source: Source,

@@ -15,7 +15,8 @@ from .streams import echo
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(figure_names))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
-@click.option("--results", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--results", "folder", default="demo/reports", show_default=True, type=click.Path(path_type=Path),
+              metavar="DIR",
               help="Folder of saved results, with one subfolder for each family of presets.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the figures and tables.")
 @click.option("--format", "formats", multiple=True, type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),
@@ -38,7 +39,7 @@ def command(
     """Draw the papers' figures and tables from saved results, with published numbers beside measured ones.
 
     Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The error for an
-    unknown NAME lists the known names.
+    unknown NAME lists the nearest names.
     """
     if bool(names or every) != (out is not None):
         from softmax_bottleneck.figures import find

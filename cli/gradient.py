@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from .measurements import show
-from .options import example, json_option, progress
+from .options import Count, example, json_option, progress
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @with_source(kind=False)
 @click.option(
     "--sample",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=64,
     show_default=True,
     help="Number of contexts whose Jacobian is computed when the head is not log-linear.",

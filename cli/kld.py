@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import rich_click as click
 
 from .measurements import format_option, measure_all, show_all
-from .options import example, json_option, progress
+from .options import Count, example, json_option, progress
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the random pairs.  [default: 0]")
+@click.option("--seed", type=Count(0), help="Seed of the random pairs.  [default: 0]")
 @json_option
 @format_option
 def command(

@@ -24,14 +24,30 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+LEAST = 1 << 20
+"""A number of bytes below this one, without a unit, is a mistake."""
+
+
+class Count(click.IntRange):
+    """A whole number, by default of at least 1."""
+
+    name = "whole number"
+
+    def __init__(self, min: int = 1, max: int | None = None) -> None:  # noqa: A002 (as click has it)
+        super().__init__(min, max)
+
+
 def memory(text: str) -> int:
     """Read ``8GiB``, ``500 MB`` or a plain number of bytes."""
     from softmax_bottleneck.core.machine import parse_size
 
     try:
-        return parse_size(text) or 0
+        size = parse_size(text) or 0
     except ConfigurationError as error:
         raise click.BadParameter(str(error)) from error
+    if size < LEAST and text.strip().isdecimal():
+        raise click.BadParameter(f"{text.strip()} bytes are too few: did you mean {text.strip()}GiB?")
+    return size
 
 
 def pair(text: str) -> tuple[int, int]:
@@ -90,7 +106,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
             if option.choices:
                 how["type"] = click.Choice(option.choices)
             elif option.counts:
-                how["type"] = click.IntRange(min=1)
+                how["type"] = Count()
             elif name in SPECIAL:
                 how |= SPECIAL[name]
             flag = option.flag or name.replace("_", "-")

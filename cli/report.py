@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .options import example, memory_option, progress
+from .options import Count, example, memory_option, progress
 from .outputs import Output
 from .sources import with_source
 from .streams import echo
@@ -30,14 +30,14 @@ def is_saved(name: str) -> bool:
 )
 @click.option(
     "--pairs",
-    type=click.IntRange(min=2, max=1 << 30),
+    type=Count(2, 1 << 30),
     default=5000,
     show_default=True,
     help="Pairs of contexts to draw for the histogram of KL divergences.",
 )
 @click.option(
     "--examples",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=3,
     show_default=True,
     help="Number of contexts to show for each model of a comparison.",

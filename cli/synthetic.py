@@ -11,7 +11,7 @@ import rich_click as click
 
 from softmax_bottleneck.core.version import __version__
 
-from .options import NAMES, NUMBERS, WHOLE, device_option, example, json_option, listed, memory, progress
+from .options import NAMES, NUMBERS, WHOLE, Count, device_option, example, json_option, listed, memory, progress
 from .outputs import emit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
               help="Folder of cells and figures.")  # fmt: skip
 @click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB", show_default=True,
               help="Memory for the distributions P* of a cell; larger ones are drawn again in every pass.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(min=1), metavar="N",
+@click.option("--processes", type=Count(), metavar="N",
               help="Number of cells fitted at a time.  [default: as many as fit in memory]")  # fmt: skip
 @click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True,
               help="Fit the cells on this machine, or submit them to Slurm.")  # fmt: skip

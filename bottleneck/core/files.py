@@ -20,7 +20,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from ..errors import OutputError
+from ..errors import OutputError, nearest
 
 CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
 
@@ -59,6 +59,16 @@ def exists(path: Path) -> bool:
     except (OSError, ValueError):  # none is there, or none can be: the name is too long, or holds a NUL
         return False
     return True
+
+
+def meant_path(path: Path) -> str:
+    """Return the question whether the file or folder of the nearest name is meant, or an empty string."""
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except (OSError, ValueError):
+        return ""
+    near = nearest(path.name, names)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def sha256_bytes(data: bytes | memoryview) -> str:

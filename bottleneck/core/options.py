@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, meant
 from .checks import check_positive
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def takes(options: type) -> Callable[[Function], Function]:
             if unknown := [name for name in given if name not in shown.parameters]:
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}; it takes "
-                    f"{', '.join(shown.parameters)}"
+                    f"{', '.join(shown.parameters)}{meant(unknown[0], shown.parameters)}"
                 )
             return function(*args, **given)
 

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from typing_extensions import TypedDict
 
+from ..core.files import meant_path
 from ..core.json_file import read_json
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
 
@@ -81,13 +82,13 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
         raise SourceError(
             f"{name} is not a local folder, and the Hub cannot be reached; SOURCE is a run folder, an n-gram model "
             "such as kn5:ptb, a .zarr store, a matrix file such as .npy, or a model's folder or (with a network) its "
-            "name"
+            f"name{meant_path(Path(name))}"
         ) from error
     except HfHubHTTPError as error:
         at = f" at revision {revision}" if revision else ""
         raise SourceError(
             f"{name} is not a local folder, and the Hub does not give a model of that name{at} ({first_line(error)}); "
-            "check the name, or log in with 'hf auth login' if it is private"
+            f"check the name, or log in with 'hf auth login' if it is private{meant_path(Path(name))}"
         ) from error
     except (OSError, ValueError) as error:
         raise SourceError(f"{name} could not be downloaded from the Hub: {first_line(error)}") from error

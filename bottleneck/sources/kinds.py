@@ -13,10 +13,10 @@ from typing import Any, Unpack
 from torch import nn
 
 from ..core import plugins
-from ..core.files import kind_of
+from ..core.files import kind_of, meant_path
 from ..core.machine import resolve_device
 from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
-from ..errors import ConfigurationError, RunError, SourceError
+from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
 from ..hugging_face import open_loaded, open_saved
 from ..hugging_face.folder import is_hub_id, is_hugging_face
@@ -200,11 +200,16 @@ def _unknown(source: Any) -> Exception:
         except RunError as error:
             return error
     if path.is_dir():
-        return RunError(
-            f"{path} does not hold a run: it has no config.json; give a folder that 'bottleneck train' wrote, or that "
-            "of a Hugging Face model"
+        inside = sorted(path.glob(f"*/{CONFIG}")) or sorted(path.glob(f"*/*/{CONFIG}"))
+        remedy = (
+            f"one of {', '.join(str(each.parent) for each in inside[:FEW])}"
+            if inside
+            else ("a folder that 'bottleneck train' wrote, or that of a Hugging Face model")
         )
+        return RunError(f"{path} does not hold a run: it has no {CONFIG}; give {remedy}")
+    if path.suffix in (".txt", ".jsonl", ".md") and path.is_file():
+        return SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
     what = "a run folder, a .zarr store, a matrix file such as .npy, or a Hugging Face model's folder or name"
     if not path.exists():
-        return SourceError(f"there is no {path}; SOURCE is {what}")
+        return SourceError(f"there is no {path}; SOURCE is {what}{meant_path(path)}")
     return SourceError(f"{path}{(kind := kind_of(path)) and f' is {kind} and'} cannot be measured: give {what}")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import heads
 from ..core.json_file import first_fault, parse_json
-from ..errors import ConfigurationError, meant
+from ..errors import ConfigurationError, meant, unknown
 from ..language_models import backbones
 from ..language_models.checkpoint import CONFIG, FORMAT, check_hashes, read_config
 from ..language_models.model import ModelConfig
@@ -167,6 +167,8 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         if key.startswith(("head.", "backbone.")):
             key = f"model.{key}"
         *parents, last = key.split(".")
+        if not parents and last not in values:
+            raise ConfigurationError(f"--set: {unknown('setting', key, flat(values))}")
         changes: dict[str, Any] = {last: _value(text)}
         section: Any = values
         for parent in parents:

@@ -32,8 +32,8 @@ def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck) -
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("mos-figure-7 --results demo/reports --out new", 1, "unknown figure 'mos-figure-7'; known figures are mos-ta"),
-        ("mos-figure-7 --results demo/reports", 1, "unknown figure 'mos-figure-7'; known figures are mos-table-1, "),
+        ("mos-fig-1 --out new", 1, "unknown figure 'mos-fig-1'; known figures are mos-figure-1, lms-figure-1, "),
+        ("mos-fig-1", 1, " and 42 others; did you mean 'mos-figure-1'?"),
         ("--all --results nowhere --out new", 1, "folder nowhere"),
         ("--all --results empty --out new", 1, "empty holds no results; 'bottleneck demo'"),
         ("--all --results demo/reports", 2, "and --out, the folder they go to"),

@@ -107,9 +107,9 @@ def test_python_and_the_command_have_the_same_defaults() -> None:
 @pytest.mark.parametrize("name", ["rank", "kld", "singular_values", "open"])
 def test_an_unknown_option_is_a_type_error(name: str) -> None:
     function = getattr(sb, name)
-    own = f"{function.__name__}\\(\\) got an unexpected keyword argument 'contxts'; it takes source,"
-    with pytest.raises(TypeError, match=f"{own} .*data, split, contexts"):
-        function(np.zeros((3, 2)), contxts=3)
+    own = f"{function.__name__}\\(\\) got an unexpected keyword argument 'n_contexts'; it takes source,"
+    with pytest.raises(TypeError, match=f"{own} .*data, split, contexts, .*; did you mean 'contexts'\\?"):
+        function(np.zeros((3, 2)), n_contexts=3)
 
 
 def test_an_opened_source_is_measured_often() -> None:

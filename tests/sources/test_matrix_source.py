@@ -194,7 +194,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "m.csv.gz").write_bytes(b"")
     for name, sentence in {
         "m.csv.gz": r"\.gz files are not read; convert it in Python by: .*delimiter=','",
-        "notes.txt": "cannot be measured: give a run folder, a .zarr store, a matrix file such as .npy",
+        "notes.txt": "is a text, not a model: name a model, and give the text with data",
         "absent": "there is no .*absent; SOURCE is a run folder",
         "absent.npy": r"there is no file .*absent\.npy",
         "absent.safetensors:x": r"there is no file .*absent\.safetensors",
