@@ -22,13 +22,14 @@ MEASURE, COMPUTE, MODELS = "What to measure", "How to compute", "Hugging Face mo
 BOS = "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does."
 VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
 DATA = (
-    "Text that the model reads: a corpus; for a Hugging Face model also a .txt file, or a .jsonl file with a field "
+    "Text that the model reads: a corpus or a .txt file; for a Hugging Face model also a .jsonl file with a field "
     "text (FILE.jsonl:FIELD names another).  [default: the corpus of the run; python-docs for a Hugging Face model]"
 )
 DATA_IN_PYTHON = (
-    "For a Hugging Face model also a text, a list of texts, a dataset with a column text, or token ids: (N,) of one "
-    "text, (B, L) of B texts, or batches of these. For a function or a torch module batches of ids (B, L). Each row of "
-    "ids (B, L) is a text of its own: no context begins in the row before."
+    "Also a text, a list of texts, or token ids (N,) of one text. For a Hugging Face model also a dataset with a "
+    "column text, ids (B, L) of B texts, or batches of these. For a function or a torch module batches of ids (B, L), "
+    "padded ones with an attention mask. Each row of ids (B, L) is a text of its own: no context begins in the row "
+    "before."
 )
 KIND = "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is."
 DTYPE = (

@@ -2,6 +2,7 @@
 
 from .corpus import SPLITS, Corpus, Text, corpus_of
 from .downloadable import PINNED, PREPARED, Downloadable, PinnedCorpus
+from .own import read_data
 from .registry import CorpusInfo, catalogue, get, load, path, remove, size_of
 from .sources import PinnedFile
 from .vocabulary import EOS, UNK, Vocabulary
@@ -24,6 +25,7 @@ __all__ = [
     "get",
     "load",
     "path",
+    "read_data",
     "remove",
     "size_of",
 ]

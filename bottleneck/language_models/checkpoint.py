@@ -89,13 +89,15 @@ class Run:
         return str(self.config["corpus"]["name"])
 
 
-def corpus_of(run: Run, data: str | None = None) -> Corpus:
-    """Return the corpus a run was trained on, or ``data``, encoded with the run's vocabulary.
+def corpus_of(run: Run, data: Any = None, *, split: str = "test") -> Corpus:
+    """Return the corpus a run was trained on, or ``data`` (see `corpora.read_data`), in the run's vocabulary.
 
     `CorpusError` for a missing corpus or a token outside the vocabulary, `RunError` when the run's own has changed.
     """
-    corpus = corpora.load(data or run.corpus, vocabulary=run.vocabulary)
-    if data is None and corpus.sha256 != run.config["corpus"]["sha256"]:
+    if data is not None:
+        return corpora.read_data(data, vocabulary=run.vocabulary, split=split)
+    corpus = corpora.load(run.corpus, vocabulary=run.vocabulary)
+    if corpus.sha256 != run.config["corpus"]["sha256"]:
         raise RunError(
             f"the corpus {corpus.name} is not the one {run.path} was trained on (its text has changed); bring the old "
             "one back, or name this one with ",

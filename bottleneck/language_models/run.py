@@ -42,7 +42,8 @@ class RunOnText(ModelOnText):
 
     Args:
         run: a run folder, or a loaded run, which is not changed.
-        data: a corpus other than the training corpus; its tokens must be in the run's vocabulary.
+        data: a corpus or text other than the training corpus, see `corpora.read_data`; its tokens must be in the
+            run's vocabulary.
         split: ``"train"``, ``"valid"`` or ``"test"``.
         dtype: type of the evaluation, ``"float32"`` or ``"float64"``.
         device: device of the evaluation.
@@ -56,7 +57,7 @@ class RunOnText(ModelOnText):
         self,
         run: Run | str | Path,
         *,
-        data: str | None = None,
+        data: Any = None,
         split: str = "test",
         dtype: str = "float32",
         device: str = "cpu",
@@ -65,7 +66,7 @@ class RunOnText(ModelOnText):
             raise ConfigurationError(f"unknown dtype {dtype!r}; a run is evaluated in {' or '.join(DTYPES)}")
         self._is_loaded = isinstance(run, Run)
         loaded = run if isinstance(run, Run) else load(Path(run))
-        corpus = corpus_of(loaded, data)
+        corpus = corpus_of(loaded, data, split=split)
         lines = loaded.model.backbone.context_lines
         self._reading = read(corpus, split, lines=lines, length=TOKENS_AT_ONCE, at_once=PAIRS_AT_ONCE)
         self.contexts = len(self._reading.places)

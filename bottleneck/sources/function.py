@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, chain
 from typing import Any, Protocol, runtime_checkable
@@ -22,7 +22,6 @@ from ..spectrum.blocks import as_array, native_dtype
 from .matrix import MatrixSource
 from .opening import Kind
 
-PADDED = "batch {number} of the data is padded: give batches of texts of equal length"
 KEPT = 1 << 28
 """Bytes of float64 outputs that are kept from one pass to the next."""
 
@@ -59,12 +58,13 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
         function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M), or (B, M) or (B, 1, M) of
             the last position; an `Adapter`; or an ``nn.Module`` whose output is such logits or has them as ``logits``.
         data: batches of ids (B, L), each row a text of its own; they are kept. Arrays, tensors, mappings with
-            ``input_ids``, or tuples that begin with ids, such as a ``DataLoader`` yields.
+            ``input_ids``, or tuples that begin with ids, such as a ``DataLoader`` yields. What an attention mask
+            leaves out is not read: texts of one length are read together, without their padding.
         vocab_size: M; by default that of the adapter, or of the function's first output.
 
     Raises:
         ConfigurationError: without data.
-        SourceError: for batches that are not ids (B, L), or are padded.
+        SourceError: for batches that are not ids (B, L).
         MatrixError: for an output of another shape.
     """
     name = getattr(function, "__name__", type(function).__name__)
@@ -76,7 +76,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
     check_positive(vocab_size=vocab_size)
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
-    answers = _Answers(answer, [_ids(batch, number) for number, batch in enumerate(data)], vocab_size)
+    answers = _Answers(answer, [ids for number, batch in enumerate(data) for ids in _ids(batch, number)], vocab_size)
     return MatrixSource(answers, kind="logits", path=name)
 
 
@@ -152,30 +152,35 @@ class _Answers:
         return np.array(logits.reshape(-1, logits.shape[-1]))  # the function may reuse its memory
 
 
-def _is_padding_mask(other: Any, shape: Any) -> bool:
-    """Return whether what comes with ids is a mask of zeros and ones, and holds both."""
-    return tuple(getattr(other, "shape", ())) == tuple(shape) and np.array_equal(np.unique(as_array(other)), [0, 1])
-
-
-def _ids(batch: Any, number: int) -> NDArray[np.int64]:
+def _ids(batch: Any, number: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the ids of a batch, (B, L); of a padded one without the padding, those of each length by themselves."""
+    mask = None
     if isinstance(batch, Mapping):
-        mask = batch.get("attention_mask")
-        if mask is not None and not bool(as_array(mask).all()):
-            raise SourceError(PADDED.format(number=number))
-        batch = batch.get("input_ids")
+        mask, batch = batch.get("attention_mask"), batch.get("input_ids")
     elif isinstance(batch, tuple | list) and len(batch) and getattr(batch[0], "ndim", 0) == 2:
-        if any(_is_padding_mask(other, batch[0].shape) for other in batch[1:]):
-            raise SourceError(PADDED.format(number=number))
+        mask = next((other for other in batch[1:] if _is_padding_mask(other, batch[0].shape)), None)
         batch = batch[0]
     try:
         ids = np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
     except ValueError as error:
-        raise SourceError(PADDED.format(number=number).replace("is padded", "has texts of several lengths")) from error
+        raise SourceError(
+            f"batch {number} of the data has texts of several lengths: pad them and give attention_mask, or give "
+            "batches of texts of equal length"
+        ) from error
     if ids.ndim != 2 or ids.size == 0 or ids.dtype.kind not in "iu":
         raise SourceError(
             f"batch {number} of the data must be whole token ids of shape (B, L), not {ids.dtype} of shape {ids.shape}"
         )
-    return ids.astype(np.int64)
+    is_text = np.ones(ids.shape, dtype=bool) if mask is None else as_array(mask).astype(bool)
+    lengths = is_text.sum(1)
+    for length in np.unique(lengths[lengths > 0]):
+        rows = lengths == length
+        yield ids[rows][is_text[rows]].reshape(-1, length).astype(np.int64)
+
+
+def _is_padding_mask(other: Any, shape: Any) -> bool:
+    """Return whether what comes with ids is a mask of zeros and ones, and holds both."""
+    return tuple(getattr(other, "shape", ())) == tuple(shape) and np.array_equal(np.unique(as_array(other)), [0, 1])
 
 
 KIND = Kind(

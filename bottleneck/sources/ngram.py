@@ -31,7 +31,7 @@ class NGramSource(Source):
 
     Args:
         name: ``kn5:CORPUS``, where 5 is the order and the training split of CORPUS is counted.
-        data: another corpus to evaluate on; its tokens must be in the vocabulary of CORPUS.
+        data: another corpus or text, see `corpora.read_data`; its tokens must be in the vocabulary of CORPUS.
         split: ``"train"``, ``"valid"`` or ``"test"``.
 
     Raises:
@@ -39,14 +39,14 @@ class NGramSource(Source):
         SourceError: for another name.
     """
 
-    def __init__(self, name: str, *, data: str | None = None, split: str = "test") -> None:
+    def __init__(self, name: str, *, data: Any = None, split: str = "test") -> None:
         match = _NAME.fullmatch(name)
         if match is None:
             raise SourceError(
                 f"{name!r} is not an n-gram model; write it as kn5:ptb, which names the order and the corpus"
             )
         corpus = corpora.load(match["corpus"])
-        text = corpus if data is None else corpora.load(data, vocabulary=corpus.vocabulary)
+        text = corpus if data is None else corpora.read_data(data, vocabulary=corpus.vocabulary, split=split)
         self._ids = text.split(split).astype(np.int64)
         self.text = Words(self._ids, np.arange(1, len(self._ids)), corpus.vocabulary)
         order = int(match["order"])

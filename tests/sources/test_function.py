@@ -55,16 +55,29 @@ def test_blocks_of_any_size_across_batches(rows: int) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+def test_padding_is_not_read() -> None:
+    """Texts of one length are read together, whatever side they are padded on."""
+    ids, mask = BATCHES[1], np.ones((3, 11), dtype=np.int64)
+    mask[0, 7:] = mask[1, :4] = mask[2, 5:] = 0
+    read = []
+
+    def noted(given: NDArray[np.int64]) -> NDArray[np.float64]:
+        read.append(given.tolist())
+        return logits(given)
+
+    open_source(noted, data=[{"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}]).prepare()
+    assert read == [[ids[2, :5].tolist()], [ids[0, :7].tolist(), ids[1, 4:].tolist()]]
+
+
 def test_a_padding_mask_beside_the_ids_is_seen() -> None:
     """As a DataLoader over a TensorDataset gives them; what comes with ids and is not such a mask is left aside."""
     ids, mask = torch.from_numpy(BATCHES[0]), torch.ones(2, 7, dtype=torch.int64)
-    assert sb.rank(logits, data=[(ids, mask), (ids, ids)], vocab_size=M).rank.value == d + 1
+    assert open_source(logits, data=[(ids, mask), (ids, ids)]).shape == (28, M)
     mask[0, 5:] = 0
-    with pytest.raises(SourceError, match="batch 1 of the data is padded"):
-        sb.rank(logits, data=[(ids, ids), (ids, mask)], vocab_size=M)
+    assert open_source(logits, data=[(ids, ids), (ids, mask)]).shape == (26, M)
     for ragged in ([[1, 2, 3], [4, 5]], {"input_ids": [[1, 2, 3], [4, 5]]}):
-        with pytest.raises(SourceError, match="batch 1 of the data has texts of several lengths: give batches of"):
-            sb.rank(logits, data=[ids, ragged], vocab_size=M)
+        with pytest.raises(SourceError, match="batch 1 of the data has texts of several lengths: pad them and give"):
+            open_source(logits, data=[ids, ragged])
 
 
 def test_each_batch_is_asked_once_a_pass() -> None:
