@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from ..core.files import meant_path
 from ..core.json_file import read_json
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
+from .headed import MARK, MODEL_TYPE
 
 CONFIG, ADAPTER, GENERATION = "config.json", "adapter_config.json", "generation_config.json"
 OF_A_RUN = ("vocabulary.json", "metrics.jsonl")
@@ -108,6 +109,8 @@ def read_config(path: Path) -> dict[str, Any]:
     config: dict[str, Any] = read_json(path / CONFIG, _Config, error=SourceError, remedy=AGAIN)
     if not config.keys() & {"model_type", "auto_map"}:
         raise SourceError(f"{path / CONFIG} was written neither by this tool nor by transformers; give another folder")
+    if isinstance(config.get(MARK), dict) and config.get("model_type") == MODEL_TYPE:
+        config["model_type"] = config[MARK].get("model_type")
     model_type, classes = config.get("model_type"), config.get("architectures") or []
     native = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).get(model_type or "")
     own_code = {
@@ -118,7 +121,7 @@ def read_config(path: Path) -> dict[str, Any]:
     if own_code and not (native and own_code <= {native, native.replace("ForCausalLM", "Model")}):
         raise SourceError(
             f"the model {path} is code of its own (auto_map names {', '.join(sorted(own_code))}), and no code that "
-            "comes with a model is run here: measure it through a function of NumPy ids (B, L), "
+            "comes with a model is run here: measure it through a function of ids (B, L), "
             "softmax_bottleneck.rank(f, data=batches), or through a file of its logits"
         )
     if config.get("transformers_weights") is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from threading import get_ident
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, cast
 
+import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,29 +17,35 @@ from typing_extensions import TypedDict
 
 from .. import heads
 from ..core.eager import eagerly
-from ..core.files import make_folder, write_json
+from ..core.files import make_folder
 from ..core.json_file import check_schema, read_json
 from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
 
-HEAD = "bottleneck_head.json"
-"""File that makes a folder of transformers one of a model with a head; the weights of both are in the same files."""
+MODEL_TYPE = "softmax_bottleneck"
+"""``model_type`` of a saved model with a head; transformers refuses it by this name until the package is imported."""
 MARK = "bottleneck_head"
-"""Key of ``config.json`` with the head's name, which a plain model saved to the same folder does not write."""
-FORMAT = 1
+"""Key of ``config.json`` with the head; in format 1, with its name alone."""
+HEAD = "bottleneck_head.json"
+"""File with the head beside a ``config.json`` of format 1."""
+FORMAT = 2
 IGNORED = -100
 """Label of a target that does not count, as in transformers."""
 ROUTER = ("router_aux_loss_coef", "aux_loss_coef")
 """Names that models give the weight of `router_loss`, on themselves or in their configuration."""
+COMPILED = ("_compiled_call_impl", "_compiled_call", "_last_compile_config")
+"""Where torch and transformers keep a model's compiled forward pass."""
 BATCHED = 3
 """Dimensions of a batch of sequences of hidden states."""
 
 
 class HeadSpec(TypedDict):
-    """What makes a model with a head out of a model of transformers, as `HEAD` holds it."""
+    """What makes a model with a head out of a model of transformers, as its ``config.json`` holds it."""
 
     format: int
+    model_type: NotRequired[str]
+    """The type of the model of transformers, from format 2 on."""
     head: str
     """Name of a registered head."""
     settings: dict[str, Any]
@@ -55,36 +63,48 @@ HeadSpec.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 def read_spec(folder: Path, config: dict[str, Any]) -> HeadSpec | None:
-    """Return the head of a saved model with this ``config.json``; ``None`` for a folder of transformers alone.
+    """Take the head of a saved model out of its ``config.json``; ``None`` for a folder of transformers alone.
 
     Raises:
-        SourceError: for a file that is missing, damaged, of a newer version or another model, or for an unknown head.
+        SourceError: for a head that is missing, damaged, of a newer version or another model, or for an unknown one.
     """
-    file = folder / HEAD
+    marked, file = config.pop(MARK, None), folder / HEAD
+    if isinstance(marked, dict):
+        return checked_spec(marked, str(folder / "config.json"))
     if not file.exists():
-        if MARK in config:
-            raise SourceError(
-                f"{folder} lacks {HEAD}, and its config.json names the head {config[MARK]!r}: copy it too"
-            )
+        if marked is not None:
+            raise SourceError(f"{folder} lacks {HEAD}, and its config.json names the head {marked!r}: copy it too")
         return None
-    spec: HeadSpec = read_json(file, dict[str, Any], error=SourceError, remedy="save the model again")
-    if spec.get("format") != FORMAT:
+    spec = checked_spec(read_json(file, dict[str, Any], error=SourceError, remedy="save the model again"), str(file))
+    if marked != spec["head"]:
+        raise SourceError(
+            f"{folder} holds {HEAD} and the config.json of a model without that head, which was saved over it: remove "
+            f"{HEAD} for the plain model, or save the model with the head again"
+        )
+    return {**spec, "model_type": config["model_type"]}
+
+
+def checked_spec(spec: Any, where: str) -> HeadSpec:
+    """Return the description of a head, or refuse it; ``where`` is its place in errors."""
+    if spec.get("format") not in range(1, FORMAT + 1):
         by = spec.get("version")
         raise SourceError(
-            f"{file} has format {spec.get('format')}, and version {__version__} reads format {FORMAT}: it was written "
-            f"by version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
+            f"the head in {where} has format {spec.get('format')}, and version {__version__} reads formats up to "
+            f"{FORMAT}: it was written by version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
         )
     try:
         check_schema(spec, HeadSpec)
         heads.find(spec["head"])
     except (ValueError, ConfigurationError) as error:
-        raise SourceError(f"{file} cannot be read ({error}); save the model again") from error
-    if config.get(MARK) != spec["head"]:
-        raise SourceError(
-            f"{folder} holds {HEAD} and the config.json of a model without that head, which was saved over it: remove "
-            f"{HEAD} for the plain model, or save the model with the head again"
-        )
-    return spec
+        raise SourceError(f"the head in {where} cannot be read ({error}); save the model again") from error
+    checked: HeadSpec = spec
+    return checked
+
+
+@cache
+def headed_config(kind: type) -> Any:
+    """Return a configuration class like that of a plain model, with the type of a model with a head."""
+    return type(kind.__name__, (kind,), {"model_type": MODEL_TYPE, "plain": kind})
 
 
 class OutputLayer(nn.Module):
@@ -204,11 +224,26 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
         if return_logits or (return_logits is None and (labels is None or self.return_logits)):
             logits = layer.log_prob(hidden)
         outputs = type(outputs)(**{**outputs, "loss": loss, "logits": logits})
-        return outputs if as_dict is None or as_dict else outputs.to_tuple()
+        if as_dict is not None and not as_dict:
+            return outputs.to_tuple()
+        if loss is not None and logits is None and not self.training and not torch.compiler.is_compiling():
+            outputs["no_logits"] = hidden.new_empty(0).as_subclass(NoLogits)
+        return outputs
 
     # With another module, transformers takes the class for code from outside, and leaves buffers without numbers.
     about = {"__doc__": base.__doc__, "__module__": base.__module__}
     return type(base.__name__, (_Headed, base), {"forward": forward, "spec": spec, "base": base, **about})
+
+
+class NoLogits(Tensor):
+    """An output that stands for the logits that are missing beside a loss: a ``Trainer`` that wants them is refused."""
+
+    def detach(self) -> Tensor:
+        """Raise `ConfigurationError`: a ``Trainer`` detaches the outputs that its metrics read, and no others."""
+        raise ConfigurationError(
+            "compute_metrics and predict need logits, and this model returns none beside a loss, to save their "
+            "memory: set model.return_logits = True"
+        )
 
 
 def router_loss(model: Any, outputs: Any) -> Tensor | None:
@@ -232,7 +267,7 @@ def _loss(head: Head, hidden: Tensor, targets: Tensor, count: Tensor | int | Non
 
 
 class _Headed:
-    """What a model with a head has beside its forward pass: how it is made, saved, and kept from being resized."""
+    """What a model with a head has beside its forward pass: how it is made, saved and resized."""
 
     spec: HeadSpec
     base: type
@@ -275,13 +310,16 @@ class _Headed:
             raise ConfigurationError("variant gives the weights a name that is not read: leave it out")
         if getattr(self, "_hf_peft_config_loaded", False):
             raise ConfigurationError("transformers saves only the adapter of this model: merge it into the model first")
-        if is_main_process:  # before the upload that push_to_hub asks for
-            write_json(make_folder(Path(save_directory)) / HEAD, {**self.spec, "version": __version__})
-        setattr(self.config, MARK, self.spec["head"])  # type: ignore[attr-defined]
+        make_folder(Path(save_directory))
+        config: Any = self.config  # type: ignore[attr-defined]
+        plain: Any = type(config)
+        setattr(config, MARK, {**self.spec, "version": __version__})
+        config.__class__ = headed_config(plain)
         try:
             model.save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         finally:
-            delattr(self.config, MARK)  # type: ignore[attr-defined]
+            config.__class__ = plain
+            delattr(config, MARK)
 
     def set_output_embeddings(self, layer: nn.Module) -> None:
         """Refuse an output layer without a head."""
@@ -291,16 +329,52 @@ class _Headed:
             )
         setattr(self, self.spec["layer"], layer)
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, *_: Any, **__: Any
-    ) -> Any:
-        """Refuse to change the vocabulary."""
-        size, step = new_num_tokens or self.head.vocab_size, pad_to_multiple_of or 1
-        if -(-size // step) * step == self.head.vocab_size:
-            return self.get_input_embeddings()  # type: ignore[attr-defined]
-        raise ConfigurationError(
-            f"the head has {self.head.vocab_size:,} tokens: resize the embeddings of the model before with_head"
-        )
+    def resize_token_embeddings(self, *sizes: Any, **options: Any) -> nn.Embedding:
+        """Change the number of tokens, as ``PreTrainedModel.resize_token_embeddings`` does for a linear output layer.
+
+        Input embeddings, and W where it is tied to them, are those of the model that `with_head` was given, too.
+        """
+        old = self.head
+        plain = share_weights(cast(nn.Module, self), self.base)
+        plain.config = copy.deepcopy(plain.config)
+        plain.config.tie_word_embeddings = self.spec["tied_to"] is not None
+        layer = nn.Linear(old.embedding_size, old.vocab_size, bias=False, device="meta")
+        layer.weight, layer.bias = old.weight, cast(nn.Parameter, old.bias)
+        setattr(plain, self.spec["layer"], layer)
+        del plain._tied_weights_keys  # the class has those of the linear layer
+        plain.all_tied_weights_keys = plain.get_expanded_tied_weights_keys(all_submodels=False)
+        embeddings: nn.Embedding = plain.resize_token_embeddings(*sizes, **options)
+        layer = plain.get_output_embeddings()
+        if layer.out_features != old.vocab_size:
+            self.set_input_embeddings(embeddings)  # type: ignore[attr-defined]
+            self.config.get_text_config().vocab_size = layer.out_features  # type: ignore[attr-defined]
+            head = _resized(old, self.spec["head"], layer)
+            self.spec = {**self.spec, "settings": {**self.spec["settings"], "vocab_size": layer.out_features}}
+            put_head(self, WithheldStates(head, scale=self.spec["scale"]).train(old.training))
+        return embeddings
+
+
+def _resized(old: Head, name: str, layer: Any) -> Head:
+    """Return a head with the embeddings and biases of a linear layer, and all other weights of another head."""
+    with torch.device(old.weight.device):
+        head = heads.build(name, **{**old.settings, "vocab_size": layer.out_features}).to(old.weight.dtype)
+    head.weight, head.bias = layer.weight, layer.bias
+    others = {key: each for key, each in old.state_dict(keep_vars=True).items() if key not in ("weight", "bias")}
+    for key, each in head.state_dict(keep_vars=True).items():
+        if (other := others.get(key)) is not None:
+            common = tuple(slice(min(sizes)) for sizes in zip(each.shape, other.shape, strict=True))
+            each.data[common] = other.data[common]
+            each.requires_grad_(other.requires_grad)
+    return head
+
+
+def share_weights(model: nn.Module, kind: Any) -> Any:
+    """Return a model of another class that shares all modules and weights of ``model``, which is not changed."""
+    copied: Any = kind.__new__(kind)
+    # A compiled forward pass is a function of the other model.
+    entries = {name: value for name, value in vars(model).items() if name not in COMPILED}
+    vars(copied).update({name: value.copy() if isinstance(value, dict) else value for name, value in entries.items()})
+    return copied
 
 
 def _empty(base: type, spec: HeadSpec) -> Any:
@@ -322,8 +396,8 @@ def _check_fit(model: Any, layer: nn.Module) -> None:
     for place, value, allowed in fitting:
         if value not in allowed:
             raise SourceError(
-                f"{HEAD} is of another model than its config.json: {place} is {value!r}, not {allowed[-1]!r}; save the "
-                "model again"
+                f"the head that was saved is of another model: its {place} is {value!r}, not {allowed[-1]!r}; save "
+                "the model again"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..hugging_face.folder import import_transformers
 from .statistics import model_statistics, training_statistics
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """Import what needs the package transformers on first use."""
     if name == "TransformersCallback":
+        import_transformers()
         return import_module(".callback", __name__).TransformersCallback
     if name == "transformers":
         return import_module(".transformers", __name__)

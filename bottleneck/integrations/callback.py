@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from traceback import walk_stack
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import ConfigurationError
 from ..sources import open_source
@@ -21,8 +22,8 @@ class TransformersCallback(TrainerCallback):
         data: held-out token ids, (B, L) or (N,), or a text with ``tokenizer``; see `model_statistics`.
         every: steps between two measurements; another one follows at the end of training.
         tokenizer: tokenizer of a text.
-        log: function that takes the numbers, such as ``trainer.log``; by default they are added to
-            ``trainer.state.log_history``.
+        log: function that takes the numbers; by default ``trainer.log``, which passes them on to Weights & Biases,
+            TensorBoard and the others of ``report_to``.
         prefix: prefix of each number's name.
 
     Raises:
@@ -31,7 +32,7 @@ class TransformersCallback(TrainerCallback):
     Example::
 
         trainer = Trainer(model=model, args=args, train_dataset=data)
-        trainer.add_callback(TransformersCallback(held_out_ids, every=500, log=trainer.log))
+        trainer.add_callback(TransformersCallback(held_out_ids, every=500))
     """
 
     def __init__(
@@ -59,19 +60,24 @@ class TransformersCallback(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any) -> None:
         """Measure every ``every`` steps."""
         if state.global_step % self.every == 0:
-            self._measure(state, parts["model"])
+            self._measure(state, control, parts["model"])
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any) -> None:
         """Measure the trained model."""
-        self._measure(state, parts["model"])
+        self._measure(state, control, parts["model"])
 
-    def _measure(self, state: TrainerState, model: Any) -> None:
+    def _measure(self, state: TrainerState, control: TrainerControl, model: Any) -> None:
         if not state.is_world_process_zero or state.global_step == self._measured:
             return
         self._measured = state.global_step
         statistics = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
         named = {f"{self.prefix}{name}": value for name, value in statistics.items()}
-        if self.log is None:
-            state.log_history.append({**named, "step": state.global_step})
-        else:
-            self.log(named)
+        should_log = control.should_log  # `Trainer.log` takes it back, and the loss of this step is still to be logged
+        (self.log or _running_trainer().log)(named)
+        control.should_log = should_log
+
+
+def _running_trainer() -> Trainer:
+    """Return the trainer that calls a callback, which transformers does not pass to it."""
+    frames = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
+    return next(each for each in frames if isinstance(each, Trainer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,6 @@ from ..hugging_face import folder, loading
 from ..hugging_face.checks import Sample, sample, softmax_of
 from ..hugging_face.headed import (
     FORMAT,
-    HEAD,
     IGNORED,
     HeadSpec,
     OutputLayer,
@@ -27,12 +27,14 @@ from ..hugging_face.headed import (
     headed_class,
     put_head,
     router_loss,
+    share_weights,
 )
+
+if find_spec("transformers"):
+    from ..hugging_face import auto  # noqa: F401 (teaches the Auto classes of transformers to load heads)
 
 NOT_OPTIONS = ("output_loading_info", "subfolder", "variant", "use_safetensors", "trust_remote_code")
 """Arguments of ``from_pretrained`` of transformers that are not taken."""
-COMPILED = ("_compiled_call_impl", "_compiled_call", "_last_compile_config")
-"""Where torch and transformers keep a model's compiled forward pass."""
 PROBE = 8
 """Tokens on which the model is run before its output layer is replaced."""
 LOSS_DIFFERENCE = 1e-3
@@ -84,6 +86,7 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in head.settings.items()}
     spec: HeadSpec = {
         "format": FORMAT,
+        "model_type": model.config.model_type,
         "head": name,
         "settings": plain,  # as JSON has them
         "layer": layer_name,
@@ -93,7 +96,7 @@ def with_head(model: Any, name: str, **settings: Any) -> Any:
         else None,
         "version": __version__,
     }
-    headed = _same_weights(model, headed_class(type(model), spec))
+    headed = share_weights(model, headed_class(type(model), spec))
     put_head(headed, WithheldStates(head, scale=softmax.scale).train(model.training))
     return headed
 
@@ -113,8 +116,8 @@ def from_pretrained(path: str | Path, **options: Any) -> Any:
     config, kind = loading.config_and_class(path)
     if not hasattr(kind, "spec"):
         raise SourceError(
-            f"{path} has no head of this package ({HEAD}): load it with AutoModelForCausalLM.from_pretrained, and give "
-            "the model to with_head"
+            f"{path} has no head of this package: load it with AutoModelForCausalLM.from_pretrained, and give the "
+            "model to with_head"
         )
     if fixed := sorted(name for name in NOT_OPTIONS if options.get(name)):
         raise ConfigurationError(f"{fixed[0]} cannot be chosen here: give the folder of safetensors, and leave it out")
@@ -281,12 +284,3 @@ def _head_for(layer: nn.Linear, name: str, settings: dict[str, Any], *, scale: f
             head.bias.copy_(layer.bias * scale)
         head.bias.requires_grad_(layer.bias.requires_grad)
     return head
-
-
-def _same_weights(model: nn.Module, kind: Any) -> Any:
-    """Return a model of another class that shares all modules and weights of ``model``, which is not changed."""
-    copied: Any = kind.__new__(kind)
-    # A compiled forward pass is a function of the other model.
-    entries = {name: value for name, value in vars(model).items() if name not in COMPILED}
-    vars(copied).update({name: value.copy() if isinstance(value, dict) else value for name, value in entries.items()})
-    return copied

@@ -18,12 +18,11 @@ SAMPLE = 64
 ROUNDINGS = 4
 """Largest number of times that a product is rounded to the body's type: itself, the bias, and a margin for sums."""
 THROUGH_A_FUNCTION = (
-    "measure it through a function of NumPy ids (B, L), softmax_bottleneck.rank(lambda ids: "
-    "model(torch.as_tensor(ids)).logits, data=batches)"
+    "measure it through a function of ids (B, L), softmax_bottleneck.rank(lambda ids: model(ids).logits, data=batches)"
 )
 WITHOUT_LOGITS = (
-    "measure a function of NumPy ids (B, L) that computes them from the hidden states, softmax_bottleneck.rank(lambda "
-    "ids: body(torch.as_tensor(ids)) @ W.T, data=batches)"
+    "measure a function of ids (B, L) that computes them from the hidden states, softmax_bottleneck.rank(lambda ids: "
+    "body(ids) @ W.T, data=batches)"
 )
 
 

@@ -57,6 +57,8 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
     Args:
         function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M), or (B, M) or (B, 1, M) of
             the last position; an `Adapter`; or an ``nn.Module`` whose output is such logits or has them as ``logits``.
+            The ids are a NumPy array; a function that raises `TypeError` or `AttributeError` for it, as code for torch
+            does, is given a torch tensor on the CPU.
         data: batches of ids (B, L), each row a text of its own; they are kept. Arrays, tensors, mappings with
             ``input_ids``, or tuples that begin with ids, such as a ``DataLoader`` yields. What an attention mask
             leaves out is not read: texts of one length are read together, without their padding.
@@ -107,6 +109,7 @@ class _Answers:
         if not batches:
             raise SourceError("data is empty: a function needs at least one batch of token ids")
         self._function, self._batches, self._vocab_size = function, batches, vocab_size
+        self._ids_for: Callable[[NDArray[np.int64]], Any] = np.asarray
         self.native_dtypes: set[str] = set()
         """The types of the outputs."""
         first = self._ask(0)
@@ -130,10 +133,20 @@ class _Answers:
             raise MatrixError(f"batch {number} of the data has {len(answer)} rows of logits instead of {rows}")
         return answer
 
+    def _call(self, batch: NDArray[np.int64]) -> Any:
+        """Return the function's output for ids as a NumPy array, or as a torch tensor once it has refused an array."""
+        try:
+            return self._function(self._ids_for(batch))
+        except (TypeError, AttributeError):
+            if self._ids_for is torch.from_numpy:
+                raise
+            self._ids_for = torch.from_numpy
+            return self._function(torch.from_numpy(batch))
+
     def _ask(self, number: int) -> NDArray[Any]:
         batch = self._batches[number]
         try:
-            answer = _only_logits(self._function(batch))
+            answer = _only_logits(self._call(batch))
         except IndexError as error:
             raise SourceError(
                 f"the function failed at batch {number} of the data, with ids from {batch.min()} to {batch.max()}: "

@@ -66,7 +66,7 @@ def test_the_output_layer_that_should_be_tied_is_named(name: str, tmp_path: Path
 HEADS: dict[str, tuple[dict[str, Any], str]] = {
     "a parameter that is not the embeddings": ({"tied_to": "model.norm.weight"}, "tied_to is 'model.norm.weight', not"),
     "a regular expression": ({"tied_to": "(a+)+$"}, "tied_to is"),
-    "a layer that is not one": ({"layer": "config"}, "bottleneck_head|cannot load"),
+    "a layer that is not one": ({"layer": "config"}, "layer is 'config', not 'lm_head'"),
     "another size": ({"settings": {"hidden_size": 9, "vocab_size": M}}, "settings.hidden_size is 9, not 8"),
     "no scale": ({"scale": None}, "scale"),
     "a scale that is not finite": ({"scale": float("nan")}, "scale"),
@@ -79,15 +79,8 @@ def test_a_head_of_another_model_is_refused(name: str, tmp_path: Path) -> None:
     changes, sentence = HEADS[name]
     config = transformers.LlamaConfig(**SIZES, tie_word_embeddings=True)
     with_head(transformers.LlamaForCausalLM(config), "softmax").save_pretrained(tmp_path)
-    file = tmp_path / "bottleneck_head.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values | {"bottleneck_head": values["bottleneck_head"] | changes}))
     with pytest.raises(SourceError, match=sentence):
         from_pretrained(tmp_path)
-    file.write_text("[" * 90_000)
-    with pytest.raises(SourceError, match="nested more than 100 deep"):
-        from_pretrained(tmp_path)
-    file.unlink()
-    with pytest.raises(
-        SourceError, match=r"lacks bottleneck_head\.json, and its config\.json names the head 'softmax'"
-    ):
-        sb.rank(tmp_path)

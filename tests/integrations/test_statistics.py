@@ -39,25 +39,34 @@ def _model() -> Any:
 
 
 def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainingArguments
 
     model = _model()
     rows = torch.randint(M, (32, 12), generator=torch.Generator().manual_seed(1))
     data: Any = [{"input_ids": row, "labels": row} for row in rows]
     settings = TrainingArguments(
         output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=4, report_to=[], save_strategy="no",
-        use_cpu=True, disable_tqdm=True, logging_strategy="no",
+        use_cpu=True, disable_tqdm=True, logging_steps=1,
     )  # fmt: skip
     trainer = Trainer(model=model, args=settings, train_dataset=data)
     held_out = rows[:8]
-    trainer.add_callback(TransformersCallback(held_out, every=2, log=trainer.log))
-    silent = TransformersCallback(held_out, every=3, prefix="alone/")
-    trainer.add_callback(silent)
+    trainer.add_callback(TransformersCallback(held_out, every=2))
+    own: list[dict[str, float]] = []
+    trainer.add_callback(TransformersCallback(held_out, every=3, prefix="alone/", log=own.append))
+    seen: list[Any] = []
+
+    class Tracker(TrainerCallback):
+        def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
+            seen.append(logs)
+
+    trainer.add_callback(Tracker())
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "bottleneck/rank" in entry]
     assert [entry["step"] for entry in logged] == [2, 4]
-    alone = [entry for entry in trainer.state.log_history if "alone/rank" in entry]
-    assert [entry["step"] for entry in alone] == [3, 4]  # and the end, once
+    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4]
+    assert sum("bottleneck/rank" in entry for entry in seen) == 2
+    assert len(own) == 2  # after step 3, and at the end, once
+    assert "alone/rank" in own[0]
     now = model_statistics(model, held_out)
     assert {f"bottleneck/{name}" for name in now} < set(logged[-1])
     assert logged[-1]["bottleneck/pairwise_kl"] == pytest.approx(now["pairwise_kl"], rel=1e-6)

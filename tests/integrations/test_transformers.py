@@ -6,10 +6,13 @@ import copy
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import transformers
@@ -89,7 +92,7 @@ def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
     assert headed.generate(prompt, num_beams=3, **settings).shape == (3, 11)
     headed.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {
-        "config.json", "generation_config.json", "model.safetensors", "bottleneck_head.json"
+        "config.json", "generation_config.json", "model.safetensors"
     }  # fmt: skip
     loaded = from_pretrained(tmp_path)
     assert torch.equal(loaded(IDS).logits, headed(IDS).logits)
@@ -291,18 +294,129 @@ def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"format": 2, "version": "9.9"}, r"format 2, and version .* reads format 1: it was written by version 9.9"),
+        ({"format": 3, "version": "9.9"}, r"has format 3, .* reads formats up to 2: it was written by version 9.9"),
         ({"head": "other"}, "unknown head 'other'"),
         ({"surplus": 1}, "cannot be read .* save the model again"),
     ],
 )
-def test_files_of_a_head_that_are_refused(folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
-    for file in folder.glob("*.json"):
-        (tmp_path / file.name).write_text(file.read_text())
-    file = tmp_path / "bottleneck_head.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(SourceError, match=sentence):
+def test_saved_heads_that_are_refused(folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["bottleneck_head"] |= change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for load in (from_pretrained, transformers.AutoModelForCausalLM.from_pretrained):
+        with pytest.raises(SourceError, match=sentence):
+            load(tmp_path)
+
+
+def test_a_folder_of_format_1(folder: Path, tmp_path: Path) -> None:
+    """Its head stood in a file of its own, beside the configuration of the plain model."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    config, head = tmp_path / "config.json", tmp_path / "bottleneck_head.json"
+    values = json.loads(config.read_text())
+    spec = values.pop("bottleneck_head")
+    values["model_type"] = spec.pop("model_type")
+    config.write_text(json.dumps(values | {"bottleneck_head": "mos"}))
+    head.write_text(json.dumps(spec | {"format": 1}))
+    old, new = from_pretrained(tmp_path), from_pretrained(folder)
+    assert torch.equal(old(IDS).logits, new(IDS).logits)
+    assert sb.open(tmp_path, data=str(folder / "text.txt")).description["head"] == "mos"
+    old.save_pretrained(tmp_path)
+    assert torch.equal(transformers.AutoModelForCausalLM.from_pretrained(tmp_path)(IDS).logits, new(IDS).logits)
+    config.write_text(json.dumps(values))
+    with pytest.raises(SourceError, match=r"remove bottleneck_head.json for the plain model"):
         from_pretrained(tmp_path)
+    config.write_text(json.dumps(values | {"bottleneck_head": "mos"}))
+    head.write_text("[" * 90_000)
+    with pytest.raises(SourceError, match="nested more than 100 deep"):
+        from_pretrained(tmp_path)
+    head.unlink()
+    with pytest.raises(SourceError, match=r"lacks bottleneck_head\.json, and its config\.json names the head 'mos'"):
+        sb.rank(tmp_path)
+
+
+LOAD = "import sys, transformers; transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])"
+
+
+def test_the_auto_classes_load_the_head(folder: Path) -> None:
+    expected = from_pretrained(folder)(IDS).logits
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    torch.testing.assert_close(model(IDS).logits, expected.double(), rtol=1e-4, atol=1e-4)
+    assert type(model.config) is transformers.Qwen2Config
+    config = transformers.AutoConfig.from_pretrained(folder, hidden_act="relu")
+    assert (config.hidden_size, config.hidden_act, config.model_type) == (d, "relu", "softmax_bottleneck")
+    assert transformers.AutoModelForCausalLM.from_config(config).head.components == 3
+    text = transformers.pipeline("text-generation", model=str(folder))
+    prompt = {"max_new_tokens": 3, "do_sample": False, "return_full_text": False}
+    (answer,) = text("w1 w2 w3", **prompt)
+    with torch.no_grad():
+        ids = from_pretrained(folder).generate(torch.tensor([[1, 2, 3]]), max_new_tokens=3, do_sample=False)
+    assert answer["generated_text"].split() == [f"w{number}" for number in ids[0, 3:].tolist()]
+
+
+def test_without_this_package_loading_fails_and_names_it(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "has model type `softmax_bottleneck` but Transformers does not recognize" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("gpt2", 70), ("llama", 40), ("llama", 70)])
+def test_the_vocabulary_can_be_resized(name: str, tokens: int, tmp_path: Path) -> None:
+    headed = with_head(_model(name), "mixtape", components=4)
+    _train(headed)
+    before = headed(IDS % 40).logits.detach()
+    with torch.no_grad():
+        assert headed.resize_token_embeddings(tokens) is headed.get_input_embeddings()
+    assert headed.head.weight.shape == (tokens, d)
+    assert headed.config.vocab_size == tokens
+    assert (headed.get_input_embeddings().weight is headed.head.weight) == (name in TIED)
+    common, after = min(M, tokens), headed(IDS % 40).logits.detach()
+    shift = after[..., :common] - before[..., :common]  # of the log-partition alone
+    torch.testing.assert_close(shift, shift[..., :1].expand_as(shift), rtol=0, atol=2e-5)
+    headed(IDS % 40, labels=IDS % 40).loss.backward()
+    headed.save_pretrained(tmp_path)
+    assert torch.equal(from_pretrained(tmp_path)(IDS % 40).logits, headed(IDS % 40).logits)
+    assert headed.resize_token_embeddings(tokens, pad_to_multiple_of=10) is headed.get_input_embeddings()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # asked for by peft
+def test_low_rank_adapters(tmp_path: Path) -> None:
+    """Nothing of the head is trained, unless ``modules_to_save`` names the output layer."""
+    headed = with_head(_model("llama"), "mos", components=2)
+    modules = ["q_proj", "v_proj"]
+    adapted = peft.get_peft_model(copy.deepcopy(headed), peft.LoraConfig(target_modules=modules))
+    assert not [name for name, each in adapted.named_parameters() if each.requires_grad and "head" in name]
+    _train(adapted)
+    assert torch.equal(adapted.get_output_embeddings().head.weight, headed.head.weight)
+    settings = peft.LoraConfig(target_modules=modules, modules_to_save=["lm_head"])
+    adapted = peft.get_peft_model(copy.deepcopy(headed), settings)
+    losses = _train(adapted)
+    assert losses[2] < losses[0]
+    trained = adapted.get_output_embeddings().head
+    assert not torch.equal(trained.contexts.projection.weight, headed.head.contexts.projection.weight)
+    adapted.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(headed), tmp_path)
+    assert torch.equal(again.eval()(IDS).logits, adapted.eval()(IDS).logits)
+    merged = adapted.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(from_pretrained(tmp_path / "merged")(IDS).logits, again(IDS).logits)
+
+
+def test_metrics_need_logits(tmp_path: Path) -> None:
+    data: Any = [{"input_ids": row, "labels": row} for row in IDS]
+    settings = transformers.TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True, disable_tqdm=True)
+    headed = with_head(_model("llama"), "mos", components=2)
+    shapes = []
+
+    def metrics(prediction: Any) -> dict[str, float]:
+        shapes.append(prediction.predictions.shape)
+        return {}
+
+    trainer = transformers.Trainer(headed, settings, eval_dataset=data, compute_metrics=metrics)
+    with pytest.raises(ConfigurationError, match=r"set model\.return_logits = True"):
+        trainer.evaluate()
+    headed.return_logits = True
+    trainer.evaluate()
+    assert shapes == [(3, 12, M)]
 
 
 @pytest.mark.parametrize("content", ["[]", "3"])

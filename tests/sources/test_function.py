@@ -80,6 +80,23 @@ def test_a_padding_mask_beside_the_ids_is_seen() -> None:
             open_source(logits, data=[ids, ragged])
 
 
+def test_code_for_torch_is_given_tensors() -> None:
+    embedding = torch.nn.Embedding(9, 9)
+    ids = np.arange(8).reshape(2, 4)
+    kinds: list[type] = []
+
+    def function(ids: Any) -> Any:
+        kinds.append(type(ids))
+        return embedding(ids)
+
+    report = sb.rank(function, data=[ids, ids, ids])
+    assert kinds[0] is np.ndarray
+    assert {*kinds[1:]} == {torch.Tensor}
+    assert report.rank.value == 8
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        sb.rank(lambda ids: embedding(ids).other, data=[ids])
+
+
 def test_each_batch_is_asked_once_a_pass() -> None:
     asked = []
 
