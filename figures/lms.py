@@ -65,15 +65,13 @@ def learned_functions(results: Results) -> pd.DataFrame:
 
 @figure("lms-figure-4", data=learned_functions, needs=FUNCTION, **family_panels())
 def learned_plif(ax: Axes, data: pd.DataFrame) -> None:
-    """Functions that PLIF heads learned, shifted to f(0) = 0, since a softmax does not depend on a constant; the dotted
-    line is the identity, with which the head is a Softmax; a learned function close to the identity hides it (Ganea et
-    al. 2019, figure 4, for WikiText-2).
+    """Functions that PLIF heads learned, less the identity, with which the head is a Softmax: f(x) − x, shifted to 0 at
+    x = 0, since a softmax does not depend on a constant (Ganea et al. 2019, figure 4, for WikiText-2, shows f).
     """
+    ax.axhline(0, color="0.5", linewidth=1, linestyle=":")
     for look, rows in by_model(data):
-        ax.plot(rows["x"], rows["f"], **look.line())
-    ends = [data["x"].min(), data["x"].max()]
-    ax.plot(ends, ends, ":", color="0.5", linewidth=1, label="identity")
-    ax.set(xlabel="logit $x$", ylabel="$f(x) - f(0)$")
+        ax.plot(rows["x"], rows["f"] - rows["x"], **look.line())
+    ax.set(xlabel="logit $x$", ylabel="$f(x) - x$")
 
 
 def concentrations(results: Results) -> pd.DataFrame:
@@ -95,12 +93,13 @@ def concentrations(results: Results) -> pd.DataFrame:
         panel="vocab", panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
 def dirichlet_draws(ax: Axes, data: pd.DataFrame) -> None:
     """Probability of the most probable, second most probable, … of M tokens in distributions drawn from a Dirichlet
-    with concentration α: median and band from the first to the last decile over contexts (Ganea et al. 2019, figure 5).
+    with concentration α, the first position the most probable: median and band from the first to the last decile over
+    contexts (Ganea et al. 2019, figure 5).
     """
     for (alpha, rows), color, dashes in zip(data.groupby("alpha"), PALETTE, ("-", "--", "-."), strict=False):
         ax.plot(rows["rank"], rows["median"], dashes, color=color, label=f"α = {alpha:g}")
         ax.fill_between(rows["rank"], rows["low"], rows["high"], color=color, alpha=0.25, linewidth=0)
-    ax.set(xscale="log", yscale="log", xlabel="rank of the token", ylabel="probability")
+    ax.set(xscale="log", yscale="log", xlabel="position of the token", ylabel="probability")
     ax.set_ylim(LEAST_PROBABILITY, 2)
 
 

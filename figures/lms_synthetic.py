@@ -25,6 +25,8 @@ ABOUT = {"mode_match": "Contexts whose modes match", "kl": "Mean KL divergence o
 SCALES = {"mode_match": 100.0, "kl": 1.0}
 KEYS = ("alpha", "vocab", "dim", "model", "seed", "contexts")
 """Keys that tell results apart."""
+LEAST_EXCESS = 1e-9
+"""Smallest share of a divergence that float64 tells from 0."""
 MOST_LEVEL = 3
 """Number of models whose names fit side by side under a panel."""
 
@@ -121,7 +123,7 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
     if len(unfinished):
         hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "", "zorder": 4}
         ax.plot(unfinished.index, unfinished[metric], look.marker, color=look.color, **hollow)
-        ax.plot([], [], "o", color="0.3", label="not all seeds converged", **hollow)
+        ax.plot([], [], "o", color="0.3", label="not all converged", **hollow)
     reached = means["attainable"].dropna()
     if len(reached):
         size = 1.6 * rcParams["lines.markersize"]
@@ -147,35 +149,36 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
 
 
 def attainable_ratios(results: Results) -> pd.DataFrame:
-    """Return ``vocab``, ``alpha``, ``dim``, ``seed`` and ``ratio``."""
+    """Return ``vocab``, ``alpha``, ``dim``, ``seed`` and ``excess``."""
     cells = _fits(results)
     alphas = sorted({cell["alpha"] for cell in cells})
     data = stacked(tidy([cell for cell in cells if cell["alpha"] == alpha], "kl") for alpha in alphas)
     if not len(data):
         return data
-    data = data.dropna(subset=["attainable"]).assign(ratio=lambda fits: fits["attainable"] / fits["kl"])
-    return data[["vocab", "alpha", "dim", "seed", "ratio"]]
+    data = data.dropna(subset=["attainable"]).assign(excess=lambda fits: 1 - fits["attainable"] / fits["kl"])
+    return data[["vocab", "alpha", "dim", "seed", "excess"]]
 
 
 @figure("attainable-kl", data=attainable_ratios, layout={"height": 0.95}, panel="vocab",
         needs="cells of a linear Softmax: bottleneck synthetic --alpha 0.1 --json FILE",
         panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
 def attainable_kl(ax: Axes, data: pd.DataFrame) -> None:
-    """Least KL divergence for a linear Softmax's fitted embeddings, at optimal context vectors, divided by the fitted
-    KL divergence. Near 1, gradient descent found almost optimal context vectors. The ratio falls where D is so large
-    that the fitted divergence itself is almost 0. Means of the seeds, bands of one standard deviation.
+    """Share of a linear Softmax's fitted KL divergence that optimal context vectors for its fitted embeddings would
+    remove. Where it is small, gradient descent found almost optimal context vectors; it is near 1 where D is so large
+    that the fitted divergence itself is almost 0. Shares below 10⁻⁹ are roundoff and not drawn. Means of the seeds,
+    bands of one standard deviation.
     """
     thick, large = rcParams["lines.linewidth"], rcParams["lines.markersize"]
     styles = zip(data.groupby("alpha"), PALETTE, ("-", "--", ":"), ("o", "s", "^"), (1.8, 1.2, 0.7), strict=False)
     for (alpha, rows), color, dashes, marker, size in styles:  # curves that coincide are all seen
         look = {"linestyle": dashes, "linewidth": size * thick, "marker": marker, "markersize": size * large}
-        draw_means(ax, rows, "dim", "ratio", color=color, markeredgewidth=0, label=f"α = {alpha:g}", **look)
-    ax.axhline(1, color="0.6", linewidth=0.8, zorder=1)
-    ax.set_xscale("log")
+        shown = rows[rows["excess"] > LEAST_EXCESS]
+        draw_means(ax, shown, "dim", "excess", color=color, markeredgewidth=0, label=f"α = {alpha:g}", **look)
+    ax.set(xscale="log", yscale="log")
     dims = sorted(data["dim"].unique())
     ax.set_xticks(dims, [str(dim) for dim in dims])
     ax.minorticks_off()
-    ax.set(xlabel="embedding size $D$", ylabel="attainable / fitted KL")
+    ax.set(xlabel="embedding size $D$", ylabel="excess of the fit")
 
 
 for _number, _metric, _alpha in (

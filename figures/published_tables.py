@@ -146,7 +146,8 @@ def rank_and_perplexity(results: Results) -> pd.DataFrame:
     return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "head", "rank", "perplexity"]]
 
 
-@figure("parthiban-figure", data=rank_and_perplexity, panel="panel", layout={"share_y": False, "height": 0.8})
+@figure("parthiban-figure", data=rank_and_perplexity, panel="panel", layout={"share_y": False, "height": 0.8},
+        heading=lambda data: "all points are published numbers")  # fmt: skip
 def parthiban(ax: Axes, data: pd.DataFrame) -> None:
     """Test perplexity against the rank of the log-probability matrix, published: hollow under NT-ASGD, filled under
     ET-ASGD, a grey line from one to the other; heads without a published rank are left out (Parthiban et al.

@@ -166,7 +166,9 @@ class Results:
         by_key = {each.key: each.rank_report for each in reversed(kept)}
         return [{**by_key[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]
 
-    def ranks(self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None) -> list[Content]:
+    def ranks(
+        self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None, part: str = "rank"
+    ) -> list[Content]:
         """Return the measured ranks of a model, as in the reports, one for each seed.
 
         Args:
@@ -174,13 +176,14 @@ class Results:
             split: split that was measured.
             how: a variation, see `numbers`.
             contexts: required number of rows of the matrix; ``None`` for any.
+            part: ``"rank"`` or ``"rank_centered"``.
         """
         if how:
             family, _, name = key.rpartition("/")
             key = f"{family}-{how.lower()}/{name}"
         reports = [each.content["report"] for each in self.of("report", key) if each.split == split]
         reports += [each.content for each in self.of("rank", key) if each.split == split]
-        return [report["rank"] for report in reports if contexts in (None, report["contexts"])]
+        return [report[part] for report in reports if contexts in (None, report["contexts"])]
 
 
 def read(folder: Path) -> Results:

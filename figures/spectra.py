@@ -141,12 +141,15 @@ def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
     for look, rows in by_model(data):
         resolved = rows[rows["rank"].notna()]
         ax.plot(resolved["epsilon"], resolved["rank"].astype(float), **look.line())
-    ax.set(xscale="log", yscale="log", xlabel="share ε of the energy left out", ylabel="ε-effective rank")
+    ax.set(xscale="log", yscale="log", xlabel="energy left out, ε (falls →)", ylabel="ε-effective rank")
     ax.invert_xaxis()
 
 
 def row_centring_data(results: Results) -> pd.DataFrame:
-    """Return the resolved rows of `Spectrum.curves` of the first family; ``tolerance`` is not over σ_1."""
+    """Return the resolved rows of `Spectrum.curves` of one model: of the first family, that with most of them.
+
+    ``tolerance`` is not over σ_1.
+    """
 
     def curves(each: Measured) -> pd.DataFrame:
         head, rows = head_of(each.model), each.curves()
@@ -154,15 +157,15 @@ def row_centring_data(results: Results) -> pd.DataFrame:
         return rows[rows["resolved"]].assign(model=HEADS[head].label if head == each.model else each.model)
 
     spectra = [*measured(results)]
-    return stacked(curves(each) for each in spectra if each.family == spectra[0].family)
+    return max((curves(each) for each in spectra if each.family == spectra[0].family), key=len, default=stacked([]))
 
 
-@figure("row-centring", data=row_centring_data, needs=NEEDS, panel="model", layout={"height": 0.85})
+@figure("row-centring", data=row_centring_data, needs=NEEDS, heading=lambda data: data["model"].iloc[0])
 def row_centring(ax: Axes, data: pd.DataFrame) -> None:
     """Singular values of the log-probability matrix, raw and with each row's mean subtracted, which removes the large
-    first value in the direction of all ones. Dotted lines of the same colour show the tolerances. Values that the
-    method does not resolve are not drawn. Models of the first family with spectra; those of the demo (text of
-    Python's documentation) if there are any.
+    first value in the direction of all ones, and with it the tolerance (dotted lines of the same colour). Values that
+    the method does not resolve are not drawn. The model of the first family with the most values, of the demo (text of
+    Python's documentation) if it was run.
     """
     for part, (color, dashes) in LOOKS.items():
         rows = data[data["part"] == part]
@@ -171,5 +174,6 @@ def row_centring(ax: Axes, data: pd.DataFrame) -> None:
         rows = rows.iloc[spaced(len(rows))]
         ax.plot(rows["index"], rows["sigma"], dashes, color=color, label=part)
         ax.axhline(tolerance, color=color, linestyle=":", linewidth=0.9, zorder=1)
+        ax.annotate(f"tolerance, {part}", (1, tolerance), (0, 2), textcoords="offset points", color=color)
     ax.set(xscale="log", yscale="log", xlabel="index $i$", ylabel=r"$\sigma_i$")
     ax.set_xlim(0.8, 1.3 * data["size"].iloc[0])

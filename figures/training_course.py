@@ -17,17 +17,17 @@ from .results import CHECKPOINT, Results, Saved
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
 DECADE = 10
 """Ratio of ranks from which on their axis is logarithmic."""
-ASIDE = 0.05
+ASIDE = 0.08
 """Epochs between the marks of two models, so that equal ranks stand side by side."""
-LABELS = {"perplexity": "validation perplexity", "rank": "row-centred rank"}
+LABELS = {"perplexity": "perplexity − the best", "rank": "row-centred rank"}
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 """Digits to exponents: the ε of an effective rank is a power of ten, ``1e-3``."""
 
 
 def course(results: Results) -> pd.DataFrame:
-    """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low`` and ``high`` of one family, seed 0.
+    """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low``, ``high`` and ``drawn``; seed 0.
 
-    It is the family with most checkpoints, or the last one if none was kept.
+    The family is that with most checkpoints, or the last one if none was kept.
     """
     rows = [
         _row("perplexity", saved, epoch=row["epoch"], value=row["valid_perplexity"])
@@ -41,7 +41,9 @@ def course(results: Results) -> pd.DataFrame:
     data = pd.DataFrame(rows, columns=["panel", "family", "model", "epoch", "value", "low", "high"])
     ranked = data.loc[data["panel"] == "rank", "family"].mode()[:1]
     family = ranked if len(ranked) else data["family"][-1:]
-    return data[data["family"].isin(family)].sort_values(["panel", "model", "epoch"], kind="stable")
+    data = data[data["family"].isin(family)].sort_values(["panel", "model", "epoch"], kind="stable")
+    best = data.groupby(["panel", "epoch"])["value"].transform("min")
+    return data.assign(drawn=data["value"].where(data["panel"] == "rank", data["value"] - best))
 
 
 def _row(panel: str, saved: Saved, **values: Any) -> dict[str, Any]:
@@ -55,8 +57,9 @@ def _unranked(data: pd.DataFrame) -> list[str]:
 @figure("training-course", data=course, lacks=_unranked, panel="panel", panel_title=lambda panel, rows: "",
         layout={"share_y": False, "height": 0.75})  # fmt: skip
 def training_course(ax: Axes, data: pd.DataFrame) -> None:
-    """Validation perplexity, and the rank of the row-centred log-probability matrix, over training; bars from the
-    lowest to the highest rank within the interval of tolerances. Marks of one epoch stand side by side. Models of the
+    """Validation perplexity less the lowest of all models after the same epoch, and the rank of the row-centred
+    log-probability matrix, over training; bars from the lowest to the highest rank within the interval of tolerances.
+    Marks of one epoch stand side by side. Models of the
     preset family ``ptb-fast`` (the papers' sizes on Penn Treebank), or of another if more of its checkpoints were
     ranked.
     """
@@ -64,7 +67,7 @@ def training_course(ax: Axes, data: pd.DataFrame) -> None:
     middle = (data["model"].nunique() - 1) / 2
     for place, (look, rows) in enumerate(by_model(data)):
         epochs = rows["epoch"] + (ASIDE * (place - middle) if panel == "rank" else 0.0)
-        ax.plot(epochs, rows["value"], **look.line(marker=look.marker))
+        ax.plot(epochs, rows["drawn"], **look.line(marker=look.marker))
         if panel == "rank":
             ax.vlines(epochs, rows["low"], rows["high"], color=look.color, linewidth=0.8)
     if panel == "rank":

@@ -89,7 +89,9 @@ def differences(results: Results) -> pd.DataFrame:
     return shown[["panel", "head", "regime", "seed", "difference"]]
 
 
-@figure("transformer-study-figure", data=differences, needs=NEEDS, panel="panel", layout={"height": 0.75})
+@figure(
+    "transformer-study-figure", data=differences, needs=NEEDS, panel="panel", layout={"height": 0.75, "same_x": True}
+)
 def transformer_study_figure(ax: Axes, data: pd.DataFrame) -> None:
     """Bits per byte of the first 50,000 bytes of the test text, less those of the tied Softmax with the same seed: left
     of the line a head is better. Filled after equal steps, hollow after equal processor time. Means of the seeds, bars
@@ -110,4 +112,4 @@ def transformer_study_figure(ax: Axes, data: pd.DataFrame) -> None:
         ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
     ax.set_yticks(range(len(heads)), [LABELS[head] for head in heads])
     ax.set_ylim(-0.6, len(heads) - 0.4)
-    ax.set(xlabel="bits per byte − tied Softmax", ylabel="output layer")
+    ax.set(xlabel="Δ bits per byte (better ←)", ylabel="output layer")

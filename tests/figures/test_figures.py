@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -53,19 +54,47 @@ def test_it_is_drawn_with_named_axes_in_the_colours_of_its_heads(
     before = dict(mpl.rcParams)
     figure = find(name)
     data = figure.compute(results)
-    paths = figure.save(data, tmp_path / name, formats=("png", "md", "tex", "csv"), style=STYLES["icml"])
+    paths = figure.save(data, tmp_path / name, formats=("png", "md", "tex", "csv"), style=STYLES["screen"])
     assert [path.name for path in paths] == [f"{name}.{suffix}" for suffix in ("png", "tex", "csv")]
     assert dict(mpl.rcParams) == before
     assert len(pd.read_csv(paths[-1])) == len(data)
     assert figure.caption(data).endswith(".")
     assert f"\\includegraphics{{{name}}}" in paths[1].read_text(encoding="utf-8")
     labels = {look.label: look for look in HEADS.values()}
-    for ax in canvases[0].axes:
+    panels = [ax for ax in canvases[0].axes if ax.axison]
+    assert [ax for ax in canvases[0].axes if ax.axison or ax.get_legend()] == canvases[0].axes  # no place is empty
+    for ax in panels:
         assert ax.get_xlabel()
+        assert ax.yaxis.label.get_window_extent().height <= ax.get_window_extent().height
         for line in ax.lines:
             if (look := labels.get(str(line.get_label()))) is not None:
                 assert to_hex(line.get_color()) == look.color
     assert canvases[0].axes[0].get_ylabel()
+    for one, other in pairwise(panels):
+        if one.get_window_extent().y0 == other.get_window_extent().y0:
+            assert other.xaxis.get_tightbbox().x0 - one.xaxis.get_tightbbox().x1 > 3 * canvases[0].dpi / 72
+
+
+def test_what_the_axes_say(results: Results, canvases: list[Canvas], tmp_path: Path) -> None:
+    def drawn(name: str) -> Canvas:
+        figure = find(name)
+        figure.save(figure.compute(results), tmp_path / name, formats=("png",), style=STYLES["screen"])
+        return canvases[-1]
+
+    assert drawn("effective-ranks").axes[0].get_xlabel() == "energy left out, ε (falls →)"
+    assert drawn("lms-figure-5").axes[0].get_xlabel() == "position of the token"
+    assert drawn("lms-figure-2").legends[0]._ncols == len(drawn("lms-figure-2").legends[0].get_texts()) == 4
+    assert drawn("parthiban-figure").legends[0].get_title().get_text() == "all points are published numbers"
+    study = drawn("transformer-study-figure")
+    assert study.axes[0].get_xlabel().endswith("(better ←)")
+    assert len({ax.get_xlim() for ax in study.axes}) == 1
+    (centring,) = drawn("row-centring").axes
+    assert [text.get_text() for text in centring.texts] == ["tolerance, raw", "tolerance, row-centred"]
+    learned = lines(drawn("lms-figure-4").axes[0])["LMS-PLIF"]
+    assert learned == ([-1, 0, 1], [-1, 0, 0])  # f(x) − x of f(−1, 0, 1) = −2, 0, 1
+    excess = lines(drawn("attainable-kl").axes[0])["α = 0.1"]
+    gaps = [np.mean([0.1 / (1 / dim + 0.1 * seed) for seed in range(3)]) for dim in (2, 5)]  # attainable: 0.1 less
+    assert excess == ([2, 5], pytest.approx(gaps))
 
 
 def test_pictures_are_the_same_bytes_every_time(results: Results, tmp_path: Path) -> None:
@@ -150,7 +179,7 @@ def test_fits_to_dirichlet_distributions(number: str, results: Results, ax: Axes
             assert fits["attainable"].mean() == pytest.approx(scale * row[f"best_{metric}"])
     figure.draw(ax, data[data["vocab"] == 1000])  # type: ignore[attr-defined]
     drawn = lines(ax)
-    assert list(drawn) == ["Softmax", "LMS", "Softmax, attainable", "not all seeds converged"]
+    assert list(drawn) == ["Softmax", "LMS", "Softmax, attainable", "not all converged"]
     assert drawn["LMS"][0] == [2, 5]
     assert drawn["LMS"][1] == pytest.approx([scale * expected.loc[(1000, dim, "lms"), metric] for dim in (2, 5)])
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
@@ -257,6 +286,7 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     ]
     figure.draw(ax, ranks)  # type: ignore[attr-defined]
     assert lines(ax)["MoS"] == ([1, 2, 10], [20, 30, 39])
+    assert set(data[data["panel"] == "perplexity"]["drawn"]) == {0.0}  # all models have the same perplexities
     cells = find("training-course-table").compute(results)
     ranks = cells[cells["column"] == "row-centred rank"]
     assert dict(zip(ranks["row"], ranks["value"], strict=True)) == {

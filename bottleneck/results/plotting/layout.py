@@ -1,4 +1,4 @@
-"""Panels of one figure, with one legend above them."""
+"""Panels of one figure, with one legend in the place of a missing panel or above all panels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Panel(NamedTuple):
     """One panel of a figure."""
 
     draw: Callable[[Axes], None]
-    """Draws into the panel's axes; labelled artists go to the legend above all panels."""
+    """Draws into the panel's axes; labelled artists go to the legend of all panels."""
     title: str = ""
 
 
@@ -40,6 +40,7 @@ def lay_out(
     height: float = 0.62,
     least_width: float = LEAST_PANEL,
     share_y: bool = True,
+    same_x: bool = False,
     from_zero: bool = False,
     heading: str = "",
 ) -> list[Axes]:
@@ -51,6 +52,7 @@ def lay_out(
         height: of a panel beside others, in its widths; one with a row of its own has the style's.
         least_width: in inches, that a panel beside others needs.
         share_y: whether all panels have one vertical axis.
+        same_x: whether all horizontal axes have the same limits.
         from_zero: whether the vertical axis begins at zero.
         heading: text above the legend.
     """
@@ -69,9 +71,13 @@ def lay_out(
     tops = [HEADROOM * ax.get_ylim()[1] for ax in shown]
     for ax, top in zip(shown, tops, strict=True) if from_zero else ():
         ax.set_ylim(0, top)  # only now: a limit ends the scaling of all panels that share the axis
-    for ax in axes.flat[len(panels) :]:
-        ax.set_visible(False)
-    _legend(figure, shown, heading)
+    limits = [limit for ax in shown for limit in ax.get_xlim()]
+    for ax in shown if same_x else ():
+        ax.set_xlim(min(limits), max(limits))
+    empty = list(axes.flat)[len(panels) :]
+    for ax in empty:
+        ax.set_axis_off()
+    _legend(figure, shown, heading, place=empty[0] if empty else None)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once: each format would lay it out anew, from where it was
     return shown
@@ -96,18 +102,21 @@ def show(panels: Sequence[Panel], ax: Axes | None = None, *, style: str = "scree
     return ax
 
 
-def _legend(figure: Figure, axes: Sequence[Axes], heading: str) -> None:
-    """Put one legend above all panels, where it covers nothing, and make the figure higher by it."""
+def _legend(figure: Figure, axes: Sequence[Axes], heading: str, place: Axes | None) -> None:
+    """Put one legend into empty axes, or above all panels, where it makes the figure higher and covers nothing."""
     handles: dict[str, Artist] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
         if legend := ax.get_legend():
             legend.remove()
-    if handles:
+    if handles and place is not None:
+        place.legend(list(handles.values()), list(handles), loc="center", title=plain(heading) or None)
+    elif handles:
         width, height = figure.get_size_inches()
         letter = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points() / 72
-        columns = max(1, min(len(handles), int(width / (letter * (0.6 * max(map(len, handles)) + 5)))))
+        widths = [letter * (0.6 * len(label) + 5) for label in handles]
+        columns = len(handles) if sum(widths) < width else max(1, int(width / max(widths)))
         rows = math.ceil(len(handles) / columns) + bool(heading)
         figure.set_size_inches(width, height + letter * (LEGEND * rows + 0.5))
         figure.legend(

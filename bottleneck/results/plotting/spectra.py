@@ -92,7 +92,7 @@ def draw_cdf(ax: Axes, data: pd.DataFrame) -> None:
     ax.set_ylim(0, 101)
     ax.set_yticks(np.arange(0, 101, 20))
     ax.set_xlabel(r"normalized singular value $\sigma\,/\,\sigma_1$")
-    ax.set_ylabel("singular values below, %")
+    ax.set_ylabel("values below, %")
 
 
 def draw_scree(ax: Axes, data: pd.DataFrame) -> None:

@@ -29,6 +29,7 @@ BASE: Style = {
     "lines.markersize": 4.0,
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.08,  # inches: tick labels of neighbouring panels stay apart
     "figure.dpi": 150.0,
     "savefig.dpi": 150.0,
     "pdf.fonttype": 42,  # TrueType: type 3 fonts are refused by many venues
