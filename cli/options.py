@@ -120,6 +120,8 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"shell_complete": completing(corpus_names)},
     "method": {"type": method},
+    "scale": {"type": float},
+    "softcap": {"type": float},
 }
 """What click is told of some options in addition."""
 device_option = options_of({"device": OPENING["device"]})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MEASURE, COMPUTE, MODELS = "What to measure", "How to compute", "Hugging Face models"
+STATES = "Hidden states in files"
 """The groups of options in a command's help."""
 BOS = "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does."
 VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
@@ -56,6 +57,7 @@ class Option(NamedTuple):
     """What holds in Python alone."""
 
 
+_array = partial(Option, None, panel=STATES, metavar="FILE[:NAME]")
 _count = partial(Option, None, panel=MODELS, counts=True)
 
 
@@ -88,7 +90,19 @@ class HuggingFaceOptions(TypedDict, total=False):
     ]
 
 
-class Opening(HuggingFaceOptions, total=False):
+class StatesOptions(TypedDict, total=False):
+    """The options of hidden states in files."""
+
+    head: Annotated[str | None, _array("W, (M, d), of the softmax layer; SOURCE then holds hidden states, (T, d).")]
+    bias: Annotated[str | None, _array("Bias of the softmax layer, (M,).")]
+    norm: Annotated[
+        str | None, _array("Weight of the final norm, (d,), of states that were taken before it, as vLLM's are.")
+    ]
+    scale: Annotated[float | None, Option(None, "Factor of the logits.  [default: 1]", STATES, metavar="NUMBER")]
+    softcap: Annotated[float | None, Option(None, "Soft cap c of the logits.", STATES, metavar="NUMBER")]
+
+
+class Opening(HuggingFaceOptions, StatesOptions, total=False):
     """The options that open a source; each kind of source takes some of them."""
 
     data: Annotated[Any, Option(None, DATA, MEASURE, metavar="CORPUS|FILE.txt", more=DATA_IN_PYTHON)]
@@ -115,8 +129,12 @@ class Opening(HuggingFaceOptions, total=False):
 
 
 def _hints(options: type) -> list[tuple[str, Any]]:
-    """Return the names and hints of such a class, those of Hugging Face models last."""
-    return sorted(options.__annotations__.items(), key=lambda item: item[1].__metadata__[0].panel == MODELS)
+    """Return the names and hints of such a class, those of some kinds of sources last."""
+    last = ("", STATES, MODELS)
+    return sorted(
+        options.__annotations__.items(),
+        key=lambda item: last.index(panel) if (panel := item[1].__metadata__[0].panel) in last else 0,
+    )
 
 
 OPENING: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Opening)}

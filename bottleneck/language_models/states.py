@@ -28,39 +28,51 @@ class GivenStates(ModelOnText):
     """A head on given hidden states.
 
     Args:
-        head: a `Head`, or an ``nn.Linear`` that gives the logits of a softmax. A head in bfloat16 or float16 is
+        layer: a `Head`, or an ``nn.Linear`` that gives the logits of a softmax. A head in bfloat16 or float16 is
             computed in float32, from the same weights.
         hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
         targets: (T,), the token that follows each context, if it is known.
+        path: name of the source, by default that of the head's class.
 
     Raises:
         ConfigurationError: without hidden states.
         SourceError: for hidden states of another shape, or that are not finite real numbers.
     """
 
-    def __init__(self, head: Head | nn.Linear, *, hidden: Any, targets: Any = None) -> None:
+    mismatch: str = ""
+    """Why the hidden states do not belong to the head, if that is known."""
+
+    def __init__(self, layer: Head | nn.Linear, *, hidden: Any, targets: Any = None, path: str | None = None) -> None:
         if hidden is None:
             raise ConfigurationError(
-                f"a {type(head).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
+                f"a {type(layer).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
             )
-        if isinstance(head, nn.Linear):
-            self._states = _tensor(hidden, head.in_features)
-            check_layer(head, self._states, f"this {type(head).__name__}")
+        if isinstance(layer, nn.Linear):
+            self._states = _tensor(hidden, layer.in_features)
+            check_layer(layer, self._states, f"this {type(layer).__name__}")
         else:
-            self._states = _tensor(hidden, head.hidden_size)
-        self._head = _in_full_precision(head)
+            self._states = _tensor(hidden, layer.hidden_size)
+        self._head = _in_full_precision(layer)
         self.contexts = len(self._states)
         self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
         self.targets = None if targets is None else _ids(targets, self.contexts, self._head.vocab_size)
         names = {cls: name for name, cls in REGISTRY.items()}
-        name = names.get(type(self._head), type(head).__name__)
-        about = {"path": f"{type(head).__name__}, hidden states", "kind": "head", "head": name}
+        name = names.get(type(self._head), type(layer).__name__)
+        about = {"path": path or f"{type(layer).__name__}, hidden states", "kind": "head", "head": name}
         self.description = {**about, "corpus": None, "split": None}
 
     @property
     def full_head(self) -> Head:
         """The head, in float32 or float64."""
         return self._head
+
+    def rank_warning(self, eps: float) -> str:
+        """Return why the hidden states do not belong to the head, or an empty string."""
+        return self.mismatch
+
+    def entry_warning(self) -> str:
+        """Return the same as `rank_warning`."""
+        return self.mismatch
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]

@@ -55,16 +55,15 @@ HEADER_BYTES = 10_000
 """Longest header of a .npy file, as NumPy has it."""
 
 
-def read_array(path: Path, name: str | None = None) -> Any:
-    """Return one array of a file, (T, M), whose rows are read on demand where the format allows it.
+def read_arrays(path: Path) -> Mapping[str, Any]:
+    """Return the arrays of a file by name, whose rows are read on demand where the format allows it.
 
     Args:
         path: a file with a suffix of `READERS`.
-        name: name of the array; by default the only one, or the only one of two dimensions.
 
     Raises:
         SourceError: for a file that is missing or damaged, is not a regular file, or needs a package that is not
-            installed, or for a name that is missing or needed.
+            installed.
     """
     suffix = path.suffix.lower()
     if path.name == CONFIG:
@@ -76,13 +75,28 @@ def read_array(path: Path, name: str | None = None) -> Any:
     if suffix in CONVERT:
         line = CONVERT[suffix].format(path=path)
         raise SourceError(f"{path}: {suffix} files are not read; convert it in Python by: {line}")
+    if suffix not in READERS:
+        raise SourceError(f"{path} must be a file of arrays: {', '.join(READERS)}")
     try:
-        arrays = READERS[suffix](path)
+        return READERS[suffix](path)
     except ModuleNotFoundError as error:
         needed = (error.name or "a package").partition(".")[0]
         raise SourceError(f"reading {path} needs {needed}: pip install {needed}") from error
     except UNREADABLE as error:
         raise unreadable(path, error) from error
+
+
+def read_array(path: Path, name: str | None = None) -> Any:
+    """Return one array of a file, (T, M); see `read_arrays`.
+
+    Args:
+        path: the file.
+        name: name of the array; by default the only one, or the only one of two dimensions.
+
+    Raises:
+        SourceError: as `read_arrays`, and for a name that is missing or needed.
+    """
+    arrays = read_arrays(path)
     if name is None:
         matrices = [key for key in arrays if len(arrays) == 1 or getattr(arrays[key], "ndim", 0) == 2]
         name = matrices[0] if len(matrices) == 1 else None

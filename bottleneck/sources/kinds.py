@@ -23,7 +23,7 @@ from ..hugging_face.folder import is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
-from . import function, matrix, ngram, store
+from . import function, hidden_states, matrix, ngram, store
 from .opening import Kind
 
 logger = logging.getLogger(__name__)
@@ -106,8 +106,10 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
 
 def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
     """Open each source with the options that it takes; refuse an option that none of them takes."""
-    kinds = [(name, find(name)) for name in (str(each) if isinstance(each, Path) else each for each in sources)]
     values = complete(options)
+    with_head = values["head"] is not None
+    names = [str(each) if isinstance(each, Path) else each for each in sources]
+    kinds = [(name, hidden_states.KIND if with_head and isinstance(name, str) else find(name)) for name in names]
     values["device"] = resolve_device(values["device"])
     taken = {"contexts", "device"}.union(*(kind.takes for _, kind in kinds))
     for option, value in values.items():

@@ -1,0 +1,164 @@
+"""Hidden states in files, as servers of language models save them, and the output layer that they belong to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.full_precision import full_precision
+from ..errors import SourceError
+from ..heads import Head, Softmax
+from ..language_models import GivenStates
+from .array_files import read_array, read_arrays
+from .opening import Kind
+
+STATES, IDS = "hidden_states", "token_ids"
+"""Names of the arrays in a file of hidden states, which are vLLM's."""
+SAMPLE, BETTER = 256, 0.5
+"""Contexts whose next tokens show whether the states fit the output layer, and the nats by which another reading of the
+states must be better to be named."""
+
+
+class StatesOfText(NamedTuple):
+    """The hidden states of one file."""
+
+    states: Tensor
+    """(T, d), in the type of the file."""
+    ids: Tensor | None
+    """(T,), the tokens that the states were computed from."""
+
+
+def open_states(
+    source: str,
+    *,
+    head: str,
+    bias: str | None = None,
+    norm: str | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> GivenStates:
+    r"""Open hidden states in files, with the softmax layer :math:`c\tanh(s (W·h + b)/c)` that makes logits of them.
+
+    Args:
+        source: a file, FILE:NAME, or a folder whose files are read in the order of their names. The states are
+            (T, d), or (T, L, d) of L layers, of which the last is taken. Where a file also holds ``token_ids``, (T,),
+            state t predicts token t + 1.
+        head: W, (M, d), as FILE or FILE:NAME.
+        bias: b, (M,), as FILE or FILE:NAME.
+        norm: weight of the final norm, (d,), as FILE or FILE:NAME, for states that were taken before it. It is a
+            LayerNorm if the file holds its bias, NAME.bias beside NAME.weight, otherwise an RMSNorm.
+        scale: s, by default 1.
+        softcap: c, by default infinite.
+
+    Raises:
+        SourceError: for a file that cannot be read, or an array of another shape.
+    """
+    weight = _floats(_array(head), "W, (M, d)", 2).float()
+    b = None if bias is None else _floats(_array(bias), "the bias, (M,)", 1).float()
+    if b is not None and len(b) != len(weight):
+        raise SourceError(f"the bias {bias} has {len(b):,} entries, and W has {len(weight):,} rows")
+    layer = Softmax.of(weight, b, scale=1.0 if scale is None else scale, soft_cap=softcap)
+    folder = Path(source)
+    files = sorted(str(each) for each in folder.iterdir() if each.is_file()) if folder.is_dir() else [source]
+    texts = [_text(file, layer.hidden_size) for file in files]
+    if not texts:
+        raise SourceError(f"{source} does not hold a file of hidden states")
+    ids = [text.ids for text in texts if text.ids is not None]
+    if len(ids) not in (0, len(texts)):
+        raise SourceError(f"{len(ids)} of the {len(texts)} files of {source} hold {IDS}: give all files theirs")
+    states = [text.states for text in texts]
+    if norm is not None:
+        normalize = _norm(norm, layer.hidden_size)
+        states = [normalize(each.float()) for each in states]
+    if not ids:
+        return GivenStates(layer, hidden=states, path=source)
+    hidden = torch.cat([each[:-1] for each in states])  # what follows the last token of a file is not known
+    given = GivenStates(layer, hidden=hidden, targets=_shifted(ids, 1), path=source)
+    given.mismatch = _mismatch(layer, hidden, ids, normed=norm is not None)
+    return given
+
+
+def _array(place: str) -> Any:
+    """Return the array FILE or FILE:NAME."""
+    file, _, name = place.rpartition(":")
+    return read_array(Path(place)) if Path(place).exists() or not file else read_array(Path(file), name)
+
+
+def _floats(array: Any, what: str, *dimensions: int) -> Tensor:
+    """Return a whole array of real numbers as a tensor."""
+    tensor = torch.as_tensor(array[0 : array.shape[0]])
+    if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):
+        raise SourceError(f"{what}, must be real numbers, not {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return tensor
+
+
+def _text(place: str, size: int) -> StatesOfText:
+    """Return the hidden states in a file, and its token ids if it has them."""
+    arrays = read_arrays(Path(place)) if Path(place).exists() else {}
+    states = _floats(arrays[STATES] if STATES in arrays else _array(place), f"hidden states, (T, {size})", 2, 3)
+    states = states[:, -1] if states.ndim == 3 else states
+    if states.shape[1] != size:
+        raise SourceError(f"the states in {place} have {states.shape[1]:,} dimensions, and W has {size:,} columns")
+    if IDS not in arrays:
+        return StatesOfText(states, None)
+    ids = torch.as_tensor(arrays[IDS][0 : arrays[IDS].shape[0]])
+    if ids.shape != (len(states),) or ids.is_floating_point() or len(ids) < 2:
+        raise SourceError(
+            f"{IDS} in {place} must be {len(states):,} whole numbers, one for each state, and two or more"
+        )
+    return StatesOfText(states, ids.long())
+
+
+def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
+    """Return the final norm whose weight is at a place."""
+    weight = _floats(_array(place), f"the weight of a norm, ({size},)", 1).float()
+    if len(weight) != size:
+        raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
+    file, _, name = place.rpartition(":")
+    beside = f"{name.removesuffix('weight')}bias"
+    if file and not Path(place).exists() and beside in (arrays := read_arrays(Path(file))):
+        bias = _floats(arrays[beside], f"the bias of a norm, ({size},)", 1).float()
+        return lambda states: F.layer_norm(states, (size,), weight, bias)
+    return lambda states: F.rms_norm(states, (size,), weight, eps=1e-6)
+
+
+def _shifted(ids: list[Tensor], by: int) -> Tensor:
+    """Return the token ``by`` places after each state but a file's last one; −1 stands for one that is not known."""
+    return torch.cat([torch.cat([each, each.new_full((by,), -1)])[by:][: len(each) - 1] for each in ids])
+
+
+def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -> str:
+    """Return why states and output layer do not belong together, as the tokens that follow show it, or ''."""
+    some = torch.linspace(0, len(states) - 1, min(SAMPLE, len(states))).long()
+
+    def loss(chosen: Tensor, by: int) -> float:
+        targets = _shifted(ids, by)[some]
+        with torch.no_grad(), full_precision():
+            losses = layer.nll(chosen[targets >= 0], targets[targets >= 0], reduction="none")
+        return float(losses.double().mean()) if losses.numel() else math.inf
+
+    sample = states[some].float()
+    as_given = loss(sample, 1)
+    unnormed = math.inf if normed else loss(F.rms_norm(sample, sample.shape[1:]), 1)
+    readings = {
+        "they were taken before the final norm: give its weight, --norm FILE:NAME": unnormed,
+        "each state stands one token too late: shift the states or the ids by one": loss(sample, 0),
+        "each state stands one token too early: shift the states or the ids by one": loss(sample, 2),
+    }
+    likeliest = min(readings, key=readings.__getitem__)
+    perplexity = f"the perplexity of the tokens that follow is {math.exp(min(as_given, 700.0)):,.4g}"
+    if readings[likeliest] < as_given - BETTER:
+        return f"{perplexity}, and these states look as if {likeliest}"
+    if as_given > math.log(layer.vocab_size) - BETTER:
+        return f"{perplexity}, about that of {layer.vocab_size:,} equally likely tokens: states and head do not fit"
+    return ""
+
+
+KIND = Kind(what="hidden states in files", matches=lambda source: False, open=open_states)
+"""Chosen by the option ``head``, because hidden states look like any matrix."""

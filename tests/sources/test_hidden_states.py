@@ -1,0 +1,130 @@
+"""Hidden states in files with their output layer, against the same head on the same states in memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+import softmax_bottleneck as sb
+from softmax_bottleneck import perplexity, rank
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.heads import Softmax
+
+M, D = 60, 8
+
+
+@pytest.fixture
+def text() -> tuple[Tensor, Tensor, Tensor]:
+    """W, token ids, and states (T, d) that predict the next token, as before a final norm: 0.01 times theirs."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(M, D, generator=generator)
+    ids = torch.randint(M, (200,), generator=generator)
+    following = weight[torch.cat([ids[1:], ids[:1]])] + 0.3 * torch.randn(200, D, generator=generator)
+    return weight, ids, F.rms_norm(following, (D,))
+
+
+def save(folder: Path, weight: Tensor, ids: Tensor, states: Tensor) -> dict[str, Any]:
+    """Write two files of one text, as a server does, and the head; return the option."""
+    (folder / "text").mkdir()
+    for number, rows in enumerate((slice(0, 120), slice(120, 200))):
+        arrays = {"token_ids": ids[rows].contiguous(), "hidden_states": states[rows].contiguous()}
+        save_file(arrays, folder / "text" / f"{number}.safetensors")
+    save_file({"lm_head.weight": weight, "norm.weight": torch.full((D,), 3.0)}, folder / "model.safetensors")
+    return {"head": f"{folder / 'model.safetensors'}:lm_head.weight"}
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0])
+def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: float | None, tmp_path: Path) -> None:
+    weight, ids, states = text
+    how = {**save(tmp_path, weight, ids, states), "scale": 1.5, "softcap": softcap}
+    keep = np.r_[0:119, 120:199]  # nothing is known of the token after each file's last
+    head = Softmax.of(weight, scale=1.5, soft_cap=softcap)
+    expected: Any = {"hidden": states[keep], "targets": ids[keep + 1]}
+    source = sb.open(str(tmp_path / "text"), **how)
+    assert source.shape == (198, M)
+    assert source.entry_warning() == ""
+    ours, theirs = rank(source), rank(head, **expected)
+    np.testing.assert_allclose(ours.spectrum.values, theirs.spectrum.values)
+    assert (ours.spectrum.method, ours.rank, ours.bound) == (theirs.spectrum.method, theirs.rank, theirs.bound)
+    assert sb.kld(source, pairs=500).kld == pytest.approx(sb.kld(head, pairs=500, **expected).kld)
+    assert perplexity(source).perplexity == pytest.approx(perplexity(head, **expected).perplexity)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda states: 0.01 * states, "taken before the final norm: give its weight, --norm FILE:NAME"),
+        (lambda states: states.roll(1, 0), "one token too late"),
+        (lambda states: states.roll(-1, 0), "one token too early"),
+        (lambda states: states.roll(7, 0), "states and head do not fit"),
+    ],
+)
+def test_states_of_another_place_are_told(text: Any, change: Any, told: str, tmp_path: Path) -> None:
+    weight, ids, states = text
+    how = save(tmp_path, weight, ids, change(states))
+    report = rank(str(tmp_path / "text"), **how)
+    assert told in report.rank.doubt
+    assert not report.rank.determinate
+    if "norm" in told:
+        norm = f"{tmp_path / 'model.safetensors'}:norm.weight"
+        assert rank(str(tmp_path / "text"), norm=norm, **how).rank.doubt == ""
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_the_final_norm(text: Any, beta: bool, tmp_path: Path) -> None:
+    weight, _, states = text
+    gamma = torch.linspace(0.5, 2, D)
+    arrays = {"ln.weight": gamma, **({"ln.bias": torch.ones(D)} if beta else {}), "w": weight}
+    save_file(arrays, tmp_path / "m.safetensors")
+    np.save(tmp_path / "h.npy", 5 * states.numpy())
+    model = str(tmp_path / "m.safetensors")
+    normalized = (
+        F.layer_norm(5 * states, (D,), gamma, torch.ones(D)) if beta else F.rms_norm(5 * states, (D,), gamma, 1e-6)
+    )
+    (block,) = sb.open(str(tmp_path / "h.npy"), head=f"{model}:w", norm=f"{model}:ln.weight").blocks()
+    np.testing.assert_allclose(block.log_probs, F.log_softmax(normalized @ weight.T, 1), atol=1e-5)
+
+
+def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path) -> None:
+    weight, ids, states = text
+    layers = torch.stack([torch.zeros_like(states), states], 1).bfloat16()
+    save_file({"hidden_states": layers, "token_ids": ids}, tmp_path / "h.safetensors")
+    np.save(tmp_path / "w.npy", weight.numpy())
+    arguments = ["rank", str(tmp_path / "h.safetensors"), "--head", str(tmp_path / "w.npy")]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"rank +9 ", done.output), done.output
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "told"),
+    [
+        ({"hidden_states": torch.zeros(9, 5)}, {}, r"have 5 dimensions, and W has 8 columns"),
+        ({"hidden_states": torch.zeros(9, D), "token_ids": torch.zeros(4).long()}, {}, "must be 9 whole numbers"),
+        ({"hidden_states": torch.zeros(9, D).long()}, {}, "must be real numbers, not torch.int64"),
+        ({"hidden_states": torch.zeros(9, D), "token_ids": torch.full((9,), M)}, {}, "must be 8 token ids from 0 to"),
+        ({"hidden_states": torch.zeros(9, D)}, {"bias": "w.npy"}, r"the bias, \(M,\), must be"),
+        ({"hidden_states": torch.zeros(9, D)}, {"norm": "h.safetensors:norm"}, "there is no 'norm'"),
+        ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "there is no file none.npy"),
+        ({"hidden_states": torch.zeros(9, D)}, {"head": "w.txt"}, "must be a file of arrays: .npy"),
+    ],
+)
+def test_arrays_that_do_not_fit(
+    arrays: Any, options: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_file(arrays, "h.safetensors")
+    np.save("w.npy", np.ones((M, D), np.float32))
+    Path("w.txt").write_text("1 2", encoding="utf-8")
+    with pytest.raises(SourceError, match=told):
+        rank("h.safetensors", **{"head": "w.npy", **options})
