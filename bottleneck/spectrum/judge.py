@@ -69,7 +69,7 @@ def judge(
         _rank(spectrum, spectrum.values, eps, rule, norm=None, error=spectrum.error),
         _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),
         spectrum.values,
-        least=entry_roundoff(norm, eps.value),
+        least=max(entry_roundoff(norm, eps.value), MARGIN * spectrum.error),
         hides=eps.rounding is not None and _norm(spectrum.centered) < CENTERED * norm,
     )
     if recorded is not None and recorded.value > eps.value:

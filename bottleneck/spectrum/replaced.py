@@ -24,8 +24,9 @@ relative error of that number when a probability was computed from its float32 l
 CUT, NEAR = 0.01, 1e-6
 """Share of a row's entries that lie at its lowest number, and the part of its spread by which they may miss it, after a
 truncation (top-k, top-p) or a floor; numbers of a continuous distribution lie there alone."""
-WHOLE_STEPS = 0.9
-"""Share of the smallest probabilities that must be whole steps of float32's subnormal numbers."""
+WHOLE_STEPS, CHANCE = 0.9, 1e-6
+"""Share of the smallest probabilities that must be whole steps of float32's subnormal numbers, and the largest
+probability that all of these are whole by chance."""
 HALF = 0.5
 """Share of the rows with so low a number that must agree on it."""
 LOG_EPSILONS = (*(10.0**-k for k in range(5, 46)), *(2.0**-k for k in (23, 52, 126, 149, 1022)))
@@ -50,6 +51,7 @@ class Replaced:
         self._floors: Counter[tuple[float, int, bool]] = Counter()  # a row's lowest number, its column, several times?
         self._alone: Counter[int] = Counter()  # rows whose lowest number is a mask, by its column
         self._subnormal = self._tiny = 0  # probabilities of whole steps of float32, and all of so few steps
+        self._log_chance = 0.0  # log of the probability that they are whole by chance
         self._cut: NDArray[np.int64] | int = 0  # sampled rows that were cut off at their lowest number, by column
         self._rows_cut = self._sampled = self._constant = 0
         self._lowest = np.inf
@@ -108,8 +110,10 @@ class Replaced:
         """Count logarithms of float32's smallest probabilities, which have lost digits."""
         least, most = math.log(SUBNORMAL / 2), math.log(MOST_STEPS * SUBNORMAL)
         steps = np.exp(rows[(rows > least) & (rows < most)] - math.log(SUBNORMAL))
-        self._subnormal += int((np.abs(steps - np.rint(steps)) <= STEP_ERROR * steps).sum())
+        whole = steps[np.abs(steps - np.rint(steps)) <= STEP_ERROR * steps]
+        self._subnormal += whole.size
         self._tiny += steps.size
+        self._log_chance += float(np.log(2 * STEP_ERROR * whole).sum())
 
     def _see_sample(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
         """Count sampled rows that hold one number, and those with many entries at their lowest number.
@@ -198,7 +202,7 @@ class Replaced:
 
     def _underflow(self) -> str:
         """Return a sentence on logarithms of subnormal probabilities of float32, or ''."""
-        if self._subnormal < FEWEST or self._subnormal < WHOLE_STEPS * self._tiny:
+        if self._log_chance > math.log(CHANCE) or self._subnormal < WHOLE_STEPS * self._tiny:
             return ""
         return (
             f"{self._subnormal:,} entries are logarithms of the smallest probabilities of float32, which have lost "

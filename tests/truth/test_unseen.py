@@ -86,17 +86,18 @@ def test_a_full_rank_that_no_float32_rounding_makes() -> None:
     assert (report.rank.value, report.rank.determinate, report.rank_centered.value) == (100, True, 99)
 
 
-def test_logarithms_of_subnormal_probabilities_are_a_doubt() -> None:
-    logits = 18 * low_rank(600, 150, 9) / 3
+@pytest.mark.parametrize(("scale", "least"), [(6.0, 20), (11 / 3, 4)])
+def test_logarithms_of_subnormal_probabilities_are_a_doubt(scale: float, least: int) -> None:
+    logits = scale * low_rank(600, 150, 9)
     with np.errstate(divide="ignore"):
         logs = torch.softmax(torch.tensor(logits).float(), 1).log().numpy()
     logs = logs[np.isfinite(logs).all(1)]
-    assert (logs < -96).sum() > 20
+    assert (logs < -96).sum() > least
     found = rank(logs).rank
     assert (found.low, found.high, found.determinate) == (1, 150, False)
     assert "smallest probabilities of float32" in found.doubt
     careful = log_softmax(torch.tensor(logits).float())
-    assert (careful < -96).sum() > 20
+    assert (careful < -96).sum() > least
     assert rank(careful).rank.doubt == ""
 
 
