@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from softmax_bottleneck import kld, rank
-from softmax_bottleneck.cli.sources import labelled
 from softmax_bottleneck.errors import BottleneckError, StoreError
 from softmax_bottleneck.measure import dump
+from softmax_bottleneck.sources.kinds import labelled
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum, save_spectrum
 
 Matrix = NDArray[np.float64]
