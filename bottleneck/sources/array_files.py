@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
 import pickle
 import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,10 +48,6 @@ FEW = 5
 
 _NUMBER = re.compile(r"\s*([-+]?([0-9.]+(e[-+]?[0-9]+)?|inf(inity)?|nan)|n/?a|null|)\s*", re.IGNORECASE)
 """A number, or what stands for a missing one."""
-
-
-HEADER_BYTES = 10_000
-"""Longest header of a .npy file, as NumPy has it."""
 
 
 def read_arrays(path: Path) -> Mapping[str, Any]:
@@ -111,67 +106,28 @@ def read_array(path: Path, name: str | None = None) -> Any:
     raise SourceError(f"{path} holds {len(arrays)} arrays; {advice} as {path}:NAME: {known}")
 
 
-def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array in NumPy's format, whether its columns come first, and its type."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a header that Python 2 wrote
-        version = np.lib.format.read_magic(file)
-        if version > (3, 0):
-            raise ValueError(f"it has version {version} of NumPy's format")
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, columns_first, dtype = read(file, max_header_size=HEADER_BYTES)
-    if any(type(length) is not int or length < 0 for length in shape):
-        raise ValueError(f"its shape is {shape}")
-    return shape, columns_first, dtype
-
-
 def _npy(path: Path) -> dict[str, FileRows]:
-    with open_file(path) as file:
-        shape, columns_first, dtype = _npy_header(file)
-        offset = file.tell()
-    check_untyped(dtype, str(path))
-    if dtype.kind not in "fiub":
-        raise ValueError(f"it must hold real numbers, not {'Python objects' if dtype.hasobject else dtype}")
-    size, declared = path.stat().st_size - offset, math.prod(shape) * dtype.itemsize
-    if size != declared:
-        raise ValueError(f"it has {size:,} bytes of entries, and its header says {shape} of {dtype}")
-    row = math.prod(shape[1:])
+    def rows(part: slice | None = None) -> Any:
+        with open_file(path), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a header that Python 2 wrote
+            mapped = np.load(path, mmap_mode="r")
+        return mapped if part is None else np.array(mapped[part])  # mapped anew: no page of other rows stays
 
-    def read(rows: slice) -> NDArray[Any]:
-        if columns_first:
-            return np.array(np.memmap(path, dtype, "r", offset, shape, "F")[rows])
-        # The rows are read, not mapped: a mapped file that becomes shorter ends the process (SIGBUS).
-        start = offset + rows.start * row * dtype.itemsize
-        return np.fromfile(path, dtype, row * (rows.stop - rows.start), offset=start).reshape(-1, *shape[1:])
-
-    return {"array": FileRows(path, shape, read)}
+    whole = rows()
+    check_untyped(whole.dtype, str(path))
+    if whole.nbytes + whole.offset != path.stat().st_size:
+        raise ValueError(f"it is longer than its header says, which has shape {whole.shape} of {whole.dtype}")
+    if whole.dtype.kind not in "fiub":
+        raise ValueError(f"it must hold real numbers, not {whole.dtype}")
+    return {"array": FileRows(path, whole.shape, rows)}
 
 
-def _npz(path: Path) -> dict[str, FileRows]:
-    arrays = {}
-    with open_file(path) as file, zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
-            name, _, suffix = member.filename.rpartition(".")
-            if suffix == "npy":
-                with archive.open(member) as opened:
-                    shape, _, dtype = _npy_header(opened)
-                arrays[name] = _member(path, member, shape, dtype.itemsize)
-    return arrays
-
-
-def _member(path: Path, member: zipfile.ZipInfo, shape: tuple[int, ...], itemsize: int) -> FileRows:
-    """Return an array of a ``.npz`` file, which is read as a whole when its rows are."""
-    declared = math.prod(shape) * itemsize
-
-    @cache
-    def whole() -> NDArray[Any]:
-        check_size(shape, itemsize, stored=member.compress_size, what=member.filename, whole=True)
-        if declared > member.file_size:
-            raise ValueError(f"{member.filename} holds {member.file_size:,} bytes, and its header says {declared:,}")
-        with open_file(path) as file, zipfile.ZipFile(file) as archive, archive.open(member) as opened:
-            return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
-
-    return FileRows(path, shape, lambda rows: whole()[rows], nbytes=declared)
+def _npz(path: Path) -> dict[str, Any]:
+    with open_file(path) as file, np.load(file, allow_pickle=False) as loaded:
+        for member in loaded.zip.infolist():
+            check_size((member.file_size,), 1, stored=member.compress_size, what=member.filename, whole=True)
+        arrays = {name: loaded[name] for name in loaded.files}
+    return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
 def _safetensors(path: Path) -> dict[str, FileRows]:
