@@ -111,6 +111,6 @@ def _draw_course(ax: Axes, unit: str, reports: Mapping[int, RankReport]) -> None
         ax.vlines(steps, [rank.low for rank in ranks], [rank.high for rank in ranks], color=color, linewidth=0.8)
     effective = [report.summary()["effective_rank_1e-3"] for report in reports.values()]
     known = [float("nan") if count is None else count for count in effective]
-    ax.plot(steps, known, color=ORANGE, marker="s", label="effective rank (99.9 % of Σσ²)")
+    ax.plot(steps, known, color=ORANGE, marker="s", label="effective rank (99.9 %)")
     ax.set(xlabel="epoch" if unit == "epoch" else "step", ylabel="rank")
     ax.set_ylim(bottom=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from softmax_bottleneck import kld, rank
+from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.sources import MatrixSource, Source, open_source
 
@@ -283,51 +283,6 @@ def test_methods_and_rules_of_rank(log_probs: Make) -> None:
         rank(matrix, max_memory=1000)
 
 
-def _kld(log_p: Matrix) -> float:
-    return float(sum((np.exp(p) * (p - q)).sum() for p in log_p for q in log_p) / len(log_p) ** 2)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize("contexts", [None, 11])
-def test_kld_of_logits_knows_their_roundoff(log_probs: Make, dtype: torch.dtype, contexts: int | None) -> None:
-    """Logits around 100 are rounded by far more than the log-probabilities that they become would be."""
-    logits = torch.from_numpy(log_probs(15, 6) + 100).to(dtype)
-    true = torch.log_softmax(logits[:contexts].double(), 1).numpy()
-    found = kld(logits, kind="logits", contexts=contexts)
-    assert found.kld == pytest.approx(_kld(true))
-    assert (found.eps.dtype, found.largest_log_sum) == (str(dtype).removeprefix("torch."), None)
-    assert found.contexts == len(true)
-    entries = 100 * torch.finfo(dtype).eps / 2
-    assert entries < found.roundoff < 10 * entries
-
-
-def test_kld_of_log_probs_in_bfloat16(log_probs: Make, tmp_path: Path) -> None:
-    """Sums that are off by 0.4 nats made 1.35 of 0.90."""
-    matrix = torch.from_numpy(log_probs(15, 6) + 0.4).to(torch.bfloat16)
-    save_file({"log_probs": matrix}, tmp_path / "b.safetensors")
-    found = kld(tmp_path / "b.safetensors")
-    assert found.kld == pytest.approx(_kld(torch.log_softmax(matrix.double(), 1).numpy()), rel=1e-6)
-    assert (found.eps.dtype, found.eps.assumed) == ("bfloat16", True)
-    assert found.largest_log_sum == pytest.approx(0.4, abs=0.05)
-    assert 1e-3 < found.roundoff < 0.1
-    with pytest.raises(MatrixError, match=r"sum is 0\.7"):
-        kld(matrix.double() + 0.3)
-    with pytest.raises(MatrixError, match="not a row of log-probabilities"):
-        kld(log_probs(15, 6) + 7, kind="matrix")
-
-
 def test_probabilities_are_named_as_such(log_probs: Make) -> None:
     with pytest.raises(MatrixError, match="holds probabilities, not their logarithms"):
         rank(np.exp(log_probs()))
-
-
-def test_blocks_may_share_their_makers_memory() -> None:
-    rows = np.random.default_rng(0).standard_normal((30, 10))
-    buffer = np.empty((5, 10))
-
-    def blocks() -> Iterator[NDArray[np.float64]]:
-        for start in range(0, 30, 5):
-            buffer[:] = rows[start : start + 5]
-            yield buffer
-
-    assert rank(blocks(), kind="matrix").rank.value == rank(rows, kind="matrix").rank.value == 10

@@ -157,14 +157,6 @@ def test_numbers_that_mark_missing_chunks_are_measured(tmp_path: Path) -> None:
         rank(tmp_path / "b.zarr", kind="matrix")
 
 
-def test_a_damaged_chunk(log_probs: Make, tmp_path: Path) -> None:
-    zarr.create_array(tmp_path / "a.zarr", data=log_probs(), chunks=(4, 8))
-    (tmp_path / "a.zarr" / "c" / "2" / "0").write_bytes(b"no chunk")
-    with pytest.raises(SourceError, match=r"a\.zarr cannot be read \(.*\): check its name, or copy it again") as raised:
-        rank(tmp_path / "a.zarr")
-    assert "\n" not in str(raised.value)
-
-
 @cache
 def _bomb(codec: str) -> bytes:
     """32 MiB of zeros, packed."""
