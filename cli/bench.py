@@ -87,17 +87,6 @@ def training(**options: Any) -> None:
     _run("bench_training", **options)
 
 
-@command.command(epilog=example("bottleneck bench corpora --text text.txt --steps 10"))
-@click.option("--text", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Large text with one sentence per line.")  # fmt: skip
-@click.option("--steps", type=Count(), default=300, show_default=True, metavar="N",
-              help="Training steps of each model.")  # fmt: skip
-@json_option
-def corpora(**options: Any) -> None:
-    """Train small models on the start of a text with the loaders of text8 and one-billion; report loss and memory."""
-    _run("bench_corpora", **options)
-
-
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
 @click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Model size.")
 @contexts_option(4096, "Number of contexts.")
@@ -142,29 +131,20 @@ def transformer_study(out: Path, **options: Any) -> None:
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=0.4, show_default=True,
-              help="Total hours of work, over all calls.")  # fmt: skip
-@click.option("--archive", type=click.Path(exists=True, path_type=Path), metavar="FILE",
-              help="Archive of Penn Treebank, if it is not in the cache yet.")  # fmt: skip
-@click.option("--family", default="ptb-fast", show_default=True, help="Family of the presets to train.")
-@listed("--only", "only", NAMES, metavar="STAGE,…", default=["device,heads,spectrum,training,models"],
-        show_default=True, help="Stages to run.")  # fmt: skip
-@shrink_option("the sizes of the benchmarks and of the models' layers")
-@contexts_option(None, "Contexts to rank.  [default: all]")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
+@listed("--only", "only", NAMES, metavar="STAGE,…", default=["device,heads,spectrum,training"], show_default=True,
+        help="Stages to run.")  # fmt: skip
+@shrink_option("the sizes of the benchmarks")
 @device_option
-def gpu(out: Path, device: str, family: str, settings: tuple[str, ...], contexts: int | None, **options: Any) -> None:
-    """Check a GPU, run all benchmarks on it, then train presets in the hours left and measure their ranks.
+def gpu(out: Path, device: str, **options: Any) -> None:
+    """Check a GPU against float64 on the CPU, and run all benchmarks on it.
 
-    The same command continues after an interruption.
+    The same command continues after an interruption. 'bottleneck demo --family ptb-fast --device cuda' trains there.
     """
-    from softmax_bottleneck.bench.demo import Study
     from softmax_bottleneck.bench.gpu import bench_gpu
     from softmax_bottleneck.core.machine import resolve_device
 
-    study = Study(family=family, settings=settings, contexts=contexts)
-    table = bench_gpu(out, study, device=resolve_device(device), progress=progress(), **options)
-    echo(table or f"the results are in {out}")
+    bench_gpu(out, device=resolve_device(device), progress=progress(), **options)
+    echo(f"the results are in {out}")
 
 
 def _run(name: str, *, json_to: Path | None, at_size: bool | None = None, **options: Any) -> None:
@@ -192,10 +172,6 @@ def _lines(values: Mapping[str, Any], *, at_size: bool) -> Iterator[str]:
     shown = [key for key in COLUMNS if any(key in row for row in cases.values())]
     rows = [[name, *(COLUMNS[key][1](row[key]) if key in row else "" for key in shown)] for name, row in cases.items()]
     yield terminal_table(["case", *(COLUMNS[key][0] for key in shown)], rows)
-    for name, row in cases.items():
-        for one in row.get("rounds", ()):
-            losses = f"loss {one['train_loss']:.3f}, valid {one['valid_loss']:.3f}"
-            yield f"{name}, {one['step']:>6} steps: {losses}, {one['memory_bytes'] / 2**20:,.0f} MiB"
     for which, by_components in values.get("slowdown", {}).items():
         yield f"slowdown over Softmax, {which}: " + ", ".join(f"{x:.1f} (K = {K})" for K, x in by_components.items())
     for name, rate in values.get("rates", {}).items():

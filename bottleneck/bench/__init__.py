@@ -2,14 +2,12 @@
 
 from .heads import bench_heads
 from .hugging_face import bench_hugging_face
-from .large_corpora import bench_corpora
 from .spectrum import bench_spectrum
 from .training import bench_training
 from .transformer_study import study_transformers
 from .transformers import bench_transformers
 
 __all__ = [
-    "bench_corpora",
     "bench_heads",
     "bench_hugging_face",
     "bench_spectrum",

@@ -101,8 +101,6 @@ def run(
     out: Path,
     study: Study | None = None,
     *,
-    configurations: Sequence[tuple[Preset, RunConfig]] | None = None,
-    measure_again: bool = True,
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> str:
@@ -115,8 +113,6 @@ def run(
     Args:
         out: a folder, created if it does not exist.
         study: settings; by default those of ``make demo``.
-        configurations: presets, each with its own configuration, in place of `Study.configurations`.
-        measure_again: whether a run that has a report is measured again.
         device: device of training and evaluation.
         progress: progress display.
 
@@ -125,7 +121,7 @@ def run(
         BottleneckError: as for `fit` and `rank`.
     """
     study = study or Study()
-    configurations = study.configurations() if configurations is None else configurations
+    configurations = study.configurations()
     for preset, config in configurations:  # check all configurations before the first training
         if config.initial is not None and not is_begun(out / "runs" / file_name(preset, config.seed)):
             read_config(Path(config.initial))
@@ -135,10 +131,9 @@ def run(
     with explained(lambda: _saved_models(out, configurations)):
         for preset, config in configurations:
             name = file_name(preset, config.seed)
-            if measure_again or not (reports / f"{name}.npz").exists():
-                progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
-                done = fit(config, out / "runs" / name, device=device, progress=progress)
-                measure(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
+            progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
+            done = fit(config, out / "runs" / name, device=device, progress=progress)
+            measure(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
             rows.append(read_report(reports / f"{name}.json"))
             if not config.seed:
                 saved = load_spectrum(reports / f"{name}.npz")

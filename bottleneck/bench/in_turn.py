@@ -68,28 +68,18 @@ def report(rows: Rows, goals: Iterable[Goal] = (), *, device: str = "cpu", **abo
         device: device of the measurements.
         about: settings, and further results.
     """
-    return {
-        "machine": machine(device),
-        "device": device,
-        **about,
-        "cases": rows,
-        "goals": check_goals({goal: goal.measure(rows) for goal in goals}),
-        "version": __version__,
-    }
-
-
-def check_goals(measured: Mapping[Goal, float]) -> list[dict[str, Any]]:
-    """Return the goals whose value is not NaN, each with its bound and whether it is met."""
-    return [
+    checked = [
         {
             "what": goal.what,
             "measured": value,
             "bound": f"{goal.sign} {goal.bound:.3g}",
             "met": value >= goal.bound if goal.sign == ">=" else value <= goal.bound,
         }
-        for goal, value in measured.items()
-        if not math.isnan(value)
+        for goal in goals
+        if not math.isnan(value := goal.measure(rows))
     ]
+    about = {"machine": machine(device), "device": device, **about}
+    return {**about, "cases": rows, "goals": checked, "version": __version__}
 
 
 def in_turn(

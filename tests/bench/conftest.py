@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[set[str]]]:
                 rows[name] |= make()()
             return rows
 
-        for module in ("heads", "spectrum", "training", "transformers", "hugging_face", "large_corpora"):
+        for module in ("heads", "spectrum", "training", "transformers", "hugging_face"):
             monkeypatch.setattr(sys.modules[f"softmax_bottleneck.bench.{module}"], "in_turn", in_turn)
         return groups
 
