@@ -261,7 +261,7 @@ class _Rows:
 
     def eps(self, vocab: int) -> Precision:
         """Return the precision of the rows; raise `MatrixError` if it does not explain their largest |log Σ P|."""
-        eps = self._eps or self._inspection.precision()
+        eps = self._eps or self._inspection.precision
         self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, vocab)))
         return eps
 

@@ -112,7 +112,7 @@ class ExtendedSource(Source):
             assert self._model.precision is not None
             return self._model.precision
         inspection = self._inspected[0]
-        return replace(inspection.precision(), size=inspection.root_mean_square())
+        return replace(inspection.precision, size=inspection.root_mean_square())
 
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the contexts or tokens that hold most of the energy of a function's logits."""

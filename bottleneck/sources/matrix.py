@@ -98,7 +98,7 @@ class MatrixSource(Source):
     @cached_property
     def precision(self) -> Precision:
         """The precision of the entries, inferred from them if it was not given."""
-        inferred = self._inspection.precision()
+        inferred = self._inspection.precision
         logger.info("%s: precision %s", self._path, inferred)
         if self._kind != "logits":
             return inferred

@@ -15,7 +15,6 @@ from .accelerator import arithmetic_for
 from .base import Options, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype
 from .choice import choose
-from .combination import finish, sum_up
 from .dense import Dense
 from .inspection import Inspection
 from .registry import check_factors, find
@@ -62,7 +61,7 @@ def singular_values(
         inspection = Inspection(len(whole), dtypes=[native_dtype(blocks)], language=False)
         for piece in checked(pieces(0)):
             inspection.watch(piece)
-        eps = inspection.stored().value
+        eps = inspection.stored.value
         chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).start()
         return measure(pieces, chosen, exponent=inspection.exponent)
     iterator = iter(blocks)
@@ -106,7 +105,8 @@ def measure(
     reached, done = saved.restore(method) if saved else (0, 0)
     for passed in range(reached, method.passes):
         if passed > reached:
-            sum_up(method, processes)
+            for name in method.shared:
+                setattr(method, name, processes.sum(getattr(method, name)))
             method.end_pass()
             done = 0
         remaining = blocks(done) if callable(blocks) else blocks
@@ -120,7 +120,29 @@ def measure(
             if saved:
                 saved.offer(method, passed, done)
     decomposing()
-    spectrum = finish(method, processes)
+    if processes.count > 1:
+        _combine(method, processes)
+    spectrum = processes.in_first(method.finish)
     if saved:
         saved.forget()
     return spectrum.scaled(exponent)
+
+
+def _combine(method: SpectrumMethod, processes: Processes) -> None:
+    """Combine the states of all processes in the first process; the other processes keep theirs.
+
+    Gram matrices are summed by all-reduce; triangles are merged pairwise, in ⌈log₂ P⌉ rounds.
+    """
+    if method.summed:
+        method.restore({name: processes.sum(tensor) for name, tensor in method.state().items()})
+        return
+    index, distance = processes.index, 1
+    while distance < processes.count:
+        if index % (2 * distance) == distance:
+            for tensor in method.state().values():
+                processes.send(tensor, index - distance)
+            return
+        if index % (2 * distance) == 0 and index + distance < processes.count:
+            origin = index + distance
+            method.merge({name: processes.receive(origin, value.device) for name, value in method.state().items()})
+        distance *= 2

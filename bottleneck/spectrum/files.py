@@ -22,7 +22,9 @@ from ..errors import MatrixError
 from .registry import REGISTRY
 from .values import UNKNOWN, Limits, Spectrum
 
-FORMAT = "softmax-bottleneck spectrum 1"
+FORMAT: Literal["softmax-bottleneck spectrum 1"] = "softmax-bottleneck spectrum 1"
+NUMBERS = ("frobenius_relative_error", "residual", "error", "centered_error")
+"""Fields of a `Spectrum` that are kept as they are."""
 
 DAMAGE = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, AttributeError),
@@ -55,19 +57,10 @@ class _NoSpectrumError(MatrixError):
 
 def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
     """Write the raw and centred singular values with the description of their source, and what figures mark."""
-    about = {
-        "format": FORMAT,
-        "source": dict(source),
-        "shape": spectrum.shape,
-        "method": spectrum.method,
-        "frobenius_relative_error": spectrum.frobenius_relative_error,
-        "residual": spectrum.residual,
-        "error": spectrum.error,
-        "centered_error": spectrum.centered_error,
-        **({} if limits is None else {"limits": asdict(limits)}),
-    }
+    numbers = {name: getattr(spectrum, name) for name in NUMBERS}
+    about = _About(FORMAT, dict(source), spectrum.shape, spectrum.method, **numbers, limits=limits or UNKNOWN)
     buffer = io.BytesIO()
-    np.savez(buffer, values=spectrum.values, centered=spectrum.centered, about=np.array(json.dumps(about)))
+    np.savez(buffer, values=spectrum.values, centered=spectrum.centered, about=np.array(json.dumps(asdict(about))))
     write_bytes(path, buffer.getvalue())
 
 
@@ -92,19 +85,15 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
             if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
                 raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
             about, values = _about(file), file["values"]
-            spectrum = Spectrum(
-                values,
-                file["centered"],
-                about.shape,
-                about.method,
-                about.frobenius_relative_error,
-                about.residual,
-                error=REGISTRY[about.method].resolution * float(values[0]) if about.error is None else about.error,
-                centered_error=about.centered_error,
-            )
+            numbers = {name: getattr(about, name) for name in NUMBERS}
+            if about.error is None:
+                numbers["error"] = REGISTRY[about.method].resolution * float(values[0])
+            spectrum = Spectrum(values, file["centered"], about.shape, about.method, **numbers)
             _check(spectrum)
     except (_NoSpectrumError, *DAMAGE) as error:
-        reason = _why(error)
+        reason = "it is damaged or of another kind; save the spectrum again"
+        if isinstance(error, (_NoSpectrumError, OSError)):
+            reason = getattr(error, "strerror", None) or str(error)
         raise MatrixError(f"{path} is not a spectrum of 'bottleneck rank --save-spectrum': {reason}") from error
     return SavedSpectrum(spectrum, about.source, about.limits)
 
@@ -116,14 +105,6 @@ def _about(file: Mapping[str, Any]) -> _About:
         raise _NoSpectrumError(f"it holds {arrays}; a matrix in it is named FILE.npz:NAME")
     about: _About = check_schema(parse_json(str(file["about"]), finite=True), _About)
     return about
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, _NoSpectrumError):
-        return str(error)
-    return "it is damaged or of another kind; save the spectrum again"
 
 
 def _check(spectrum: Spectrum) -> None:

@@ -12,8 +12,8 @@ from scipy.linalg.blas import dsymv, dsyr2, dsyrk
 from scipy.linalg.lapack import dtpqrt
 from torch import Tensor
 
+from . import lapack
 from .arithmetic import Arithmetic, Spectra, Values, toward_ones
-from .bidiagonal import bidiagonal, bidiagonal_values
 from .tridiagonal import tridiagonal
 
 SYRK_COLUMNS, AT_ONCE = 10_000, 1024
@@ -94,7 +94,7 @@ class Host(Arithmetic):
         R = triangle.cpu()
         if careful:
             return self.pair(R, R[:, 1:], careful=True)
-        diagonal, above = bidiagonal(np.array(R.numpy(), order="F"))
+        diagonal, above = _bidiagonal(np.array(R.numpy(), order="F"))
         # Without its first column B is lower bidiagonal; a column of zeros makes it square.
         centered = bidiagonal_values(np.append(above, 0.0), diagonal[1:], lower=True)
         return Spectra(bidiagonal_values(diagonal, above), centered, "gebrd, bdsqr")
@@ -154,3 +154,32 @@ def _of_tridiagonal(diagonal: Values, below: Values) -> Values:
         return diagonal
     values = scipy.linalg.eigvalsh_tridiagonal(diagonal, below, lapack_driver="sterf", check_finite=False)
     return np.asarray(values, dtype=np.float64)
+
+
+def _bidiagonal(matrix: Values) -> tuple[Values, Values]:
+    """Reduce a square matrix by ``gebrd``; return the diagonal, (M,), and the superdiagonal, (M − 1,).
+
+    Args:
+        matrix: float64, (M, M), Fortran order; it is overwritten.
+    """
+    size = matrix.shape[0]
+    diagonal, above = np.empty(size), np.empty(max(size - 1, 0))
+    left, right = np.empty(size), np.empty(size)
+    lapack.call_with_workspace("dgebrd", size, size, matrix, max(size, 1), diagonal, above, left, right)
+    return diagonal, above
+
+
+def bidiagonal_values(diagonal: Values, beside: Values, *, lower: bool = False) -> Values:
+    """Return the singular values of a square bidiagonal matrix by ``bdsqr``: without vectors, Fernando and Parlett's
+    dqds, each value to full relative accuracy.
+
+    Args:
+        diagonal: float64, (M,).
+        beside: float64, (M − 1,), the superdiagonal, or the subdiagonal if ``lower``.
+        lower: whether the matrix is lower bidiagonal.
+    """
+    values, other, unused = diagonal.copy(), np.append(beside, 0.0), np.empty(1)
+    size = values.size
+    lapack.call("dbdsqr", b"L" if lower else b"U", size, 0, 0, 0, values, other, unused, 1, unused, 1, unused, 1,
+                np.empty(4 * size))  # fmt: skip
+    return values

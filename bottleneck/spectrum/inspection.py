@@ -139,21 +139,10 @@ class Inspection:
         """Whether the rows are logits or log-probabilities, which may have been rounded before normalization."""
         return self._language or self._normalized
 
-    def precision(self) -> Precision:
-        """Return the inferred precision of the entries.
-
-        Raises:
-            MatrixError: when the largest entry is subnormal in its type, so that digits were lost.
-        """
-        return self._precision
-
-    def stored(self) -> Precision:
-        """Return the precision of the type that holds the entries, or of the narrowest one that they fit."""
-        return self._stored
-
     @cached_property
-    def _precision(self) -> Precision:
-        stored, sample = self._stored, self._unmasked
+    def precision(self) -> Precision:
+        """The inferred precision of the entries; `MatrixError` if the largest is subnormal and has lost digits."""
+        stored, sample = self.stored, self._unmasked
         rounding, floor = find_rounding(sample, eps=stored.value) if sample.size else (None, None)
         deviation = None if floor is None else floor.deviation
         if sample.size and (sample == np.rint(sample)).all():
@@ -174,7 +163,8 @@ class Inspection:
         return sample[:, (sample > least).all(0)]
 
     @cached_property
-    def _stored(self) -> Precision:
+    def stored(self) -> Precision:
+        """The precision of the type that holds the entries, or of the narrowest one that they fit."""
         sample = self._unmasked
         stored = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
         fitting = set() if self.dtypes == {WHOLE} else self._fitting(sample)
@@ -217,13 +207,11 @@ class Inspection:
             energy_of_smallest = np.cumsum(energies[order])  # by the smallest ones
             lost = int(np.searchsorted(energy_of_smallest, min(limit**2, LEAST_ENERGY) * energy_of_smallest[-1]))
             if 2 * lost > len(energies) and energy_of_smallest[lost - 1] > 0:
-                share, kept = (
-                    energy_of_smallest[lost - 1] / energy_of_smallest[-1],
-                    f"{len(energies) - lost:,} of {len(energies):,} {name}s",
-                )
+                share = energy_of_smallest[lost - 1] / energy_of_smallest[-1]
                 return (
-                    f"all but {share:.1e} of the matrix's energy sits in {kept}, the largest in {name} {order[-1]:,}: "
-                    f"the tolerance hides all others; scale or leave out such {name}s"
+                    f"all but {share:.1e} of the matrix's energy sits in {len(energies) - lost:,} of "
+                    f"{len(energies):,} {name}s, the largest in {name} {order[-1]:,}: the tolerance hides all others; "
+                    f"scale or leave out such {name}s"
                 )
         return self.replaced()
 
@@ -231,18 +219,16 @@ class Inspection:
         """Return a sentence if entries stand for something else than logits or log-probabilities, or ''."""
         if not self._language:
             return ""
-        return self._replaced.sentence(*self._hashes, self.stored().value if self._is_continuous else None)
-
-    @property
-    def _is_continuous(self) -> bool:
-        """Whether numbers of the sampled rows are all but different, as none that were rounded coarsely are."""
-        sample = np.sort(self._unmasked[:, different(self._unmasked.T)], 1)
+        # Of numbers that were rounded coarsely many are equal.
+        sample, eps = np.sort(self._unmasked[:, different(self._unmasked.T)], 1), self.stored.value
         equal = (sample[:, 1:] == sample[:, :-1]).mean() if sample.shape[1] > 1 else 0.0
-        return self.stored().value <= EPS["float32"] and bool(equal < FEW_EQUAL)
+        return self._replaced.sentence(*self._hashes, eps if eps <= EPS["float32"] and equal < FEW_EQUAL else None)
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
         rows = np.sort(sample, 1)
-        telling = ~_counting(rows) if self._normalizable else rows != np.rint(rows)
+        telling = rows != np.rint(rows)
+        if self._normalizable:
+            telling |= np.abs(rows) >= COUNTING
         if not telling.any():
             return set()
         telling[:, 1:] &= rows[:, 1:] != rows[:, :-1]  # a constant row is one number
@@ -255,10 +241,6 @@ class Inspection:
             if fits.all() or rows_that_fit >= max(2, len(rows) / FEW):
                 names.add(name)
         return names
-
-
-def _counting(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return (values == np.rint(values)) & (np.abs(values) < COUNTING)
 
 
 def _fits(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:

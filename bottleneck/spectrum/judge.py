@@ -142,15 +142,10 @@ def _rank(
 def _above_noise(
     rank: RankEstimate, values: NDArray[np.float64], seen: float, *, full: int, roundoff: float, own: bool
 ) -> RankEstimate:
-    """Return the rank of a matrix whose noise is seen.
+    """Return the rank of a matrix whose noise adds at most ``seen`` to a singular value.
 
-    Args:
-        rank: rank by the tolerance.
-        values: singular values.
-        seen: most that the noise adds to a singular value.
-        full: largest possible rank.
-        roundoff: tolerance that follows from the precision.
-        own: whether the noise is no coarser than the precision.
+    ``rank`` is that by the tolerance, ``full`` the largest possible one, ``roundoff`` the tolerance that follows from
+    the precision, and ``own`` whether the noise is no coarser than the precision.
     """
     # Errors that depend on each other, such as those of a column's mean, stand above independent ones.
     certain, above = max(count_above(values, STRAY * seen), 1), count_above(values, seen)
@@ -191,13 +186,8 @@ def _coupled(
     """Return both ranks, the raw one limited by the other: row-centring removes one direction or none.
 
     The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
-
-    Args:
-        raw: rank of the raw matrix.
-        centered: rank of the row-centred matrix.
-        values: singular values of the raw matrix.
-        least: roundoff above which a further singular value is a direction.
-        hides: whether noise coarser than the precision may hide the direction that row-centring removes.
+    ``values`` are those of the raw matrix, a direction exceeds ``least``, and ``hides`` says whether noise coarser than
+    the precision may hide the direction that row-centring removes.
     """
     if not centered.determinate or raw.at_least:
         return Judgement(raw, centered)

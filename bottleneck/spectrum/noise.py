@@ -134,17 +134,21 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
         if values[r] <= arithmetic:
             return True
         residual = centered - (U[:, :r] * values[:r]) @ V[:r]
-        signs = random.choice(np.array([-1.0, 1.0]), residual.shape)
+        signs = 1.0 - 2.0 * random.integers(2, size=residual.shape, dtype=np.int8)
         left = (rows - r) * (columns - r) / (rows * columns)
         edge = (math.sqrt(rows - r) + math.sqrt(columns - r)) / (math.sqrt(rows) + math.sqrt(columns)) / math.sqrt(left)
         return bool(values[r] <= ABOVE * edge * _largest_value(residual * signs, random))
 
-    low, high = 0, size - FEWEST
-    if not is_noise(high):
+    signal, low, last = -1, 0, size - FEWEST
+    if not is_noise(last):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_noise(middle) else (middle + 1, high)
+    # The search goes up in steps of a sixth: noise of a few rows or columns stands above that of all others, and what
+    # is left behind a part of it need not look like noise.
+    while low < last and not is_noise(low):
+        signal, low = low, min(last, low + 1 + low // 6)
+    while signal + 1 < low:
+        middle = (signal + low) // 2
+        signal, low = (signal, middle) if is_noise(middle) else (middle, low)
     edge = float(values[low])
     deviation = edge / (math.sqrt(rows - low) + math.sqrt(columns - low))
     if edge > arithmetic and deviation > LARGEST * float(np.sqrt(np.mean(centered**2))):

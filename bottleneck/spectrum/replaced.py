@@ -151,24 +151,15 @@ class Replaced:
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "
                 "hide what the other entries show"
             )
-        return (
-            self._never_filled()
-            or self._floor()
-            or self._scattered_masks()
-            or self._truncation()
-            or self._underflow()
-            or ("" if eps is None else self._low_floor(row_hashes, column_hashes, eps))
-            or ("" if eps is None else self._added(eps, len(column_hashes)))
-        )
-
-    def _never_filled(self) -> str:
-        """Return a sentence on rows that hold one number, beside others that do not, or ''."""
-        if self._constant in (0, self._sampled):
-            return ""
-        return (
-            f"{self._constant:,} of {self._sampled:,} sampled rows hold one number, the same for every token, as rows "
-            "that were never filled do: leave out such rows"
-        )
+        if self._constant not in (0, self._sampled):
+            return (
+                f"{self._constant:,} of {self._sampled:,} sampled rows hold one number, the same for every token, as "
+                "rows that were never filled do: leave out such rows"
+            )
+        why = self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
+        if why or eps is None:
+            return why
+        return self._low_floor(row_hashes, column_hashes, eps) or self._added(eps, len(column_hashes))
 
     def _floor(self) -> str:
         """Return a sentence on numbers of probability 0 that stand for a mask or for missing values, or ''."""

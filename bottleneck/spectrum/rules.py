@@ -96,7 +96,8 @@ def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> 
         >>> round(tolerance(1.0, (82430, 10000), 2.0**-23, "numpy") / tolerance(1.0, (82430, 10000), 2.0**-23, "press"))
         542
     """
-    _check_rule(rule)
+    if rule not in RULES:
+        raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
     T, M = shape
     if rule == "numpy":
         return max(T, M) * sigma_1 * eps
@@ -146,7 +147,6 @@ def numerical_rank(
         >>> numerical_rank([3.0, 1.0, 1e-9], shape=(5, 3), eps="float32").value
         2
     """
-    _check_rule(rule)
     check_positive(T=shape[0], M=shape[1])
     values = _descending(singular_values, size=min(shape))
     seen = np.size(singular_values) if residual else values.size
@@ -155,11 +155,8 @@ def numerical_rank(
     at_most = np.hypot(values, residual) if residual else values
     least = max(floor, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0)
     limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), least)
-    low, value, high = (
-        count_above(values, limit * MARGIN),
-        count_above(values, limit),
-        count_above(at_most, limit / MARGIN),
-    )
+    low, value = count_above(values, limit * MARGIN), count_above(values, limit)
+    high = count_above(at_most, limit / MARGIN)
     at_least = value < count_above(at_most, max(tolerance(sigma_1, shape, roundoff, rule), least))
     if NOISE_FACTOR * noise > limit / MARGIN:
         high = values.size
@@ -168,6 +165,7 @@ def numerical_rank(
     sigma_r = float(values[value - 1]) if value else None
     sigma_next = float(values[value]) if value < seen else None
     resolves = tolerance(1.0, shape, roundoff, rule) < 1 or not at_most[0]
+    gap = sigma_r / sigma_next if sigma_r and sigma_next else math.inf
     return RankEstimate(
         value=value,
         low=low,
@@ -178,13 +176,8 @@ def numerical_rank(
         sigma_r=sigma_r,
         sigma_next=sigma_next,
         at_least=at_least,
-        gap=_finite(sigma_r / sigma_next) if sigma_r and sigma_next else None,
+        gap=gap if math.isfinite(gap) else None,
     )
-
-
-def _check_rule(rule: str) -> None:
-    if rule not in RULES:
-        raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
 
 
 def _descending(singular_values: Any, *, size: int) -> NDArray[np.float64]:
@@ -194,10 +187,6 @@ def _descending(singular_values: Any, *, size: int) -> NDArray[np.float64]:
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise MatrixError("singular values must be finite and not negative")
     return np.sort(np.pad(values, (0, size - values.size)))[::-1]
-
-
-def _finite(ratio: float) -> float | None:
-    return ratio if math.isfinite(ratio) else None
 
 
 def count_above(values: NDArray[np.float64], limit: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +34,6 @@ class Limits:
 
 
 UNKNOWN = Limits()
-
-
-class _Known(NamedTuple):
-    """The singular values of a matrix that its method resolves."""
-
-    values: Matrix
-    """Descending; if the method does not resolve all values, its error follows."""
-    resolved: int
-    """How many are resolved."""
-    size: int
-    """How many values the matrix has."""
-    largest: float
-    """σ_1, or 1 for a zero matrix."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,23 +69,9 @@ class Spectrum:
         """Return the spectrum of the matrix times 2^exponent."""
         if not exponent:
             return self
-        values, centered = np.ldexp(self.values, exponent), np.ldexp(self.centered, exponent)
-        residual, error, centered_error = (
-            math.ldexp(each, exponent) for each in (self.residual, self.error, self.centered_error)
-        )
-        return replace(
-            self, values=values, centered=centered, residual=residual, error=error, centered_error=centered_error
-        )
-
-    def _known(self, centered: bool) -> _Known:
-        """Return the values of one of the two matrices; the zero that row-centring itself leaves does not count."""
-        T, M = self.shape
-        size = min(T, max(1, M - 1)) if centered else min(T, M)
-        values, error = (self.centered[:size], self.centered_error) if centered else (self.values, self.error)
-        largest = float(values[0]) or 1.0
-        least = max(error, EPS["float64"] * largest)
-        known = values[values > least]
-        return _Known(known if known.size == values.size else np.append(known, least), known.size, size, largest)
+        arrays = {name: np.ldexp(getattr(self, name), exponent) for name in ("values", "centered")}
+        errors = ("residual", "error", "centered_error")
+        return replace(self, **arrays, **{name: math.ldexp(getattr(self, name), exponent) for name in errors})
 
     def curves(self, model: str = "", limits: Limits = UNKNOWN) -> pd.DataFrame:
         """Return what a figure shows: first the raw and then the row-centred singular values, descending.
@@ -115,12 +88,19 @@ class Spectrum:
         import pandas as pd
 
         model = model.encode(errors="backslashreplace").decode()  # tables hold no names that are not UTF-8
-        frames = []
-        for part, tolerance, bound in (
-            ("raw", limits.tolerance, limits.bound),
-            ("row-centred", limits.centered_tolerance, limits.centered_bound),
-        ):
-            values, resolved, size, largest = self._known(part != "raw")
+        (T, M), frames = self.shape, []
+        for part, values, error, size, tolerance, bound in (
+            ("raw", self.values, self.error, min(T, M), limits.tolerance, limits.bound),
+            # The zero that row-centring itself leaves does not count.
+            ("row-centred", self.centered, self.centered_error, min(T, max(1, M - 1)),
+             limits.centered_tolerance, limits.centered_bound),
+        ):  # fmt: skip
+            largest = float(values[0]) or 1.0
+            least = max(error, EPS["float64"] * largest)
+            values = values[:size]
+            resolved = int((values > least).sum())
+            if resolved < values.size:
+                values = np.append(values[:resolved], least)
             index = np.arange(1, values.size + 1)
             columns = {
                 "model": model,

@@ -19,7 +19,7 @@ def found(*blocks: NDArray[np.floating], language: bool = False) -> Precision:
     inspection = Inspection(sum(map(len, blocks)), dtypes=map(native_dtype, blocks), language=language)
     for block in blocks:
         inspection.watch(block)
-    return inspection.precision()
+    return inspection.precision
 
 
 def through(name: str) -> NDArray[np.float64]:
