@@ -28,6 +28,8 @@ matrix itself."""
 COARSER = 16.0
 """Step of a rounding that is coarser than a type, in units of its eps times the entries: what computes in the type,
 such as log-softmax, adds errors of a few."""
+LOOSE = 1.3
+"""The same ratio to an estimate of that value from above, beyond which the residual cannot count as noise."""
 STEPS, BLOCK = 12, 6
 """Iterations and vectors that find the largest singular value to about a percent."""
 BITS = {"bfloat16": 9.5, "float16": 12.5, "sums of narrower numbers": 18.0, "float32": 25.5}
@@ -128,34 +130,41 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
         return None
     U, values, V = np.linalg.svd(centered, full_matrices=False)
     random = np.random.default_rng(0)
-    arithmetic = max(roundoff * (math.sqrt(rows) + math.sqrt(columns)), 2.0**-50 * float(values[0]))
+    behind, last = np.arange(size), size - FEWEST
+    norms = np.sqrt(rows - behind) + np.sqrt(columns - behind)  # of a random matrix, expected
+    arithmetic = max(roundoff * norms[0], 2.0**-50 * float(values[0]))
+    edges = norms / norms[0] / np.sqrt((1 - behind / rows) * (1 - behind / columns))
 
     def is_noise(r: int) -> bool:
-        if values[r] <= arithmetic:
-            return True
         residual = centered - (U[:, :r] * values[:r]) @ V[:r]
         signs = 1.0 - 2.0 * random.integers(2, size=residual.shape, dtype=np.int8)
-        left = (rows - r) * (columns - r) / (rows * columns)
-        edge = (math.sqrt(rows - r) + math.sqrt(columns - r)) / (math.sqrt(rows) + math.sqrt(columns)) / math.sqrt(left)
-        return bool(values[r] <= ABOVE * edge * _largest_value(residual * signs, random))
+        return bool(values[r] <= max(ABOVE * edges[r] * _largest_value(residual * signs, random), arithmetic))
 
-    signal, low, last = -1, 0, size - FEWEST
     if not is_noise(last):
         return None
-    # The search goes up in steps of a sixth: noise of a few rows or columns stands above that of all others, and what
-    # is left behind a part of it need not look like noise.
-    while low < last and not is_noise(low):
-        signal, low = low, min(last, low + 1 + low // 6)
-    while signal + 1 < low:
-        middle = (signal + low) // 2
-        signal, low = (signal, middle) if is_noise(middle) else (middle, low)
-    edge = float(values[low])
-    deviation = edge / (math.sqrt(rows - low) + math.sqrt(columns - low))
-    if edge > arithmetic and deviation > LARGEST * float(np.sqrt(np.mean(centered**2))):
-        return None
-    if edge <= arithmetic:
-        return NoiseFloor(arithmetic / (math.sqrt(rows) + math.sqrt(columns)), low, resolved=False)
-    return NoiseFloor(deviation, low)
+    # Random signs hardly make a larger norm than the largest norms of a row and of a column together.
+    most = _norms_behind(U, values) + _norms_behind(V.T, values)
+    possible = values[:last] <= np.maximum(LOOSE * edges[:last] * most[:last], arithmetic)
+    places = [*np.flatnonzero(possible).tolist(), last]
+    # Noise of a few rows or columns stands above that of all others, and what is left behind a part of it need not look
+    # like noise: the search goes up in steps of a sixth, and back to the first place after the signal.
+    signal, found = -1, 0
+    while places[found] < last and not is_noise(places[found]):
+        signal, found = found, min(len(places) - 1, found + 1 + found // 6)
+    while signal + 1 < found:
+        middle = (signal + found) // 2
+        signal, found = (signal, middle) if is_noise(places[middle]) else (middle, found)
+    low = places[found]
+    if values[low] <= arithmetic:
+        return NoiseFloor(float(arithmetic / norms[0]), low, resolved=False)
+    deviation = float(values[low] / norms[low])
+    return None if deviation > LARGEST * np.sqrt(np.mean(centered**2)) else NoiseFloor(deviation, low)
+
+
+def _norms_behind(vectors: Rows, values: Rows) -> Rows:
+    """Return the largest norm of a row of U Σ Vᵀ without its first 0, 1, … directions, from U; of a column, from V."""
+    squares = (vectors * values)[:, ::-1] ** 2
+    return np.asarray(np.sqrt(np.cumsum(squares, 1)[:, ::-1].max(0)))
 
 
 def _largest_value(matrix: Rows, random: np.random.Generator) -> float:

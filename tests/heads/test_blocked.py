@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from scipy.special import log_softmax, logsumexp
 from torch import Tensor, nn
 
-from softmax_bottleneck.heads import blocked
 from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.heads.scores import Factors, Scores
 
@@ -33,16 +31,6 @@ def test_a_small_loss_keeps_its_digits_at_large_logits(offset: float, pointwise:
     factors = (Factors(context.unsqueeze(1), logits.unsqueeze(1), None),)
     loss = blocked_loss(Scores(factors, function=nn.Identity() if pointwise else None), target)
     assert loss.item() == pytest.approx(math.log1p(math.exp(-8) + math.exp(-11)), rel=4 * EPS32 / 3e-4)
-
-
-def test_a_mixture_against_scipy() -> None:
-    torch.manual_seed(0)
-    contexts, weight, bias = torch.randn(6, 3, 4).double(), 3 * torch.randn(9, 4).double(), torch.randn(9).double()
-    log_prior, targets = torch.log_softmax(torch.randn(6, 3).double(), 1), torch.randint(9, (6,))
-    components = log_softmax((contexts @ weight.T + bias).numpy(), axis=-1)
-    expected = -logsumexp(components + log_prior.numpy()[..., None], axis=1)[range(6), targets.numpy()]
-    found = _mixture_nll(contexts, log_prior, weight, bias, targets, reduction="none")
-    assert found.numpy() == pytest.approx(expected, rel=1e-14)
 
 
 def test_a_component_of_weight_zero_takes_no_part() -> None:
@@ -80,14 +68,3 @@ def test_inputs_need_not_be_contiguous() -> None:
         return [loss, *torch.autograd.grad(loss, [contexts, weight])]
 
     torch.testing.assert_close(outcomes(False), outcomes(True), rtol=1e-14, atol=1e-16)
-
-
-@pytest.mark.parametrize(
-    ("components", "vocab", "expected"),
-    [(1, 1_000, 4194), (15, 10_000, 27), (1, 100_000, 384), (7, 100_000, 54), (300, 100_000, 1)],
-)
-def test_blocks_by_bytes_and_at_large_vocabularies_by_rows(components: int, vocab: int, expected: int) -> None:
-    factors = Factors(torch.empty(5_000, components, 1), torch.empty(vocab, 1), None)
-    blocks = list(blocked._blocks([factors], torch.float32))
-    assert blocks[0] == slice(0, expected)
-    assert sum(rows.stop - rows.start for rows in blocks) == 5_000

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.special import expit
 
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads.lms_net import MonotonicNetwork
@@ -19,14 +17,6 @@ def _random(units: int = 5) -> MonotonicNetwork:
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter)
     return network
-
-
-def test_it_is_the_sum_of_sigmoids() -> None:
-    network, x = _random(), np.linspace(-30, 30, 101)
-    u, v, b = (parameter.detach().numpy() for parameter in (network.u, network.v, network.b))
-    expected = expit(np.logaddexp(0, u) * x[:, None] + b) @ np.logaddexp(0, v)
-    found = network(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize(("units", "interval"), [(10, 20.0), (100, 20.0), (30, 3.0)])

@@ -65,12 +65,6 @@ def test_a_matrix_laid_out_by_columns() -> None:
     assert all(map(torch.equal, once, turned))
 
 
-@pytest.mark.parametrize("given", [{"dtype": torch.bfloat16}, {"device": "meta"}])
-def test_what_goes_to_the_kernels(given: dict[str, Any]) -> None:
-    assert not plif_module._has_loops(torch.zeros(3, **given))
-    assert plif_module._has_loops(torch.zeros(3))
-
-
 def test_without_a_place_for_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exception of numba when neither the package's folder nor the user's cache is writable."""
     njit = plif_loops.numba.njit

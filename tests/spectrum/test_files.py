@@ -26,28 +26,19 @@ def saved(tmp_path: Path) -> Path:
 def same(one: Spectrum, other: Spectrum) -> bool:
     return all(
         np.array_equal(getattr(one, name), getattr(other, name))
-        for name in ("values", "centered", "shape", "method", "frobenius_relative_error")
+        for name in ("values", "centered", "shape", "method", "frobenius_relative_error", "residual", "error")
     )
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    spectrum = singular_values(np.random.default_rng(1).standard_normal((4, 6)), method="gram")
+@pytest.mark.parametrize("sketch", [False, True])
+def test_round_trip(sketch: bool, tmp_path: Path) -> None:
+    matrix = np.random.default_rng(1).standard_normal((60, 40))
+    spectrum = measure([matrix], Sketch(40, width=8)) if sketch else singular_values(matrix, method="gram")
     save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
     loaded, source, _ = load_spectrum(tmp_path / "s.npz")
     assert same(loaded, spectrum)
     assert source == SOURCE
-    assert loaded.shape == (4, 6)
-
-
-def test_round_trip_of_a_sketch(tmp_path: Path) -> None:
-    """It holds the values that were seen, and what they leave out."""
-    matrix = np.random.default_rng(1).standard_normal((60, 40))
-    spectrum = measure([matrix], Sketch(40, width=8))
-    assert spectrum.residual > 0
-    save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
-    loaded = load_spectrum(tmp_path / "s.npz").spectrum
-    assert same(loaded, spectrum)
-    assert loaded.residual == spectrum.residual
+    assert (loaded.residual > 0) == sketch
 
 
 def write(path: Path, *, about: Any = None, leave_out: str = "", **changes: Any) -> None:
@@ -64,15 +55,10 @@ def write(path: Path, *, about: Any = None, leave_out: str = "", **changes: Any)
     np.savez(path, **{**values, "about": np.array(json.dumps(about)), **changes})
 
 
-def test_what_is_written_here_is_whole(tmp_path: Path) -> None:
-    """The damage below is the damage: without it the file loads."""
-    write(tmp_path / "s.npz")
-    assert load_spectrum(tmp_path / "s.npz").spectrum.values.tolist() == [2.0, 1.0]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
+        {},  # without damage it loads
         {"leave_out": "source"},
         {"leave_out": "shape"},
         {"leave_out": "format"},
@@ -90,8 +76,12 @@ def test_what_is_written_here_is_whole(tmp_path: Path) -> None:
 )
 def test_damaged_contents(tmp_path: Path, damage: dict[str, Any]) -> None:
     write(tmp_path / "s.npz", **damage)
-    with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum of 'bottleneck rank --save-spectrum': "):
+    if not damage:
+        assert load_spectrum(tmp_path / "s.npz").spectrum.values.tolist() == [2.0, 1.0]
+        return
+    with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum of 'bottleneck rank --save-spectrum': ") as caught:
         load_spectrum(tmp_path / "s.npz")
+    assert not any(word in str(caught.value) for word in ("'shape'", "archive", "indices", "pickle", "Errno"))
 
 
 def array_bytes() -> bytes:
@@ -115,14 +105,6 @@ def test_an_npz_of_a_matrix_is_named_by_what_it_holds(tmp_path: Path) -> None:
         "/lp.npz is not a spectrum of 'bottleneck rank --save-spectrum': it holds 'log_probs', 'targets'; "
         "a matrix in it is named FILE.npz:NAME"
     )
-
-
-@pytest.mark.parametrize("damage", [{"leave_out": "shape"}, {"about": []}, {"centered": np.array([None])}], ids=repr)
-def test_no_error_of_python_shows_through(tmp_path: Path, damage: dict[str, Any]) -> None:
-    write(tmp_path / "s.npz", **damage)
-    with pytest.raises(MatrixError) as caught:
-        load_spectrum(tmp_path / "s.npz")
-    assert not any(word in str(caught.value) for word in ("'shape'", "archive", "indices", "pickle", "Errno"))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

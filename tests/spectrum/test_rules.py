@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.spectrum import RULES, numerical_rank, tolerance
 
 FLOAT32 = float(np.finfo(np.float32).eps)
@@ -23,38 +23,10 @@ def test_tolerances_by_formula() -> None:
     assert tolerance(7.0, (30, 5), 1e-3, "gap") == tolerance(7.0, (30, 5), 1e-3, "press")
 
 
-def test_the_two_rules_at_penn_treebanks_shape() -> None:
-    ratio = tolerance(1.0, (82_430, 10_000), FLOAT32, "numpy") / tolerance(1.0, (82_430, 10_000), FLOAT32, "press")
-    assert ratio == pytest.approx(2 * 82_430 / math.sqrt(92_431), rel=1e-12)
-    assert round(ratio) == 542
-
-
-def test_numpy_rule_is_numpys() -> None:
-    rng = np.random.default_rng(0)
-    matrix = (rng.standard_normal((40, 5)) @ rng.standard_normal((5, 12))).astype(np.float32)
-    values = np.linalg.svd(matrix, compute_uv=False)
-    found = int(numerical_rank(values, shape=(40, 12), eps="float32", rule="numpy"))
-    assert found == np.linalg.matrix_rank(matrix) == 5
-
-
-def test_an_estimate_in_full() -> None:
-    # Press's tolerance at (7, 8) and ε = 0.01 is ½ · 4 · 100 · 0.01 = 2: counted between 0.2 and 20.
-    found = numerical_rank([0.1, 100, 30, 5, 1], shape=(7, 8), eps=0.01)
-    assert (found.value, found.low, found.high, found.determinate) == (3, 2, 4, False)
-    assert (found.tolerance, found.sigma_1, found.sigma_r, found.sigma_next, found.gap) == (2.0, 100, 5, 1, 5.0)
-    assert int(found) == 3
-
-
 def test_a_value_at_the_tolerance_is_not_counted() -> None:
     limit = tolerance(1.0, (3, 3), 2.0**-10, "press")
     assert int(numerical_rank([1.0, limit], shape=(3, 3), eps=2.0**-10)) == 1
     assert int(numerical_rank([1.0, np.nextafter(limit, 1)], shape=(3, 3), eps=2.0**-10)) == 2
-
-
-def test_missing_values_count_as_zero() -> None:
-    few, all_of_them = (numerical_rank(values, shape=(5, 4), eps="float32") for values in ([2, 1], [2, 1, 0, 0]))
-    assert few == all_of_them
-    assert (few.value, few.sigma_next, few.gap, few.determinate) == (2, 0.0, None, True)
 
 
 def test_rank_zero_and_full_rank() -> None:
@@ -64,10 +36,6 @@ def test_rank_zero_and_full_rank() -> None:
     assert numerical_rank([], shape=(2, 9), eps="float32") == zero
     full = numerical_rank([3, 2], shape=(2, 9), eps="float32")
     assert (full.value, full.sigma_r, full.sigma_next, full.gap) == (2, 2.0, None, None)
-
-
-def test_a_gap_too_wide_for_a_number_is_none() -> None:
-    assert numerical_rank([1e10, 5e-324], shape=(2, 2), eps="float64").gap is None
 
 
 @pytest.mark.parametrize(
@@ -128,53 +96,6 @@ def test_properties(values: list[float], T: int, eps: str, rule: str) -> None:
         assert found.value <= numerical_rank(values, shape=(T, 12), eps=eps).value
 
 
-@pytest.mark.parametrize("eps", ["float8", 0.0, 1.0, -1e-3, math.nan, math.inf, ""])
-def test_unknown_eps(eps: Any) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"eps must be one of float64, float32, bfloat16, float16, .* or a number between 0 and 1",
-    ):
-        numerical_rank([1.0], shape=(1, 1), eps=eps)
-
-
-@pytest.mark.parametrize("eps", [None, [1e-3]])
-def test_an_eps_of_another_type(eps: Any) -> None:
-    with pytest.raises(ConfigurationError, match="eps must be a text or a number, not"):
-        numerical_rank([1.0], shape=(1, 1), eps=eps)
-
-
-def test_an_unknown_rule() -> None:
-    with pytest.raises(ConfigurationError, match="unknown rule 'scipy'; known rules are press, numpy, gap"):
-        numerical_rank([1.0], shape=(1, 1), eps="float32", rule="scipy")
-
-
-@pytest.mark.parametrize("values", [[1, math.nan], [1, math.inf], [1, -1e-9]])
-def test_values_that_are_no_singular_values(values: list[float]) -> None:
-    with pytest.raises(MatrixError, match="finite and not negative"):
-        numerical_rank(values, shape=(4, 4), eps="float32")
-
-
-@pytest.mark.parametrize(("values", "shape"), [([3, 2, 1], (2, 5)), ([[1.0]], (2, 5))])
-def test_values_of_another_shape(values: Any, shape: tuple[int, int]) -> None:
-    with pytest.raises(MatrixError, match=f"a matrix of this shape has {min(shape)} singular values, not"):
-        numerical_rank(values, shape=shape, eps="float32")
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 5.5)])
-def test_a_shape_of_no_matrix(shape: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"must be (at least 1|a pair of whole numbers)"):
-        numerical_rank([], shape=shape, eps="float32")
-
-
-def test_a_tolerance_above_every_singular_value_decides_nothing() -> None:
-    """float16 numbers and NumPy's rule at Penn Treebank's shape: 80 times the largest singular value."""
-    coarse = numerical_rank([1.0, 0.5], shape=(82_429, 10_000), eps="float16", rule="numpy")
-    assert (coarse.value, coarse.low, coarse.high, coarse.determinate) == (0, 0, 0, False)
-    assert numerical_rank([0.0, 0.0], shape=(82_429, 10_000), eps="float16", rule="numpy").determinate
-    below = numerical_rank([1e-9], shape=(5, 3), eps="float32", floor=1.0)  # constant rows, as far as one can know
-    assert (below.value, below.determinate) == (0, True)
-
-
 def test_of_what_a_sketch_did_not_see_nothing_is_said() -> None:
     seen = numerical_rank([3.0, 2.0, 1.0], shape=(60, 40), eps="float64", residual=5.0)
     assert (seen.value, seen.at_least, seen.sigma_next, seen.gap) == (3, True, None, None)
@@ -184,3 +105,46 @@ def test_of_what_a_sketch_did_not_see_nothing_is_said() -> None:
 def test_a_rank_is_shown_on_one_short_line() -> None:
     rank = numerical_rank([1.0, 0.5, 1e-12], shape=(30, 5), eps="float32")
     assert repr(rank) == "RankEstimate(2, low=2, high=2, determinate=True)"
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "expected"),
+    [
+        # Press's tolerance at (7, 8) and ε = 0.01 is ½ · 4 · 100 · 0.01 = 2: counted between 0.2 and 20.
+        ([0.1, 100, 30, 5, 1], {"shape": (7, 8), "eps": 0.01}, (3, 2, 4, False, 5, 1, 5.0)),
+        ([2, 1], {"shape": (5, 4)}, (2, 2, 2, True, 1, 0.0, None)),  # missing values are zeros
+        ([1e10, 5e-324], {"shape": (2, 2), "eps": "float64"}, (1, 1, 1, True, 1e10, 5e-324, None)),
+        ([1.0, 0.5], {"shape": (82_429, 10_000), "eps": "float16", "rule": "numpy"}, (0, 0, 0, False)),
+        ([0.0], {"shape": (82_429, 10_000), "eps": "float16", "rule": "numpy"}, (0, 0, 0, True)),
+        ([1e-9], {"shape": (5, 3), "floor": 1.0}, (0, 0, 0, True)),  # constant rows, as far as one can know
+    ],
+)
+def test_an_estimate_in_full(values: list[float], options: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    found = numerical_rank(values, **{"eps": "float32", **options})
+    fields = ("value", "low", "high", "determinate", "sigma_r", "sigma_next", "gap")
+    for name, true in zip(fields, expected, strict=False):
+        assert getattr(found, name) == true, name
+    assert int(found) == expected[0]
+    assert found.sigma_1 == max(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "sentence"),
+    [
+        *(
+            ([1.0], {"eps": eps}, "eps must be one of float64, float32, bfloat16, float16, .* or a number between")
+            for eps in ("float8", 0.0, 1.0, -1e-3, math.nan, math.inf, "")
+        ),
+        *(([1.0], {"eps": eps}, "eps must be a text or a number, not") for eps in (None, [1e-3])),
+        ([1.0], {"rule": "scipy"}, "unknown rule 'scipy'; known rules are press, numpy, gap"),
+        *(([1, bad], {}, "finite and not negative") for bad in (math.nan, math.inf, -1e-9)),
+        *(
+            (bad, {"shape": (2, 5)}, "a matrix of this shape has 2 singular values, not")
+            for bad in ([3, 2, 1], [[1.0]])
+        ),
+        *(([], {"shape": bad}, "must be (at least 1|a pair of whole numbers)") for bad in ((0, 5), (2, 0), (2, 5.5))),
+    ],
+)
+def test_what_is_refused(values: Any, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BottleneckError, match=sentence):
+        numerical_rank(values, **{"shape": (4, 4), "eps": "float32", **options})
