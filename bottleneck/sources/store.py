@@ -98,7 +98,7 @@ class StoreSource(Source):
         try:
             self.bound = RankBound(**self._attributes["bound"])
             self._precision = Precision.read(self._attributes["eps"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"the attributes of {path} are damaged ({error!r}): dump into another store") from error
         self._checksums = _checksums(group, path) if self._attributes["format"] == FIRST_FORMAT else None
         try:

@@ -24,7 +24,7 @@ def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: floa
     """
     if not 0 <= epsilon < 1:
         raise ConfigurationError(f"epsilon must be a share of the energy, in [0, 1), not {epsilon}")
-    values = np.sort(checked_values(singular_values))[::-1]
+    values = descending(singular_values)
     largest = values.max(initial=0.0)
     if largest == 0:
         return None if residual else 0
@@ -43,7 +43,7 @@ def entropy_rank(singular_values: ArrayLike) -> float:
         >>> round(entropy_rank([1.0, 1.0, 0.0]), 12)
         2.0
     """
-    values = checked_values(singular_values)
+    values = descending(singular_values)
     positive = values[values > 0]
     if positive.size == 0:
         return 0.0
@@ -58,14 +58,14 @@ def stable_rank(singular_values: ArrayLike, *, residual: float = 0.0) -> float:
         >>> stable_rank([2.0, 2.0, 1.0])
         2.25
     """
-    values = checked_values(singular_values)
+    values = descending(singular_values)
     largest = values.max(initial=0.0)
     return float(((values / largest) ** 2).sum() + (residual / largest) ** 2) if largest > 0 else 0.0
 
 
-def checked_values(singular_values: ArrayLike) -> NDArray[np.float64]:
-    """Return (n,) singular values in any order; `MatrixError` if they are not singular values."""
+def descending(singular_values: ArrayLike) -> NDArray[np.float64]:
+    """Return (n,) singular values in descending order; `MatrixError` if they are not singular values."""
     values = as_array(singular_values).astype(np.float64)
     if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
         raise MatrixError("singular values must be one-dimensional, finite and not negative")
-    return values
+    return np.sort(values)[::-1]

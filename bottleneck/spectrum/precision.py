@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..core.json_file import Magnitude, Size
+from ..core.json_file import Magnitude, Size, check_schema
 from ..errors import ConfigurationError
 from .noise import Rounding
 
@@ -20,9 +20,6 @@ EPS: dict[str, float] = {
     "float8_e5m2": 2.0**-2,
 }
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
-
-
-OPTIONAL = {"rounding": None, "tested": True, "unseen": None, "size": None, "distinct": None, "noise": None}
 
 
 @dataclass(frozen=True)
@@ -61,26 +58,16 @@ class Precision:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; fields beyond eps, type and ``assumed`` only if they are set."""
-        values = {key: value for key, value in asdict(self).items() if key not in OPTIONAL or value != OPTIONAL[key]}
+        defaults = {field.name: field.default for field in fields(self)}
+        values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
         if self.rounding and math.isinf(self.rounding.step):
             values["rounding"]["step"] = None
         return values
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Precision:
-        """Return the precision that a result of `to_dict` describes.
-
-        Raises:
-            TypeError: for another record.
-        """
-        values = dict(record)
-        if rounding := values.get("rounding"):
-            step = math.inf if rounding["step"] is None else rounding["step"]
-            values["rounding"] = Rounding(**{**rounding, "step": step})
-        if distinct := values.get("distinct"):
-            rows, columns = distinct
-            values["distinct"] = rows, columns
-        return cls(**values)
+        """Return the precision that a result of `to_dict` describes; `ValueError` for another record."""
+        return check_schema(dict(record), cls)
 
 
 def precision(eps: str | float, *, assumed: bool = False) -> Precision:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..core.checks import check_positive, typed
 from ..core.json_file import Count, Magnitude
 from ..errors import ConfigurationError, MatrixError
-from .blocks import as_array
+from .measures import descending
 from .precision import precision
 
 Rule = Literal["press", "numpy", "gap"]
@@ -148,7 +148,10 @@ def numerical_rank(
         2
     """
     check_positive(T=shape[0], M=shape[1])
-    values = _descending(singular_values, size=min(shape))
+    values, size = descending(singular_values), min(shape)
+    if values.size > size:
+        raise MatrixError(f"a matrix of this shape has {size} singular values, not {values.size}")
+    values = np.pad(values, (0, size - values.size))
     seen = np.size(singular_values) if residual else values.size
     sigma_1 = float(values[0])
     roundoff = precision(eps).value
@@ -178,15 +181,6 @@ def numerical_rank(
         at_least=at_least,
         gap=gap if math.isfinite(gap) else None,
     )
-
-
-def _descending(singular_values: Any, *, size: int) -> NDArray[np.float64]:
-    values = as_array(singular_values).astype(np.float64)
-    if values.ndim != 1 or values.size > size or size < 1:
-        raise MatrixError(f"a matrix of this shape has {size} singular values, not an array of shape {values.shape}")
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise MatrixError("singular values must be finite and not negative")
-    return np.sort(np.pad(values, (0, size - values.size)))[::-1]
 
 
 def count_above(values: NDArray[np.float64], limit: float) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..core.checks import check_positive, typed
 from ..errors import ConfigurationError
-from .inputs import Floats, descending, largest_singular, real_matrix
+from ..spectrum.measures import descending
+from .inputs import Floats, largest_singular, real_matrix
 
 
 @dataclass(frozen=True, eq=False)

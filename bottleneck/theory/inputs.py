@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from ..spectrum.blocks import as_array, checked
-from ..spectrum.measures import checked_values
 
 Floats = NDArray[np.float64]
 
@@ -34,11 +33,6 @@ def real_vector(values: Any, size: int, what: str, *, masked: bool = False) -> F
         remedy = "give finite numbers" + (", or −∞ for a masked token" if masked else "")
         raise MatrixError(f"{what} holds {wrong[0]}: {remedy}")
     return vector
-
-
-def descending(sigma: Any) -> Floats:
-    """Return singular values in descending order, or raise `MatrixError`."""
-    return np.sort(checked_values(sigma))[::-1]
 
 
 def distributions(values: Any, vocab: int) -> Floats:

@@ -213,6 +213,19 @@ def test_the_error_of_an_approximation_at_a_kink(kink: float) -> None:
     assert abs(found.error - at_kink) < 1e-7
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("side", ["rows", "columns"])
+@pytest.mark.parametrize("finer", [None, 6])
+def test_a_rounding_of_some_rows_or_columns(side: str, share: float, finer: int | None) -> None:
+    """Two checkpoints, or two vocabularies: the noise of the one stands above that of the other."""
+    matrix = low_rank(500, 250, 13, decay=2)
+    part = matrix[: int(share * 500)] if side == "rows" else matrix[:, : int(share * 250)]
+    part[:] = np.round(part, 2)
+    report = rank(matrix if finer is None else np.round(matrix, finer), kind="matrix")
+    assert_true(report.rank, 13)
+    assert_true(report.rank_centered, 13)
+
+
 def test_noise_is_seen_whatever_its_shape() -> None:
     rng = np.random.default_rng(0)
     signal = low_rank(300, 200, 12)
