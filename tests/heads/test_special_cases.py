@@ -119,16 +119,6 @@ def test_gss_is_the_published_form_at_any_logit(k: str, make: Make) -> None:
             assert function(torch.tensor(x).double()).item() == pytest.approx(float(exact), rel=4 * EPS)
 
 
-def test_mixtape_with_gates_half_open_is_a_softmax_over_the_mean_context(make: Make) -> None:
-    mixtape, softmax = make("mixtape"), make("softmax", hidden=3, size=3)
-    for key in ("gate_weight", "gate_scalars.weight", "function.bias"):
-        nn.init.zeros_(mixtape.get_parameter(key))
-    softmax.load_state_dict({key: mixtape.get_parameter(key) for key in ("weight", "bias")})
-    hidden = torch.randn(20, 5, dtype=torch.float64)
-    mean = mixtape.get_submodule("contexts")(hidden).mean(-2)
-    torch.testing.assert_close(mixtape.log_prob(hidden), softmax.log_prob(mean), rtol=20 * EPS, atol=20 * EPS)
-
-
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sinh": torch.sinh,
     "cubic": lambda x: x + x**3,

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.spectrum import (
+    REGISTRY,
     TSQR,
     Accelerator,
     Choice,
     Dense,
+    Factored,
     Gram,
     Host,
     Options,
@@ -237,3 +239,22 @@ def test_a_matrix_that_the_accelerator_cannot_allocate(monkeypatch: pytest.Monke
     monkeypatch.setattr(Host, "zeros", full)
     with pytest.raises(MatrixError, match=r"cpu has no 762\.9 MiB free for the gram method: use device='cpu'"):
         choose("gram", shape=(20_000, 10_000), eps=FLOAT32).start()
+
+
+def test_thin_factors_come_first_and_are_the_models_own_memory() -> None:
+    choice = choose("auto", shape=(1_000, 500), eps=2.0**-52, factor_columns=7, max_memory=1)
+    assert (choice.method, choice.why) == (Factored, "the head's factors have 7 columns")
+    assert choice.start(np.ones((500, 7))).columns == 7
+    assert choose("dense", shape=(1_000, 500), eps=2.0**-52, factor_columns=7).method is Dense
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_more_rows_and_columns_never_cost_less(name: str) -> None:
+    method, options = REGISTRY[name], Options(width=50, factor_columns=20)
+    small, large = (300, 200), (3_000, 2_000)
+    for shape, larger in ((small, large), (small[::-1], large[::-1])):
+        for less, more in zip(method.cost(shape, options), method.cost(larger, options), strict=True):
+            assert 0 < less <= more
+    assert method.name == name
+    assert method.passes >= 1
+    assert 0 < method.resolution < 1e-6

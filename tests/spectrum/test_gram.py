@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from softmax_bottleneck.errors import MatrixError
+from softmax_bottleneck.spectrum import host
 from softmax_bottleneck.spectrum.choice import check_resolution
 from softmax_bottleneck.spectrum.gram import RESOLUTION
 from softmax_bottleneck.spectrum.rules import MARGIN, tolerance
@@ -42,3 +44,14 @@ def test_gram_refuses_what_it_cannot_resolve() -> None:
     check_resolution("auto", shape=shape, eps=EPS)
     with pytest.raises(MatrixError, match=r"resolves σ/σ_1 down to 1\.2e-07, .* is 1\.1e-07: use method='tsqr'"):
         check_resolution("gram", shape=shape, eps=eps * 0.95)
+
+
+@pytest.mark.parametrize("columns", [3, 8, 19])
+def test_strips_add_to_the_lower_triangle_alone(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "SYRK_COLUMNS", 2)
+    monkeypatch.setattr(host, "AT_ONCE", 4)
+    rows = torch.randn(7, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    total = torch.arange(columns**2, dtype=torch.float64).reshape(columns, columns)
+    expected = total + torch.einsum("ti,tj->ij", rows, rows).tril()
+    host.Host().add_square(total, rows)
+    torch.testing.assert_close(total, expected, rtol=4 * torch.finfo(torch.float64).eps, atol=1e-13)

@@ -51,12 +51,6 @@ def test_analytic_spectra(method: str, family: Callable[[int], tuple[Matrix, Mat
     assert_close(method, found.centered, np.linalg.svd(centred(matrix), compute_uv=False), size=len(matrix))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_centring_the_hartley_matrix_removes_its_constant_row(method: str) -> None:
-    found = spectrum_of(method, hartley(24)[0], 5)
-    assert_close(method, found.centered, np.append(np.full(23, math.sqrt(24)), 0.0), size=24)
-
-
 def hilbert(n: int) -> Matrix:
     return 1 / (np.add.outer(np.arange(n), np.arange(n)) + 1.0)
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.theory import (
     best_context_vector,
     discarded_by_top_p,
@@ -103,5 +101,3 @@ def test_top_p_throws_proved_tokens_away() -> None:
     assert discarded_by_top_p([0.6, 0.3, 0.1], np.eye(3)).tolist() == [2]
     assert discarded_by_top_p([0.6, 0.3, 0.1], np.eye(3), top_p=1.0).tolist() == []
     assert discarded_by_top_p([0.6, 0.3, 0.1], np.ones((3, 2))).tolist() == []
-    with pytest.raises(ConfigurationError, match=r"top_p must lie in \(0, 1\], not 0"):
-        discarded_by_top_p([1.0], [[1.0]], top_p=0)
