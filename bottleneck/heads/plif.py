@@ -230,12 +230,9 @@ def histograms(index: Tensor, weights: Tensor, factors: Tensor, bins: int) -> tu
 
 
 def prefix_sums(values: Tensor) -> Tensor:
-    """Return v_0, v_0 + v_1, …: (n,) → (n,)."""
-    return prefix_sums_by_doubling(values) if _must_be_deterministic(values) else torch.cumsum(values, 0)
-
-
-def prefix_sums_by_doubling(values: Tensor) -> Tensor:
-    """Return `prefix_sums` in log₂ n elementwise steps (Hillis and Steele 1986)."""
+    """Return v_0, v_0 + v_1, …: (n,) → (n,); if need be in log₂ n elementwise steps (Hillis and Steele 1986)."""
+    if not _must_be_deterministic(values):
+        return torch.cumsum(values, 0)
     step = 1
     while step < len(values):
         values = torch.cat([values[:step], values[step:] + values[:-step]])

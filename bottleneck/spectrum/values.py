@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +69,10 @@ class Spectrum:
         """Return the spectrum of the matrix times 2^exponent."""
         if not exponent:
             return self
-        arrays = {name: np.ldexp(getattr(self, name), exponent) for name in ("values", "centered")}
-        errors = ("residual", "error", "centered_error")
-        return replace(self, **arrays, **{name: math.ldexp(getattr(self, name), exponent) for name in errors})
+        scaled: dict[str, Any] = {name: np.ldexp(getattr(self, name), exponent) for name in ("values", "centered")}
+        for name in ("residual", "error", "centered_error"):
+            scaled[name] = math.ldexp(getattr(self, name), exponent)
+        return replace(self, **scaled)
 
     def curves(self, model: str = "", limits: Limits = UNKNOWN) -> pd.DataFrame:
         """Return what a figure shows: first the raw and then the row-centred singular values, descending.
