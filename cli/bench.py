@@ -178,7 +178,12 @@ def _lines(values: Mapping[str, Any], *, at_size: bool) -> Iterator[str]:
         yield f"{name}: {rate:.1f} GFLOP/s"
     for name, ratio in values.get("ratios", {}).items():
         yield f"{name}: {ratio:.3f}"
-    for goal in values["goals"] if at_size else ():
-        yield f"{'met' if goal['met'] else 'NOT MET':>8}  {goal['what']}: {goal['measured']:.3g} (goal {goal['bound']})"
-    if not at_size:
+    if at_size:
+        goals = [
+            [goal["what"], f"{goal['measured']:.3g}", goal["bound"], "met" if goal["met"] else "NOT MET"]
+            for goal in values["goals"]
+        ]
+        if goals:
+            yield terminal_table(["goal", "measured", "bound", ""], goals)
+    else:
         yield "the project's goals are for the default size"

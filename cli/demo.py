@@ -10,7 +10,6 @@ from typing import Any
 
 import rich_click as click
 
-from .measurements import terminal_table
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
 from .streams import echo_text
 
@@ -54,7 +53,7 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
 
     study = Study(models=models or (), **options)
     table_text = run(out, study, device=resolve_device(device), progress=progress())
-    echo_text(_narrow(out / "reports") if sys.stdout.isatty() else table_text)
+    echo_text(table_text)
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     echo_text(
@@ -74,12 +73,3 @@ def _program() -> str:
     """Return the command's name, or its path if the shell would not find it by its name."""
     called = Path(sys.argv[0])
     return shlex.quote(str(called)) if called.name == "bottleneck" and not shutil.which("bottleneck") else "bottleneck"
-
-
-def _narrow(reports: Path) -> str:
-    """Return the table of reports without the columns that do not fit a terminal of 80 columns."""
-    from softmax_bottleneck.bench.demo_table import cells, read
-
-    header, rows = cells(read(reports))
-    shown = [place for place, name in enumerate(header) if name not in ("parameters", "d", "seconds")]
-    return terminal_table([header[place] for place in shown], [[row[place] for place in shown] for row in rows])

@@ -107,8 +107,7 @@ def aligned(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as wide as the terminal, or as its longest cells where it is not read on one."""
+    """Return a table that is at most as wide as the terminal, or 80 columns where it is not read on one."""
     from softmax_bottleneck.results.tables import terminal
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    return terminal(header, rows, width=width)
+    return terminal(header, rows, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)

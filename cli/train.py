@@ -94,9 +94,9 @@ def command(
         if not done.averaged_steps:
             averaged = "averaging of the weights never started"
         echo(
-            f"{done.path}: {done.parameters:,} parameters, test perplexity {done.test.perplexity:.2f} "
-            f"on {done.test.tokens:,} tokens, trained for {done.seconds:.0f} s"
-            + (f", {averaged}" if config.training.averaging.start != "never" else "")
+            f"{done.path}: test perplexity {done.test.perplexity:.2f} on {done.test.tokens:,} tokens",
+            f"{done.parameters:,} parameters, trained for {done.seconds:.0f} s"
+            + (f", {averaged}" if config.training.averaging.start != "never" else ""),
         )
 
 

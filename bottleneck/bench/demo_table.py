@@ -11,8 +11,8 @@ from ..core.json_file import read_json
 from ..errors import ConfigurationError
 from ..heads import REGISTRY
 from ..results.base import by_numbers
-from ..results.plotting import markdown
 from ..results.saved import DemoReport
+from ..results.tables import terminal
 
 Report = Mapping[str, Any]
 REMEDY = "name a folder of the demo's reports"
@@ -45,8 +45,8 @@ def read_report(path: Path) -> Report:
 
 
 def table(reports: Sequence[Report]) -> str:
-    """Return reports as a Markdown table; see `cells`."""
-    return markdown(*cells(reports))
+    """Return reports as a table of at most 80 columns; see `cells`."""
+    return terminal(*cells(reports))
 
 
 def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:

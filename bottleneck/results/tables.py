@@ -158,18 +158,37 @@ def csv_text(table: pd.DataFrame, *, index: bool = False) -> str:
     return table.to_csv(index=index, lineterminator=END_OF_LINE).replace(END_OF_LINE, "\n")
 
 
-def terminal(header: Sequence[str], rows: Rows, *, width: int) -> str:
-    """Return a table for a terminal; one that is too wide has a column for each row, if that makes it fit."""
+def terminal(header: Sequence[str], rows: Rows, *, width: int = 80) -> str:
+    """Return a table for a terminal; one that is too wide is turned, or cut into tables that fit, if that helps."""
+    table = Table(header, rows)
+    first, *others = zip(header, *rows, strict=True)
+    flipped = Table(first, others)
+    if _width(table) <= width:
+        return _drawn(table, width)
+    if _width(flipped) <= width:
+        return _drawn(flipped, width)
+    return "\n\n".join(_drawn(part, width) for part in _cut(table, width))
+
+
+def _cut(table: Table, width: int) -> list[Table]:
+    """Return tables of as many columns as fit, each with the first column."""
+    parts = [[0]]
+    for place in range(1, len(table.header)):
+        if len(parts[-1]) > 1 and sum(table.lengths[each] + 3 for each in (*parts[-1], place)) > width + 3:
+            parts.append([0])
+        parts[-1].append(place)
+    return [
+        Table([table.header[place] for place in part], [[row[place] for place in part] for row in table.rows])
+        for part in parts
+    ]
+
+
+def _drawn(table: Table, width: int) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = Table(header, rows)
-    first, *others = zip(header, *rows, strict=True)
-    flipped = Table(first, others)
-    if _width(table) > width >= _width(flipped):
-        table = flipped
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name, right in zip(table.header, table.right, strict=True):
         shown.add_column(name, justify="right" if right else "left", overflow="fold")

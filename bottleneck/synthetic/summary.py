@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import ConfigurationError
+from ..results.tables import terminal
 from .cells import Result
 
 CELL = ["alpha", "vocab", "dim", "model"]
@@ -87,14 +88,16 @@ def best(result: Result, metric: str) -> float | None:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the summary as text, one line for each model and size."""
+    """Return the summary as text, at most 80 columns wide, with a line for each model and size."""
     summary = summarize(results)
     shown = pd.DataFrame(
         {
-            "α": summary["alpha"].map("{:g}".format),
-            "M": summary["vocab"].map("{:,}".format),
-            "D": summary["dim"],
-            "model": summary["model"],
+            "cell": [
+                f"{model}, α {alpha:g}, M {vocab:,}, D {dim}"
+                for model, alpha, vocab, dim in zip(
+                    summary["model"], summary["alpha"], summary["vocab"], summary["dim"], strict=True
+                )
+            ],
             "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], "{:.1f}".format),
             "KL": _with_spread(summary["kl"], summary["kl_std"], _nats),
             "attainable KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else _nats(value)),
@@ -106,7 +109,7 @@ def table(results: Sequence[Result]) -> str:
             "seconds": summary["seconds"].map("{:.0f}".format),
         }
     )
-    return shown.to_string(index=False)
+    return terminal([*shown], shown.astype(str).to_numpy().tolist())
 
 
 def _nats(value: float) -> str:

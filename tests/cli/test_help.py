@@ -38,6 +38,8 @@ EXAMPLES = [(words, (command.epilog or "").removeprefix("Example: ")) for words,
 
 ONCE = [(words, example) for example, words in {example: words for words, example in EXAMPLES}.items()]
 """Each example, with one of the commands that end with it."""
+LINES = {"doctor", "data", "rank", "kld", "compare", "gradient", "argmaxable", "eval"}
+"""Commands that print a line for each label; those that print tables fit 80 columns."""
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_the_example_works_as_printed(
     done = CliRunner().invoke(main, arguments, prog_name="bottleneck")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.strip()
+    assert arguments[0] in LINES or max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -100,6 +100,18 @@ def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) 
     assert max(map(len, table)) <= 80
 
 
+@pytest.mark.parametrize("command", ["rank", "kld"])
+def test_a_table_in_a_pipe_fits_80_columns(command: str, world: Path, bottleneck: Bottleneck) -> None:
+    """A table that is too wide is turned if that helps, and else cut; no column is lost."""
+    several = [f"a_name_as_long_as_people_give_{number}={RUNS[0]}" for number in range(4)]
+    for sources in (RUNS, several):
+        done = bottleneck(command, *sources, "--contexts", "60")
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        header = csv.DictReader(io.StringIO(bottleneck(command, *sources, "--contexts", "60", "--format", "csv").stdout))
+        assert "rank" in (header.fieldnames or ()) or "kld" in (header.fieldnames or ())
+        assert all(source.rpartition("=")[0] in done.stdout for source in sources)
+
+
 def test_results_before_an_error_are_shown_and_written(world: Path, bottleneck: Bottleneck) -> None:
     log_probs = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 9))
     log_probs[7] += 1
