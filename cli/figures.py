@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import rich_click as click
@@ -55,19 +58,44 @@ def command(
         keep_inputs(gallery, [folder])
     results = read(folder)
     missing: dict[tuple[str, str], None] = {}
+    lines: list[object] = []
     if out is not None:
         chosen = list(REGISTRY) if every else list(names)
         drawn = output.draw(chosen, results, out, formats=formats or output.FORMATS, style=style)
-        echo(*drawn.files)
+        lines += _summary(chosen, drawn.files, out) if every else drawn.files
         missing |= dict.fromkeys(drawn.missing)
     if readme is not None:
         output.update_tables(readme, results)
-        echo(readme)
+        lines.append(readme)
     if gallery is not None:
         drawn = output.write_gallery(gallery, results)
-        echo(*drawn.files)
+        lines.append(f"{gallery}, with {len(drawn.files) - 1} pictures in {gallery.with_suffix('')}")
         missing |= dict.fromkeys(drawn.missing)
     for path in results.unknown:
         echo(f"skipped {path}: no figure or table is made of it", err=True)
+    listed = {f"missing in {name}: {text}": None for name, text in missing}
+    echo(*(listed if names else _by_family(missing)), err=True)
+    echo(*lines)
+
+
+def _summary(chosen: Sequence[str], files: Sequence[Path], out: Path) -> list[object]:
+    """Return what was drawn, what was not, and where, as a line each."""
+    drawn = {file.stem for file in files}
+    absent = [name for name in chosen if name not in drawn]
+    return [
+        f"drawn: {len(drawn)} figures and tables, as {len(files)} files",
+        textwrap.shorten(f"not drawn: {len(absent)} {', '.join(absent)}", 80, placeholder=" …"),
+        f"in {out}",
+    ]
+
+
+def _by_family(missing: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what is missing as one line for each family of presets, or for a figure whose text names no family."""
+    lines: dict[str, list[str]] = {}
     for name, text in missing:
-        echo(f"missing in {name}: {text}", err=True)
+        for family in dict.fromkeys(re.findall(r"([\w-]+)/[\w-]+", text)):
+            lines.setdefault(f"missing of {family}, in ", []).append(name)
+        if "/" not in text:
+            lines[f"missing in {name}: "] = [text]
+    texts = [start + ", ".join(names) for start, names in lines.items()]
+    return [textwrap.shorten(text, 80, placeholder=" …", break_on_hyphens=False) for text in texts]

@@ -20,6 +20,20 @@ def test_names_formats_and_what_is_missing(world: Path, bottleneck: Bottleneck) 
     assert "skipped demo/reports/notes.json: no figure or table is made of it" in done.stderr
 
 
+def test_everything_ends_with_three_lines(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("figures", "--all", "--out", "new", "--format", "md")
+    assert done.exit_code == 0, done.stderr
+    files = sorted(path.stem for path in Path("new").iterdir())
+    drawn, absent, place = done.stdout.splitlines()
+    assert drawn == f"drawn: {len(files)} figures and tables, as {len(files)} files"
+    assert absent.startswith("not drawn: ")
+    assert "spectra" in absent  # a figure is not written as Markdown
+    assert place == "in new"
+    missing = done.stderr.splitlines()
+    assert len([line for line in missing if line.startswith("missing of ptb,")]) == 1
+    assert max(map(len, missing)) <= 80
+
+
 def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck) -> None:
     Path("R.md").write_text("<!-- table mos-table-6 -->\n<!-- end of table -->\n", encoding="utf-8")
     done = bottleneck("figures", "--results", "demo/reports", "--readme", "R.md", "--gallery", "page.md")

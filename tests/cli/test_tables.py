@@ -107,7 +107,9 @@ def test_a_table_in_a_pipe_fits_80_columns(command: str, world: Path, bottleneck
     for sources in (RUNS, several):
         done = bottleneck(command, *sources, "--contexts", "60")
         assert max(map(len, done.stdout.splitlines())) <= 80
-        header = csv.DictReader(io.StringIO(bottleneck(command, *sources, "--contexts", "60", "--format", "csv").stdout))
+        header = csv.DictReader(
+            io.StringIO(bottleneck(command, *sources, "--contexts", "60", "--format", "csv").stdout)
+        )
         assert "rank" in (header.fieldnames or ()) or "kld" in (header.fieldnames or ())
         assert all(source.rpartition("=")[0] in done.stdout for source in sources)
 
