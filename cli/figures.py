@@ -84,7 +84,7 @@ def _summary(chosen: Sequence[str], files: Sequence[Path], out: Path) -> list[ob
     absent = [name for name in chosen if name not in drawn]
     return [
         f"drawn: {len(drawn)} figures and tables, as {len(files)} files",
-        textwrap.shorten(f"not drawn: {len(absent)} {', '.join(absent)}", 80, placeholder=" …"),
+        _short(f"not drawn: {', '.join([str(len(absent)), *absent])}"),
         f"in {out}",
     ]
 
@@ -97,5 +97,8 @@ def _by_family(missing: Iterable[tuple[str, str]]) -> list[str]:
             lines.setdefault(f"missing of {family}, in ", []).append(name)
         if "/" not in text:
             lines[f"missing in {name}: "] = [text]
-    texts = [start + ", ".join(names) for start, names in lines.items()]
-    return [textwrap.shorten(text, 80, placeholder=" …", break_on_hyphens=False) for text in texts]
+    return [_short(start + ", ".join(names)) for start, names in lines.items()]
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, 80, placeholder=" …", break_on_hyphens=False)
