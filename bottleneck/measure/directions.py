@@ -71,11 +71,7 @@ class Directions(Result):
 
     def one_line(self) -> str:
         """Return one line for people."""
-        energy = ", ".join(f"{self.energy(share):,} for {100 * share:g} %" for share in SHARES)
-        return (
-            f"rank {self.rank} of {self.shape[1]:,} ({self.rank_centered} with the mean row subtracted); directions "
-            f"that hold the energy Σσ²: {energy}; mean cosine of two rows {self.mean_cosine:.3f}"
-        )
+        return "; ".join(f"{label} {text}" for label, text in self.rows())
 
 
 @typed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from torch import nn
 
@@ -20,7 +20,7 @@ from ..core.parallel import ALONE
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError
 from ..sources import FiniteColumns, Source, is_several, labelled, open_source, open_sources
-from ..spectrum import Judgement, Precision, RankEstimate, Spectrum, judge, precision
+from ..spectrum import Precision, RankEstimate, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
@@ -109,18 +109,20 @@ def _rank(opening: Callable[[], Source], options: RankOptions) -> RankReport:
     if asked is not None:  # before the numbers are read to see how precise they are
         check_resolution(how.method, shape=matrix.shape, eps=asked.value)
     matrix.prepare(how.progress)
-    measured = _measured(matrix, asked, rule, how)
-    findings = [
-        *_unjudged(matrix, asked),
-        *(_of_variant(key, each, _measured(each, asked, rule, how)) for key, each in matrix.variants().items()),
-    ]
+    report = _measured(matrix, asked, rule, how)
+    findings = _unjudged(matrix, asked)
     if how.processes.count == 1 and (analysis := head_analysis(opened)):
         findings.append(analysis)
     if settings["estimate_hidden_size"]:
-        size = hidden_size_finding(measured.spectrum, measured.eps, measured.doubts, matrix.embedding_size)
-        findings.append(size)
-    seconds = round(time.monotonic() - started, 3)
-    return _report(matrix, measured, rule=rule, findings=findings, precision_found=state, seconds=seconds)
+        findings.append(hidden_size_finding(report.spectrum, report.eps, report.doubts, matrix.embedding_size))
+    return replace(
+        report,
+        findings=tuple(findings),
+        variants={key: _measured(each, asked, rule, how) for key, each in matrix.variants().items()},
+        precision_found=state,
+        seconds=round(time.monotonic() - started, 3),
+        peak_memory_bytes=peak_memory_bytes(),
+    )
 
 
 def _without_inf(source: Source, inf: str, progress: Progress) -> Source:
@@ -130,18 +132,8 @@ def _without_inf(source: Source, inf: str, progress: Progress) -> Source:
     return FiniteColumns(source, progress=progress) if inf == "drop-columns" else source
 
 
-class _Measured(NamedTuple):
-    """A source's spectrum and the ranks that follow from it."""
-
-    spectrum: Spectrum
-    why: str
-    """Why this method computed it."""
-    eps: Precision
-    doubts: Doubts
-    judgement: Judgement
-
-
-def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumSettings) -> _Measured:
+def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumSettings) -> RankReport:
+    """Return the report of one matrix, without its cost."""
     recorded = source_precision(source)
     eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
     spectrum, why = compute_spectrum(source, eps.value, how)
@@ -149,9 +141,20 @@ def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumS
         recorded, eps = source.precision, replace(eps, size=source.precision.size)
     doubts: Doubts = {"recorded": recorded, "rank_warning": source.rank_warning(max(eps.value, recorded.value))}
     raw, centered = judge(spectrum, eps, rule=rule, **doubts)
-    bound = source.bound
-    judgement = Judgement(_within_bound(raw, bound.raw), _within_bound(centered, bound.centered))
-    return _Measured(spectrum, why, eps, doubts, judgement)
+    return RankReport(
+        source=source.description,
+        spectrum=spectrum,
+        eps=eps,
+        rule=rule,
+        rank=_within_bound(raw, source.bound.raw),
+        rank_centered=_within_bound(centered, source.bound.centered),
+        bound=asdict(source.bound),
+        embedding_size=source.embedding_size,
+        seconds=0.0,
+        peak_memory_bytes=0,
+        why=why,
+        doubts=doubts,
+    )
 
 
 def _within_bound(rank: RankEstimate, bound: int | None) -> RankEstimate:
@@ -160,24 +163,6 @@ def _within_bound(rank: RankEstimate, bound: int | None) -> RankEstimate:
         return rank
     doubt = f"algebra allows {bound:,} at most, so the numbers are less precise than eps says"
     return replace(rank, low=min(rank.low, bound), determinate=False, doubt=doubt)
-
-
-def _report(source: Source, measured: _Measured, *, findings: Iterable[Finding], **known: Any) -> RankReport:
-    """Return the report of a measured source; ``known`` are the report's other fields."""
-    return RankReport(
-        source=source.description,
-        spectrum=measured.spectrum,
-        eps=measured.eps,
-        why=measured.why,
-        doubts=measured.doubts,
-        rank=measured.judgement.raw,
-        rank_centered=measured.judgement.centered,
-        bound=asdict(source.bound),
-        embedding_size=source.embedding_size,
-        findings=tuple(findings),
-        peak_memory_bytes=peak_memory_bytes(),
-        **known,
-    )
 
 
 def _asked(eps: str | float | None) -> Precision | None:
@@ -199,20 +184,3 @@ def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
     text = f"{rounding}; the ranks are not judged by it, because eps was given"
     step = None if math.isinf(rounding.step) else rounding.step
     return [Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),), is_detail=True)]
-
-
-def _of_variant(key: str, source: Source, measured: _Measured) -> Finding:
-    """Return the ranks of a variant of a source's matrix as a finding."""
-    T, M = source.shape
-    raw, centered = measured.judgement
-    values = {
-        "contexts": T,
-        "vocab": M,
-        "bound": asdict(source.bound),
-        "rank": asdict(raw),
-        "rank_centered": asdict(centered),
-    }
-    text = (
-        f"{raw}, row-centred {centered}, σ_1 {raw.sigma_1:.4g} (the {M:,} tokens of the tokenizer alone, renormalized)"
-    )
-    return Finding(key, values, (("rank, no padding", text),))

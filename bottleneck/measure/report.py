@@ -77,6 +77,8 @@ class RankReport(Result):
     """Torch settings that lower the precision, as they were before the measurement; they are off during it."""
     findings: tuple[Finding, ...] = ()
     """Additional results."""
+    variants: Mapping[str, RankReport] = field(default_factory=dict)
+    """The ranks of further matrices; ``"vocab_tokenizer"`` is that of the tokenizer's tokens alone."""
     doubts: Doubts = field(default_factory=Doubts)
     """What the ranks by the other rules are judged by as well."""
 
@@ -111,26 +113,37 @@ class RankReport(Result):
                 "error": self.spectrum.error,
                 "centered_error": self.spectrum.centered_error,
             },
+            **{key: report._of_variant() for key, report in self.variants.items()},
             **{finding.key: dict(finding.values) for finding in self.findings},
             "seconds": self.seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
             "version": __version__,
         }
 
+    def _of_variant(self) -> dict[str, Any]:
+        """Return the values of a variant in the dictionary of the whole report."""
+        contexts, vocab = self.spectrum.shape
+        ranks = {"rank": asdict(self.rank), "rank_centered": asdict(self.rank_centered)}
+        return {"contexts": contexts, "vocab": vocab, "bound": dict(self.bound), **ranks}
+
+    def _row_of_variant(self) -> tuple[str, str]:
+        ranks = f"{self.rank}, row-centred {self.rank_centered}, σ_1 {self.rank.sigma_1:.4g}"
+        tokens = f"the {self.spectrum.shape[1]:,} tokens of the tokenizer alone, renormalized"
+        return "rank, no padding", f"{ranks} ({tokens})"
+
+    def _matrices(self) -> list[tuple[str, RankReport]]:
+        """Return this report and those of its variants, each with the end of its names."""
+        return [("", self), *((", no padding", report) for report in self.variants.values())]
+
     @property
     def indeterminate(self) -> tuple[str, ...]:
         """Names of the ranks that are indeterminate, with those of the tokenizer's tokens alone."""
-        ranks: list[tuple[str, Mapping[str, Any]]] = [
-            ("rank", asdict(self.rank)),
-            ("row-centred rank", asdict(self.rank_centered)),
-        ]
-        for finding in self.findings:
-            ranks += [
-                (f"{which}, no padding,", finding.values[key])
-                for which, key in (("rank", "rank"), ("row-centred rank", "rank_centered"))
-                if key in finding.values
-            ]
-        return tuple(which for which, rank in ranks if not rank["determinate"])
+        return tuple(
+            f"{which}{suffix.replace(', no', ' without')}"
+            for suffix, report in self._matrices()
+            for which, rank in (("rank", report.rank), ("row-centred rank", report.rank_centered))
+            if not rank.determinate
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return the values that a table shows: size, bound, both ranks with their intervals, and a related one."""
@@ -150,31 +163,19 @@ class RankReport(Result):
             "high_centered": centered.high,
             "determinate_centered": centered.determinate,
             "effective_rank_1e-3": effective_rank(values, epsilon=1e-3, residual=self.spectrum.residual),
-            **self._without_padding(),
+            **{
+                f"{key}_no_padding": value
+                for report in self.variants.values()
+                for key, value in report.summary().items()
+                if key not in ("contexts", "embedding_size", "effective_rank_1e-3")
+            },
         }
 
     def columns(self) -> dict[str, Any]:
         """Return the embedding size, the bound, and both ranks with their intervals."""
-        shown = {
-            "d": self.embedding_size,
-            "bound": self.bound["raw"],
-            "rank": _with_interval(self.rank),
-            "row-centred rank": _with_interval(self.rank_centered),
-        }
-        for finding in self.findings:
-            if finding.key == "vocab_tokenizer":
-                shown["rank, no padding"] = _with_interval(RankEstimate(**finding.values["rank"]))
-        return shown
-
-    def _without_padding(self) -> dict[str, Any]:
-        """Return the values of a table for the tokenizer's tokens alone, if they were measured too."""
-        shown: dict[str, Any] = {}
-        for values in (finding.values for finding in self.findings if finding.key == "vocab_tokenizer"):
-            shown = {"vocab_no_padding": values["vocab"], "bound_no_padding": values["bound"]["raw"]}
-            for which, of in (("rank", ""), ("rank_centered", "_centered")):
-                shown[f"{which}_no_padding"] = values[which]["value"]
-                shown |= {f"{name}{of}_no_padding": values[which][name] for name in ("low", "high", "determinate")}
-        return shown
+        ranks = {f"rank{suffix}": _with_interval(report.rank) for suffix, report in self._matrices()}
+        centered = {"row-centred rank": _with_interval(self.rank_centered)}
+        return {"d": self.embedding_size, "bound": self.bound["raw"], **ranks, **centered}
 
     @property
     def verdict(self) -> Verdict:
@@ -209,6 +210,7 @@ class RankReport(Result):
             ("rank", _answer(self.rank)),
             ("row-centred rank", _answer(self.rank_centered)),
             ("effective rank", f"{held} directions hold 99.9, 99.99, 99.999 % of Σσ²"),
+            *(report._row_of_variant() for report in self.variants.values()),
             *(row for finding in self.findings if not finding.is_detail for row in finding.rows),
             ("next", "; ".join(filter(None, (found.next, "all numbers: --details or .details()")))),
         ]
@@ -260,6 +262,7 @@ class RankReport(Result):
             *([("noise floor", self._noise_floor())] if self.eps.noise else []),
             ("method", d["method"] + (f" ({self.why})" if self.why else "")),
             ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
+            *(report._row_of_variant() for report in self.variants.values()),
             *(row for finding in self.findings for row in finding.rows),
             ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
         ]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import RankReport, __version__, frame, rank
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.measure.report import Finding
 from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values
 from softmax_bottleneck.spectrum.measures import effective_rank
 
@@ -56,11 +55,10 @@ def report(
 
 def test_every_rank_that_is_open_is_named() -> None:
     whole = report(np.diag([3.0, 2.0, 0.0]))
-    open_rank = {"rank": {"determinate": False}, "rank_centered": {"determinate": True}}
     assert whole.indeterminate == ()
-    assert replace(whole, rank=replace(whole.rank, determinate=False)).indeterminate == ("rank",)
-    found = replace(whole, findings=(Finding("vocab_tokenizer", open_rank, ()),))
-    assert found.indeterminate == ("rank, no padding,",)
+    open_rank = replace(whole, rank=replace(whole.rank, determinate=False))
+    assert open_rank.indeterminate == ("rank",)
+    assert replace(whole, variants={"vocab_tokenizer": open_rank}).indeterminate == ("rank without padding",)
 
 
 MATRICES = {
@@ -206,7 +204,7 @@ def test_a_report_draws_into_given_axes_and_all_panels_on_request() -> None:
     assert (line.get_drawstyle(), line.get_label(), ax.get_xscale()) == ("steps-post", "a", "log")
     panels = found.plot(part="both", log=False).figure.axes
     assert [panel.get_title() for panel in panels] == ["raw", "raw", "row-centred", "row-centred"]
-    assert [panel.get_ylabel()[:8] for panel in panels] == ["singular", r"$\sigma_"] * 2
+    assert [panel.get_yscale() for panel in panels] == ["linear", "log"] * 2
     plt.close("all")
     with pytest.raises(
         ConfigurationError, match="unknown part 'both of them' of a spectrum; it is one of raw, row-cent"
