@@ -103,11 +103,7 @@ def dirichlet_draws(ax: Axes, data: pd.DataFrame) -> None:
     ax.set_ylim(LEAST_PROBABILITY, 2)
 
 
-def _unmeasured_slopes(data: pd.DataFrame) -> list[str]:
-    return [] if data["row"].str.endswith("measured").any() else [FUNCTION]
-
-
-@table("lms-table-2", lacks=_unmeasured_slopes)
+@table("lms-table-2", lacks=lambda data: [] if data["row"].str.endswith("measured").any() else [FUNCTION])
 def slopes(results: Results) -> Iterator[dict[str, Any]]:
     """Slopes of PLIF: published, after training on WikiText-2 (Ganea et al. 2019, table 2); expected before training,
     softplus of normal numbers with mean log(e − 1) ≈ 0.54 and standard deviation 1 (min and max: medians for 100,000

@@ -135,11 +135,8 @@ def table_10(results: Results) -> Iterator[dict[str, Any]]:
 COMPARE = "bottleneck compare MOS MOC --json FILE"
 
 
-def _uncompared(data: pd.DataFrame) -> list[str]:
-    return [] if data["row"].str.endswith("measured").any() else [COMPARE]
-
-
-@table("mos-table-14", first="case", lacks=_uncompared)
+@table("mos-table-14", first="case",
+       lacks=lambda data: [] if data["row"].str.endswith("measured").any() else [COMPARE])  # fmt: skip
 def table_14(results: Results) -> Iterator[dict[str, Any]]:
     """Next tokens that MoS predicts better than MoC, with the five likeliest tokens of both: published, on Penn
     Treebank (Yang et al. 2018, table 14), and measured by 'bottleneck compare', largest margins first.

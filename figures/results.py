@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +40,8 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
 """For each kind of JSON file, the keys that identify it and the command that writes it."""
 CHECKPOINT = "checkpoint"
 """Kind of the rank of a checkpoint kept during training."""
+MODELS = ("report", "rank", "divergence", "evaluation", CHECKPOINT)
+"""Kinds of files about one model."""
 REMEDY = "write it again, or remove it"
 SPECTRUM = "bottleneck rank --save-spectrum FILE"
 
@@ -122,49 +124,36 @@ class Results:
             how: ``"dynamic"`` or ``"cache"``, or a variation whose files are ``FAMILY-HOW/NAME``.
         """
         if how not in ("", "dynamic", "cache"):
-            family, _, name = key.rpartition("/")
-            return self.numbers(f"{family}-{how.lower()}/{name}", metric, split=split)
+            return self.numbers(_variation(key, how), metric, split=split)
         if metric == "bits per character":
             return [math.log2(value) for value in self.numbers(key, "perplexity", split=split, how=how)]
         reports = [each.content for each in self.of("report", key)]
+        scores = [each.content for each in self.of("evaluation", key) if each.split == split]
         if metric == "parameters":
             return [report["parameters"] for report in reports[:1]]
         if metric == "pairwise KL":
-            kept = [
-                each.content for kind in ("report", "divergence") for each in self.of(kind, key) if each.split == split
-            ]
-            exact = [content for content in kept if content.get("pairs", "all") == "all"]
-            return [content["kld"] for content in exact or kept]
+            saved = [*self.of("report", key), *self.of("divergence", key)]
+            found = [each.content for each in saved if each.split == split]
+            return [one["kld"] for one in found if one.get("pairs", "all") == "all"] or [one["kld"] for one in found]
         if metric.startswith("BLEU"):
-            return [score["mean"] for score in self.bleu(key, metric, split=split)]
+            bleu = [score["bleu"]["scores"] for score in scores if "bleu" in score]
+            return [each[metric]["mean"] for each in bleu if metric in each]
         if metric != "perplexity":
             return []
         if how:
             adaptive = [report["adaptive"][how] for report in reports if "adaptive" in report and split == "test"]
         else:
             adaptive = [report[f"{split}_perplexity"] for report in reports if f"{split}_perplexity" in report]
-        return adaptive + [
-            each.content["perplexity"]
-            for each in self.of("evaluation", key)
-            if each.content["how"] == (how or "static") and each.split == split
-        ]
-
-    def bleu(self, key: str, score: str, *, split: str = "test") -> list[Content]:
-        """Return the mean and the interval of one of a model's BLEU scores, for each seed there is."""
-        kept = [each.content for each in self.of("evaluation", key) if each.split == split]
-        scores = [content["bleu"]["scores"] for content in kept if "bleu" in content]
-        return [each[score] for each in scores if score in each]
+        return adaptive + [score["perplexity"] for score in scores if score["how"] == (how or "static")]
 
     def models(self, family: str) -> list[Content]:
         """Return one report or evaluation of each model of a family of presets; it says the model's embedding size."""
-        kept = [
-            each
-            for kind in ("report", "evaluation")
-            for each in self.of(kind)
-            if each.family == family and "embedding_size" in each.rank_report
-        ]
-        by_key = {each.key: each.rank_report for each in reversed(kept)}
-        return [{**by_key[key], "name": key.rpartition("/")[2]} for key in dict.fromkeys(each.key for each in kept)]
+        saved = (each for each in (*self.of("report"), *self.of("evaluation")) if each.family == family)
+        by_name: dict[str, Content] = {}
+        for each in saved:
+            if "embedding_size" in each.rank_report:
+                by_name.setdefault(each.model, {**each.rank_report, "name": each.model})
+        return [*by_name.values()]
 
     def ranks(
         self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None, part: str = "rank"
@@ -178,12 +167,16 @@ class Results:
             contexts: required number of rows of the matrix; ``None`` for any.
             part: ``"rank"`` or ``"rank_centered"``.
         """
-        if how:
-            family, _, name = key.rpartition("/")
-            key = f"{family}-{how.lower()}/{name}"
-        reports = [each.content["report"] for each in self.of("report", key) if each.split == split]
-        reports += [each.content for each in self.of("rank", key) if each.split == split]
+        key = _variation(key, how) if how else key
+        saved = [*self.of("report", key), *self.of("rank", key)]
+        reports = [each.rank_report for each in saved if each.split == split]
         return [report[part] for report in reports if contexts in (None, report["contexts"])]
+
+
+def _variation(key: str, how: str) -> str:
+    """Return the key ``FAMILY-HOW/NAME``."""
+    family, _, name = key.rpartition("/")
+    return f"{family}-{how.lower()}/{name}"
 
 
 def read(folder: Path) -> Results:
@@ -211,7 +204,8 @@ def read_file(path: Path, folder: Path) -> list[Saved]:
 
     The results of several sources, as ``rank A B --json FILE`` writes them, have the keys ``FILE/LABEL``.
     """
-    content = _content(path)
+    content = read_json(path, error=ConfigurationError, remedy=REMEDY, finite=True)
+    content = content if isinstance(content, dict) else {}
     several = content.get("results")
     if isinstance(several, list) and several and all(isinstance(each, dict) for each in several):
         key = _key(folder, path)
@@ -237,11 +231,6 @@ def _saved(path: Path, key: str, content: Content) -> Saved | None:
         explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
     return Saved(path, kind, key, content)
-
-
-def _content(path: Path) -> Content:
-    content = read_json(path, error=ConfigurationError, remedy=REMEDY, finite=True)
-    return content if isinstance(content, dict) else {}
 
 
 def _refuse_newer(path: Path, content: Content) -> None:
@@ -270,8 +259,7 @@ def _order(saved: Saved) -> tuple[int, str, int, int]:
     """Return the sort key of a file: its kind, then the order of `demo_table.read`, then the epoch."""
     from softmax_bottleneck.heads import REGISTRY
 
-    kinds = ("report", "rank", "evaluation", CHECKPOINT)
-    head = saved.rank_report["source"].get("head") if saved.kind in kinds else None
+    head = saved.rank_report["source"].get("head") if saved.kind in MODELS else None
     place = [*REGISTRY].index(head) if head in REGISTRY else len(REGISTRY)
     where = f"{saved.path.parent}/{place:02d}/{by_numbers(saved.key)}"
     return [*KINDS, CHECKPOINT].index(saved.kind), where, saved.seed, saved.epoch or 0
@@ -279,26 +267,24 @@ def _order(saved: Saved) -> tuple[int, str, int, int]:
 
 def _refuse_contradictions(saved: Sequence[Saved]) -> None:
     """Refuse two files of the same measurement with different numbers."""
-    identity: dict[str, Callable[[Saved], Any]] = {
-        "report": lambda each: (each.key, each.seed),
-        "divergence": lambda each: (each.key, each.split, each.content["pairs"]),
-        "rank": lambda each: (each.key, each.split),
-        "evaluation": lambda each: (each.key, each.seed, each.split, each.content["how"]),
-        CHECKPOINT: lambda each: (each.key, each.split, each.epoch),
-    }
-    seen: dict[Any, Saved] = {}
+    seen: dict[Any, tuple[Saved, Content]] = {}
     for each in saved:
-        if each.kind in identity:
-            _agree(seen, (each.kind, identity[each.kind](each)), each, each.content)
-        if each.kind == "cells":
-            for cell in each.content["cells"]:
-                place = tuple(cell[name] for name in ("model", "alpha", "vocab", "dim", "seed", "contexts"))
-                _agree(seen, (each.kind, place), each, cell)
+        for place, content in _measurements(each):
+            other, before = seen.setdefault(place, (each, content))
+            if other is not each and before != content:
+                raise ConfigurationError(
+                    f"{other.path} and {each.path} are of the same measurement and differ; remove the one that is wrong"
+                )
 
 
-def _agree(seen: dict[Any, Any], place: Any, saved: Saved, content: Content) -> None:
-    other, before = seen.setdefault(place, (saved, content))
-    if other is not saved and before != content:
-        raise ConfigurationError(
-            f"{other.path} and {saved.path} are of the same measurement and differ; remove the one that is wrong"
+def _measurements(saved: Saved) -> Iterator[tuple[Any, Content]]:
+    """Yield the numbers in a file that only one file may hold, each after what they are of."""
+    content = saved.content
+    if saved.kind == "cells":
+        for cell in content["cells"]:
+            yield tuple(cell[name] for name in ("model", "alpha", "vocab", "dim", "seed", "contexts")), cell
+    if saved.kind in MODELS:
+        yield (
+            (saved.kind, saved.key, saved.seed, saved.split, saved.epoch, *map(content.get, ("pairs", "how"))),
+            content,
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,15 +24,13 @@ EPSILONS = np.geomspace(1e-10, 1e-1, 91)
 LOOKS = {"raw": ("0.35", "-"), "row-centred": ("#0173b2", "--")}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A spectrum and its report."""
+class Measured(NamedTuple):
+    """A spectrum with the tolerances and bounds of its report."""
 
     family: str
     model: str
     spectrum: Spectrum
     limits: Limits
-    """The tolerances and bounds of the report."""
 
     def curves(self) -> pd.DataFrame:
         """Return the rows of `Spectrum.curves`, with the ``family``."""

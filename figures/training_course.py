@@ -50,11 +50,8 @@ def _row(panel: str, saved: Saved, **values: Any) -> dict[str, Any]:
     return {"panel": panel, "family": saved.family, "model": saved.model, **values}
 
 
-def _unranked(data: pd.DataFrame) -> list[str]:
-    return [] if (data["panel"] == "rank").any() else [NEEDS]
-
-
-@figure("training-course", data=course, lacks=_unranked, panel="panel", panel_title=lambda panel, rows: "",
+@figure("training-course", data=course, panel="panel", panel_title=lambda panel, rows: "",
+        lacks=lambda data: [] if (data["panel"] == "rank").any() else [NEEDS],
         layout={"share_y": False, "height": 0.75})  # fmt: skip
 def training_course(ax: Axes, data: pd.DataFrame) -> None:
     """Validation perplexity less the lowest of all models after the same epoch, and the rank of the row-centred

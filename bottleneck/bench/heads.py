@@ -24,30 +24,25 @@ COMPONENTS = (5, 7, 10, 15)
 """K of table 13 of Yang et al. 2018, where training times are compared."""
 PRODUCTS = "products"
 """In place of a head: the matrix products alone."""
-SHAPES = {
-    "MoS": (840, 280, 10_000),
-    "pointwise": (1_400, 400, 10_000),
-    "1B Word": (2_100, 280, 100_000),
-}
+MOS, POINTWISE, LARGE = (840, 280, 10_000), (1_400, 400, 10_000), (2_100, 280, 100_000)
 """N, d and M: the Penn Treebank models of Yang et al. 2018, with 12 texts of 70 tokens, and of Ganea et al. 2019, with
 AWD-LSTM's 20 texts; contexts and vocabulary of the 1B Word model of Yang et al. 2018 (table 10), which has d = 900."""
-CASES: dict[str, dict[str, tuple[str, int]]] = {
-    "MoS": {
-        "products": (PRODUCTS, 15),
-        "softmax d=280": ("softmax", 1),
-        **{f"mos K={K}": ("mos", K) for K in COMPONENTS},
-    },
-    "pointwise": {
-        "products d=400": (PRODUCTS, 1),
-        "softmax": ("softmax", 1), "moc": ("moc", 15), "sigsoftmax": ("sigsoftmax", 1), "gss": ("gss", 1),
-        "lms-plif": ("lms-plif", 1), "lms-net": ("lms-net", 1), "mos-plif": ("mos-plif", 5), "doc": ("doc", 5),
-        "mixtape": ("mixtape", 4),
-    },
-    "1B Word": {
-        "products M=100,000": (PRODUCTS, 1), "softmax M=100,000": ("softmax", 1), "mos M=100,000": ("mos", 7)
-    },
+ALONE = {
+    "softmax": 1, "moc": 15, "sigsoftmax": 1, "gss": 1, "lms-plif": 1, "lms-net": 1, "mos-plif": 5, "doc": 5,
+    "mixtape": 4,
 }  # fmt: skip
-"""Head and K of the cases of each shape. Beside each stands its plain formulation, but for `TOO_LARGE`."""
+"""K of the heads that are measured at one shape."""
+CASES: dict[str, tuple[str, int, tuple[int, int, int]]] = {
+    "products": (PRODUCTS, 15, MOS),
+    "softmax d=280": ("softmax", 1, MOS),
+    **{f"mos K={K}": ("mos", K, MOS) for K in COMPONENTS},
+    "products d=400": (PRODUCTS, 1, POINTWISE),
+    **{head: (head, K, POINTWISE) for head, K in ALONE.items()},
+    "products M=100,000": (PRODUCTS, 1, LARGE),
+    "softmax M=100,000": ("softmax", 1, LARGE),
+    "mos M=100,000": ("mos", 7, LARGE),
+}
+"""Head, K and shape of each case. Beside each stands its plain formulation, but for `TOO_LARGE`."""
 TOO_LARGE = "mos M=100,000"
 """The case whose plain formulation does not fit into memory."""
 GOALS = (
@@ -102,24 +97,21 @@ def bench_heads(
 
 def _groups(only: Collection[str], device: str, shrink: int) -> list[Cases]:
     """Return the cases of each shape, without shapes of which only the matrix products are left."""
-    others = {head: (head, _default_components(head)) for head in plugins.names("heads")}
-    table = {**CASES, "pointwise": CASES["pointwise"] | others}
-    timed = {head for cases in table.values() for head, _ in cases.values()} - {PRODUCTS}
+    others = {head: (head, _default_components(head), POINTWISE) for head in plugins.names("heads")}
+    table = CASES | others
+    timed = {head for head, _, _ in table.values()} - {PRODUCTS}
     if unknown := sorted({*only} - timed):
         raise ConfigurationError(f"no head {unknown[0]!r} is timed; those timed are {', '.join(sorted(timed))}")
-    groups = []
-    for shape, cases in table.items():
-        N, d, M = SHAPES[shape]
+    groups: dict[tuple[int, int, int], dict[str, Any]] = {}
+    for name, (head, K, shape) in table.items():
+        if only and head not in {PRODUCTS, *only}:
+            continue
+        N, d, M = shape
         sizes = {"contexts": max(1, N // shrink), "size": d, "vocab": max(2, M // shrink)}
-        groups.append(
-            {
-                name + end: partial(_work, head=head, **sizes, components=K, plain=bool(end), device=device)
-                for name, (head, K) in cases.items()
-                if not only or head in {PRODUCTS, *only}
-                for end in (("",) if head == PRODUCTS or name == TOO_LARGE else ("", " plain"))
-            }
-        )
-    return [group for group in groups if len(group) > 1]
+        for end in ("",) if head == PRODUCTS or name == TOO_LARGE else ("", " plain"):
+            case = partial(_work, head=head, **sizes, components=K, plain=bool(end), device=device)
+            groups.setdefault(shape, {})[name + end] = case
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _default_components(head: str) -> int:
