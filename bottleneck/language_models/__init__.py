@@ -2,7 +2,7 @@
 
 from .on_text import ModelOnText
 from .run import RunOnText
-from .source import UNKNOWN, Block, Cost, FactorRows, Source
+from .source import UNKNOWN, Block, Cost, FactorRows, RightFactor, Source
 from .states import GivenStates
 from .text import Text, Words
 
@@ -13,6 +13,7 @@ __all__ = [
     "FactorRows",
     "GivenStates",
     "ModelOnText",
+    "RightFactor",
     "RunOnText",
     "Source",
     "Text",

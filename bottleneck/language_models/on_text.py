@@ -19,7 +19,7 @@ from ..heads import Head, RankBound, Softmax
 from ..heads.scores import Factors
 from ..spectrum import Precision, precision
 from ..spectrum.replaced import MASK
-from .source import Block, Cost, FactorRows, Source
+from .source import Block, Cost, FactorRows, RightFactor, Source
 
 Ids = NDArray[np.int64]
 
@@ -148,9 +148,7 @@ class ModelOnText(Source):
         (hidden,) = self.hidden([range(1)])
         factors = self.linear(hidden)
         assert factors is not None
-        _, weight, bias = factors
-        columns = [weight, *([] if bias is None else [bias.unsqueeze(1)]), torch.ones_like(weight[:, :1])]
-        return FactorRows(self._left, torch.cat(columns, 1).detach().cpu().double().numpy())
+        return FactorRows(self._left, RightFactor(factors.weight, factors.bias))
 
     def _left(self, ranges: Iterable[range]) -> Iterator[NDArray[Any]]:
         for hidden in self.hidden(ranges):

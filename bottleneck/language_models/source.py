@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..core.progress import SILENT, Progress
 from ..errors import Parameter, SourceError
@@ -40,12 +42,43 @@ def spanning(rows: range, starts: Sequence[int], part: Callable[[int], NDArray[A
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
+class RightFactor:
+    """Y = [W, b, 1] of A = X Yᵀ, (M, r), of which some rows at a time are float64.
+
+    Args:
+        weight: W, (M, d).
+        bias: b, (M,), −∞ for tokens that are masked; ``None`` leaves its column out.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._weight, self._bias = weight.detach(), None if bias is None else bias.detach()
+        self.shape = (len(weight), weight.shape[1] + 1 + int(bias is not None))
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        """Return some rows, (n, r)."""
+        weight = self._weight[rows]
+        beside = [] if self._bias is None else [self._bias[rows].unsqueeze(1)]
+        joined = torch.cat([weight, *beside, torch.ones_like(weight[:, :1])], 1)
+        return np.asarray(joined.cpu().double().numpy())
+
+    @property
+    def masked(self) -> NDArray[np.bool_]:
+        """Whether the bias of each token is −∞, (M,)."""
+        nothing = np.zeros(self.shape[0], bool)
+        return nothing if self._bias is None else np.isneginf(self._bias.cpu().numpy())
+
+    def of(self, tokens: NDArray[np.int64]) -> RightFactor:
+        """Return the rows of some tokens."""
+        chosen = torch.from_numpy(tokens).to(self._weight.device)
+        return RightFactor(self._weight[chosen], None if self._bias is None else self._bias[chosen])
+
+
 class FactorRows(NamedTuple):
     """A = X Yᵀ, with the rows of X in blocks."""
 
     left: Callable[[Iterable[range]], Iterator[NDArray[np.float64]]]
     """Takes ascending ranges of rows and yields an (n, r) block for each."""
-    right: NDArray[np.float64]
+    right: RightFactor
     """Y, (M, r)."""
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -147,7 +146,7 @@ def _run_method(source: Source, factors: FactorRows | None, chosen: SpectrumMeth
 
 def _refuse_masked(source: Source, factors: FactorRows) -> None:
     """Refuse a source whose output bias masks a token."""
-    masked = np.isneginf(factors.right).any(1)
+    masked = factors.right.masked
     if masked.any():
         raise MatrixError(
             f"the output bias of {source.description['path']} is -inf for token {int(masked.argmax())}: only finite "

@@ -1,6 +1,6 @@
 """Sources: matrices in blocks of rows, with their provenance, and how they are opened."""
 
-from ..language_models.source import UNKNOWN, Block, Cost, FactorRows, Source
+from ..language_models.source import UNKNOWN, Block, Cost, FactorRows, RightFactor, Source
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
 from .kinds import KINDS, find, is_several, labelled, open_source, open_sources
@@ -22,6 +22,7 @@ __all__ = [
     "Kind",
     "MatrixSource",
     "NGramSource",
+    "RightFactor",
     "Source",
     "StoreSource",
     "extended_logits",

@@ -33,7 +33,7 @@ class FiniteColumns(Source):
 
     def __init__(self, source: Source, *, progress: Progress = SILENT) -> None:
         self._source, self._factors = source, source.factors()
-        finite = _finite(source, progress) if self._factors is None else ~np.isneginf(self._factors.right).any(1)
+        finite = _finite(source, progress) if self._factors is None else ~self._factors.right.masked
         if not finite.any():
             raise MatrixError(
                 "every column of the matrix holds -inf, so nothing is left when they are dropped: give the numbers of "
@@ -73,7 +73,7 @@ class FiniteColumns(Source):
 
     def factors(self) -> FactorRows | None:
         """Return the factors of the remaining columns; a column of A is a row of Y."""
-        return self._factors and self._factors._replace(right=self._factors.right[self._columns])
+        return self._factors and self._factors._replace(right=self._factors.right.of(self._columns))
 
     def variants(self) -> Mapping[str, Source]:
         """Return the variants of the whole source, without their columns that are not finite."""

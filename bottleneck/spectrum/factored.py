@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, final
 
 import torch
@@ -11,8 +11,11 @@ from torch import Tensor
 from .arithmetic import Arithmetic, Spectra, triangle_of
 from .base import QR_SHARE, Cost, Norms, Options, SpectrumMethod
 
-COPIES = 4
-"""Float64 copies of Y at the peak: itself, centred, LAPACK's and R's source."""
+COPIES, BLOCKS = 7, 3
+"""Float64 matrices of r × r at the peak (both triangles, XᵀX, the product, and copies for LAPACK), and blocks of rows
+(itself, with what is put above or beside it, and LAPACK's copy)."""
+BLOCK = 2
+"""Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
 
 
 @final
@@ -23,11 +26,11 @@ class Factored(SpectrumMethod):
     streamed: only the r × r triangle is kept (a QR of the triangle on top of each new block). Centring the rows of
     A centres the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] gives both.
 
-    The method is exact to float64 and takes T·r² operations. The certificate is the identity
-    ‖A‖²_F = tr(XᵀX YᵀY), with XᵀX summed separately from the QR.
+    Y is read in blocks too. The method is exact to float64 and takes 2 (T + M) r² operations. The certificate is the
+    identity ‖A‖²_F = tr(XᵀX YᵀY), with XᵀX summed separately from the QR.
 
     Args:
-        right: Y, float64, (M, r).
+        right: Y, (M, r): an array, or anything with a shape whose slices are arrays.
         arithmetic: arithmetic of the device to compute on.
     """
 
@@ -37,9 +40,10 @@ class Factored(SpectrumMethod):
 
     @classmethod
     def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
-        """Return the cost of `COPIES` of Y and the factorizations of X and [1, Y]."""
+        """Return the cost of `COPIES` of the triangle, a block of Y and the factorizations of X and [1, Y]."""
         (T, M), r = shape, options.factor_columns
-        return Cost(COPIES * 8 * M * r, (4.0 * M + 2.0 * T) * r**2 / QR_SHARE, M * (r + 1))
+        block = min(max(T, M), _rows_at_once(r))
+        return Cost(8 * r * (COPIES * r + BLOCKS * block), (2.0 * M + 3.0 * T) * r**2 / QR_SHARE, r * (r + block))
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -48,10 +52,15 @@ class Factored(SpectrumMethod):
 
     def __init__(self, right: Any, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(right.shape[1], arithmetic=arithmetic)
-        self.rows_at_once = max(2048, 4 * self.columns)  # the triangle on top of each block is work too
-        self._right = self.arithmetic.take(right)
+        self.rows_at_once = _rows_at_once(self.columns)
+        self._right = right
         self._triangle = self.arithmetic.zeros(0, self.columns)
         self._gram = self.arithmetic.zeros(self.columns, self.columns)
+
+    def _right_blocks(self) -> Iterator[Tensor]:
+        """Yield the rows of Y in float64."""
+        for start in range(0, self._right.shape[0], self.rows_at_once):
+            yield self.arithmetic.take(self._right[start : start + self.rows_at_once])
 
     def _add(self, rows: Tensor) -> None:
         triangle = triangle_of(torch.cat([self._triangle, rows]))
@@ -64,9 +73,13 @@ class Factored(SpectrumMethod):
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
         # of its centred columns. Columns that centring makes zero are left out: they would add only roundoff.
-        border = torch.ones_like(self._right[:, :1])
-        corner = triangle_of(torch.cat([border, self._right], 1))[:, 1:]
-        varying = (self._right != self._right[0]).any(0)
+        bordered = self.arithmetic.zeros(self.columns + 1, self.columns + 1)
+        first = self.arithmetic.take(self._right[:1])
+        varying = torch.zeros_like(first[0], dtype=torch.bool)
+        for block in self._right_blocks():
+            varying |= (block != first).any(0)
+            bordered = self.arithmetic.eliminate(bordered, torch.cat([torch.ones_like(block[:, :1]), block], 1))
+        corner = bordered[:, 1:]
         raw, driver = arithmetic.singular_values(self._triangle @ corner.T, careful=careful)
         core = self._triangle[:, varying] @ corner[1:, varying].T
         centered, _ = arithmetic.singular_values(core, careful=careful)
@@ -76,10 +89,17 @@ class Factored(SpectrumMethod):
         return Spectra(raw, centered, driver, scales=(scales[0], scales[1]))
 
     def _norms(self) -> Norms:
-        shape = (int(self._totals[0]), len(self._right))
-        square = self.arithmetic.zeros(self.columns, self.columns)
-        self.arithmetic.add_square(square, self._right)
+        square, total = self.arithmetic.zeros(self.columns, self.columns), self.arithmetic.zeros(self.columns)
+        for block in self._right_blocks():
+            self.arithmetic.add_square(square, block)
+            total += block.sum(0)
         square = square.tril() + square.tril(-1).T
-        mean = self._right.mean(0)
-        centered = square - len(self._right) * torch.outer(mean, mean)
+        M = self._right.shape[0]
+        centered = square - torch.outer(total, total / M)
+        shape = (int(self._totals[0]), M)
         return Norms(shape, float((self._gram * square).sum()), float((self._gram * centered).sum()))
+
+
+def _rows_at_once(columns: int) -> int:
+    """Return the number of rows of X or Y in one block."""
+    return max(2048, BLOCK * columns)

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from softmax_bottleneck.sources import Block, FactorRows, Source
+from softmax_bottleneck.sources import Block, FactorRows, RightFactor, Source
 from softmax_bottleneck.measure import dump, rank
 from softmax_bottleneck.sources import UNKNOWN
 from softmax_bottleneck.spectrum import precision
@@ -32,7 +33,7 @@ class Large(Source):
             yield Block(rows.start, np.full((len(rows), M), -1.0, np.float32))
 
     def factors(self):
-        right = np.cos(np.outer(np.arange(M), 1 + np.arange(r)))
+        right = RightFactor(torch.from_numpy(np.cos(np.outer(np.arange(M), 1 + np.arange(r - 1)))))
         return FactorRows(lambda ranges: (np.sin(np.outer(rows, 1 + np.arange(r))) for rows in ranges), right)
 
 
