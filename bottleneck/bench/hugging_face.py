@@ -15,7 +15,7 @@ from ..measure import rank
 from ..sources import open_source
 from .in_turn import Work, in_turn, report
 
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024},
     "tiny": {"vocab_size": 500, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32},
 }
