@@ -43,7 +43,6 @@ class Cache:
     """λ, the cache's share of the probability."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not define a distribution."""
         if not (self.window >= 1 and self.theta >= 0 and math.isfinite(self.theta) and 0 <= self.weight < 1):
             raise ConfigurationError(
                 "a cache needs a window of at least 1, a theta of at least 0 and a weight in [0, 1), not "

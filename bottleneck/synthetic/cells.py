@@ -73,7 +73,6 @@ class Cell:
     """Settings of the fit."""
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range."""
         look_up("model", self.model, MODELS)
         self.blocks()
         if not 1 <= self.dim <= LARGEST_SIZE:

@@ -123,7 +123,6 @@ class DirichletBlocks:
     """Device of the blocks; each kind of device draws its own."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes and a concentration out of range."""
         check_dirichlet(self.contexts, self.vocab, self.alpha)
 
     @property
@@ -132,7 +131,6 @@ class DirichletBlocks:
         return max(1, BLOCK_ENTRIES // self.vocab)
 
     def __len__(self) -> int:
-        """Return the number of blocks."""
         return -(-self.contexts // self.rows_at_once)
 
     def rows(self, block: int) -> slice:
@@ -150,7 +148,6 @@ class DirichletBlocks:
         return sample[: rows.stop - rows.start]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Draw all blocks, one after another."""
         return (self.log_probs(block) for block in range(len(self)))
 
 

@@ -64,10 +64,9 @@ class Loop:
         self.steps = data.steps(self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
         self.average = WeightAverage(model)
-        fresh = self._fresh(self.settings.batch_size)
         place = {"process": processes.index, "processes": processes.count}
-        saved = load_state(folder, model, self.optimizer, average=self.average, fresh=fresh, **place)
-        self.state, carried = saved or (TrainerState(), fresh)
+        saved = load_state(folder, model, self.optimizer, average=self.average, **place)
+        self.state, carried = saved or (TrainerState(), self._fresh(self.settings.batch_size))
         self.carried = tuple(tensor[:, data.part] for tensor in carried)
         if saved is None:
             self._begin()

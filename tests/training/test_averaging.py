@@ -50,29 +50,6 @@ def test_it_is_the_mean_since_the_start(count: int) -> None:
     assert torch.equal(_flat(model), before)
 
 
-def test_it_is_torchs_averaged_sgd() -> None:
-    """`torch.optim.ASGD` with t0 = 0 and no decay, as AWD-LSTM runs it. Its second step
-    still weighs 1, so that the first is lost, and it keeps its weights 1/n in float32."""
-    torch.manual_seed(0)
-    ours, theirs = nn.Linear(3, 2).double(), nn.Linear(3, 2).double()
-    theirs.load_state_dict(ours.state_dict())
-    sgd = torch.optim.SGD(ours.parameters(), lr=0.3, weight_decay=0.01)
-    asgd = torch.optim.ASGD(theirs.parameters(), lr=0.3, t0=0, lambd=0.0, weight_decay=0.01)
-    average = WeightAverage(ours)
-    for step in range(6):
-        if step == 1:
-            average.start()
-        x = torch.randn(4, 3, dtype=torch.float64)
-        for model, optimizer in ((ours, sgd), (theirs, asgd)):
-            optimizer.zero_grad()
-            model(x).square().sum().backward()
-            optimizer.step()
-        average.update()
-    with average.swapped_in():
-        for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-            torch.testing.assert_close(own.detach(), asgd.state[other]["ax"], rtol=1e-5, atol=1e-5)
-
-
 def _algorithm_1(losses: list[float], n: int) -> int | None:
     """Merity et al. 2018, algorithm 1: ``if t > n and v > min of logs[0 … t − n − 1]: T ← k``; ``logs[t] ← v``."""
     logs: list[float] = []
