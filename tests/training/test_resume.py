@@ -130,7 +130,7 @@ def _command(folder: Path) -> subprocess.Popen[str]:
 
 def test_a_real_process_is_stopped_killed_and_interrupted(tmp_path: Path, configure: Configure) -> None:
     """SIGSTOP keeps the folder locked, SIGKILL leaves the last saved state, SIGTERM saves the step and names it."""
-    config, run = configure(epochs=4, batch_size=1, bptt=4, save_every=10), tmp_path / "run"
+    config, run = configure(epochs=2, batch_size=1, bptt=4, save_every=20), tmp_path / "run"
     (tmp_path / "c.json").write_text(config.model_dump_json(), encoding="utf-8")
     with _command(tmp_path) as process:
         while not [*(run / "trainer_state").glob("step-*")]:
