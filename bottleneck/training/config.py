@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -222,14 +221,20 @@ _Loader.add_implicit_resolver(
 )
 
 
+_FORMS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    ".toml": ("TOML", tomllib.loads),
+    ".yaml": ("YAML", lambda text: yaml.load(text, _Loader)),
+    ".yml": ("YAML", lambda text: yaml.load(text, _Loader)),
+}
+
+
 def read(path: Path) -> RunConfig:
     """Return the configuration in a JSON, TOML or YAML file, or that of a run, given its ``config.json``.
 
     Raises:
         ConfigurationError: the file cannot be read, or holds an unknown key or a wrong value.
     """
-    form = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix.lower(), "JSON")
-    load = {"TOML": tomllib.loads, "YAML": partial(yaml.load, Loader=_Loader), "JSON": parse_json}[form]
+    form, load = _FORMS.get(path.suffix.lower(), ("JSON", parse_json))
     try:
         values = load(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:

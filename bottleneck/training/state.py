@@ -9,6 +9,7 @@ from typing import NotRequired
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 from typing_extensions import TypedDict
 
 from ..core.files import explain_output_errors, make_folder
@@ -16,7 +17,6 @@ from ..core.json_file import Count, check_schema
 from ..errors import RunError
 from ..language_models.checkpoint import STATE, load_tensors_into, model_tensors, read_state, state_files, write_state
 from ..language_models.model import LanguageModel
-from .averaging import WeightAverage
 
 
 class Row(TypedDict):
@@ -81,7 +81,7 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     carried: Sequence[Tensor],
     *,
-    average: WeightAverage,
+    average: AveragedModel | None,
     random: Sequence[Mapping[str, Tensor]],
 ) -> None:
     """Save the state of a run in place of the one before.
@@ -91,7 +91,7 @@ def save_state(
     parts: dict[str, Mapping[str, Tensor]] = {
         "model": model_tensors(model),
         "carried": {str(index): tensor for index, tensor in enumerate(carried)},
-        "average": average.tensors,
+        "average": {} if average is None else dict(average.module.named_parameters()),
         **{f"optimizer.{index}": values for index, values in optimizer.state_dict()["state"].items()},
         **{f"random.{process}": states for process, states in enumerate(random)},
     }
@@ -106,11 +106,12 @@ def load_state(
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     *,
-    average: WeightAverage | None = None,
     process: int = 0,
     processes: int = 1,
-) -> tuple[TrainerState, tuple[Tensor, ...]] | None:
-    """Restore model, optimizer, average and random states; return the rest, or ``None`` if no state was saved.
+) -> tuple[TrainerState, tuple[Tensor, ...], AveragedModel | None] | None:
+    """Restore model, optimizer and random states, and return the rest, or ``None`` if no state was saved.
+
+    The rest is the numbers, the recurrent state, and the average of the weights, if it has started.
 
     `RunError` for a damaged state, or one saved by another number of ``processes``, each of which has random states.
     """
@@ -135,8 +136,11 @@ def load_state(
         )
         carried_by_number = _part(tensors, "carried")
         carried = tuple(carried_by_number[str(index)].to(device) for index in range(len(carried_by_number)))
-        if average is not None:
-            average.restore(_part(tensors, "average"), state.averaged)
+        average = None
+        if state.averaged is not None:
+            average = AveragedModel(model)
+            average.n_averaged.fill_(state.averaged)
+            average.module.load_state_dict(_part(tensors, "average"), strict=False)  # tied weights are there once
         torch.set_rng_state(generators["cpu"])
         if "cuda" in generators and device.type == "cuda":
             torch.cuda.set_rng_state(generators["cuda"], device)
@@ -144,7 +148,7 @@ def load_state(
         raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run over") from error
     if process == 0:
         _keep_only(folder, file)  # a killed process may have left an older state
-    return state, carried
+    return state, carried, average
 
 
 def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:

@@ -1,53 +1,15 @@
-"""The running average against the plain mean, the trigger of NT-ASGD as printed, and when a model is validated."""
+"""The trigger of NT-ASGD as printed, and when a model is validated."""
 
 from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
-from softmax_bottleneck.training.averaging import WeightAverage, is_non_monotone, starts_averaging, validated_after
+from softmax_bottleneck.training.averaging import is_non_monotone, starts_averaging, validated_after
 from softmax_bottleneck.training.config import AveragingConfig
-
-
-def _flat(model: nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
-
-
-def _steps(model: nn.Module, average: WeightAverage, count: int) -> list[torch.Tensor]:
-    seen = []
-    for _ in range(count):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter))
-        average.update()
-        seen.append(_flat(model))
-    return seen
-
-
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_it_is_the_mean_since_the_start(count: int) -> None:
-    """The weights come back to the last bit, also after an error; without a step there is nothing to swap in."""
-    model = nn.Linear(3, 2).double()
-    average = WeightAverage(model)
-    _steps(model, average, 4)
-    with average.swapped_in():
-        assert average.steps is None
-    average.start()
-    seen = _steps(model, average, count)
-    assert average.steps == count
-    before = _flat(model)
-    with average.swapped_in():
-        np.testing.assert_allclose(_flat(model), np.mean([row.numpy() for row in seen or [before]], 0), rtol=1e-13)
-    assert torch.equal(_flat(model), before)
-    with pytest.raises(KeyError), average.swapped_in():
-        raise KeyError
-    assert torch.equal(_flat(model), before)
 
 
 def _algorithm_1(losses: list[float], n: int) -> int | None:
