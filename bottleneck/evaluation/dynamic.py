@@ -27,6 +27,8 @@ from ..training.evaluate import Perplexity, check_scorable
 FILE = "gradient_statistics.safetensors"
 BATCH_SIZE = 100
 """Parallel texts in Krause et al. 2018, and in Yang et al. 2018, table 9."""
+BPTT = 5
+"""Tokens of each text in a batch of the gradient statistics in Krause et al. 2018."""
 MOST_NATS = 700
 """Largest mean loss whose perplexity is finite in float64."""
 
@@ -106,7 +108,6 @@ def gradient_statistics(
     ids: NDArray[np.integer[Any]],
     *,
     batch_size: int = BATCH_SIZE,
-    bptt: int = 5,
     file: Path | None = None,
     identity: str = "",
     progress: Progress = SILENT,
@@ -119,7 +120,6 @@ def gradient_statistics(
         model: the model; no dropout is applied, including weight drop.
         ids: int64, (N,), the training text.
         batch_size: number of parallel texts; a short text has fewer.
-        bptt: number of tokens of each text in a batch; 5 in Krause et al. 2018.
         file: file that keeps the statistics, where it can be written; it is read if it holds those of the same
             ``identity`` and sizes.
         identity: hash of model and text.
@@ -129,13 +129,13 @@ def gradient_statistics(
         TrainingError: for a text of fewer than two tokens.
     """
     batch_size = max(1, min(batch_size, len(ids) // 2))
-    description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
+    description = {"identity": identity, "batch_size": batch_size, "bptt": BPTT}
     with suppress(*tensor_file.DAMAGE):
         saved, about = tensor_file.read(file, key="statistics") if file is not None else ({}, None)
         if about == description:
             return saved
     data, device = columns(ids, batch_size), model.head.weight.device
-    segments = lengths(len(data), bptt)
+    segments = lengths(len(data), BPTT)
     with differentiable(model) as parameters, progress.bar("gradient statistics", len(segments), "batches") as bar:
         sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         state = model.backbone.initial_state(batch_size)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from ..heads.blocked import cleared
 
@@ -62,14 +63,7 @@ def sample_dirichlet_log_probs(
 
 def check_dirichlet(contexts: int, vocab: int, alpha: float) -> None:
     """Refuse sizes and concentrations out of range."""
-    if contexts < 1 or vocab < 1:
-        raise ConfigurationError(
-            f"there must be at least one context and one token, not {contexts} contexts over {vocab} tokens"
-        )
-    if max(contexts, vocab) > LARGEST_SIZE:
-        raise ConfigurationError(
-            f"there can be at most {LARGEST_SIZE:,} contexts and tokens, not {contexts} contexts over {vocab} tokens"
-        )
+    check_positive(at_most=LARGEST_SIZE, contexts=contexts, vocab=vocab)
     if not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
         raise ConfigurationError(
             f"the Dirichlet concentration alpha must lie between {SMALLEST_ALPHA:g} and {LARGEST_ALPHA:g}, not {alpha}"

@@ -70,11 +70,6 @@ class Loop:
         self.carried = tuple(tensor[:, data.part] for tensor in carried)
         if saved is None:
             self._begin()
-        begins = (
-            f"{self.steps:,} steps" if saved is None else f"continuing from step {self.state.step:,} of {self.steps:,}"
-        )
-        size = f"{model.parameter_count():,} parameters on {self.device.type}"
-        self.progress.line(f"{folder}: {begins}, {size}, corpus {corpus.name}")
         mixed = self.settings.precision == "bfloat16"
         objective = Objective(model, mixed=mixed, fraction=self.settings.loss_fraction)
         if self.settings.compile:
@@ -89,7 +84,10 @@ class Loop:
         After Ctrl-C or SIGTERM, the state is saved at the end of the step before the interruption is raised.
         `TrainingError` for a loss or gradient that is not finite, or too little memory; saved files are complete.
         """
+        step, size = self.state.step, f"{self.model.parameter_count():,} parameters on {self.device.type}"
+        begins = f"continuing from step {step:,} of {self.steps:,}" if step else f"{self.steps:,} steps"
         with explained(self._saved_work), self.stop.deferred(), self._in_memory():
+            self.progress.line(f"{self.folder}: {begins}, {size}, corpus {self.corpus.name}")
             if self.config.initial is not None and not self.state.metrics:
                 # The weights that training starts from are the best so far.
                 self.state.metrics.append(self.processes.in_first(lambda: self._validate(0)))

@@ -45,7 +45,7 @@ def _gradients(model: LanguageModel, inputs: torch.Tensor, targets: torch.Tensor
 @pytest.mark.parametrize("backbone", [AWD, LSTM], ids=["awd-lstm", "lstm"])
 def test_the_statistics_by_hand(backbone: dict[str, Any], build: Build, text: Ids) -> None:
     model = build(backbone)
-    found = gradient_statistics(model.train(), text, batch_size=7, bptt=5)
+    found = gradient_statistics(model.train(), text, batch_size=7)
     rows = len(text) // 7
     data = torch.tensor([[text[column * rows + row] for column in range(7)] for row in range(rows)])
     model.eval()
@@ -68,7 +68,7 @@ def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, 
     model = build(backbone)
     tensors = len(list(model.parameters()))
     rate, decay, epsilon, bptt = 0.05, 0.6 * (tensors if scaling == "sum" else 1), 0.01, 5
-    kept = gradient_statistics(model, text, batch_size=7, bptt=5)
+    kept = gradient_statistics(model, text, batch_size=7)
     before = _weights(model)
     root, count = (1, 1) if scaling == "sum" else (math.sqrt(BATCHES), tensors)  # the rates in our units
     settings = Dynamic(learning_rate=root * rate, decay=count * decay, epsilon=root * epsilon, bptt=bptt)
