@@ -67,7 +67,7 @@ def test_defaults_are_those_of_the_published_numbers(
     settings = Dynamic(learning_rate=0.002, decay=decay, epsilon=epsilon)
     run = checkpoint.load(f"demo/runs/{head}")
     text = replace(checkpoint.corpus_of(run), name=corpus)
-    monkeypatch.setattr("softmax_bottleneck.language_models.run.corpus_of", lambda *_: text)
+    monkeypatch.setattr("softmax_bottleneck.language_models.run.corpus_of", lambda *_, **__: text)
     values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
     assert values["settings"] == asdict(settings)
     assert values["loss"] == sb.perplexity(run, how="dynamic").loss
