@@ -376,6 +376,9 @@ def test_a_mask_is_seen_after_normalization() -> None:
     masked = torch.from_numpy(low_rank(300, 100, 10) - 60)
     masked[:, 90:] = -1e4
     assert "stands for several tokens, 104 nats or more below" in rank(masked.float().log_softmax(-1)).rank.doubt
+    partly = torch.from_numpy(low_rank(300, 100, 10))
+    partly[:200, 50:] = -60  # as constrained decoding does in some contexts, and not in others
+    assert "about 50 of a row's 100 entries are its lowest number" in rank(partly.log_softmax(-1)).rank.doubt
 
 
 def float32_logits(copies: str, rank: int = 18) -> Matrix:
