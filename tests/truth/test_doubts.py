@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pipelines import low_rank
 from softmax_bottleneck import compare, gradient, heads, kld, pairwise_kld, perplexity, rank, singular_values
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
@@ -25,11 +26,6 @@ from softmax_bottleneck.synthetic.cells import Cell, run
 from softmax_bottleneck.synthetic.fit import FitConfig
 
 Matrix = NDArray[np.float64]
-
-
-def low_rank(rows: int, columns: int, rank: int, seed: int = 0) -> Matrix:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
 
 
 @pytest.fixture
