@@ -35,6 +35,13 @@ def corpus_names() -> list[str]:
     return [info.name for info in catalogue()]
 
 
+def kept_names() -> list[str]:
+    """Return the names of what the cache may hold: the corpora and the pretrained models."""
+    from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
+
+    return [*corpus_names(), *PRETRAINED]
+
+
 def preset_names() -> Iterable[str]:
     """Return the names of the training presets."""
     from softmax_bottleneck.training.presets import PRESETS

@@ -1,4 +1,4 @@
-"""``bottleneck data``: corpora."""
+"""``bottleneck data``: corpora and pretrained models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .completion import completing, corpus_names
+from .completion import completing, kept_names
 from .options import example, json_option, progress
 from .outputs import emit
 from .streams import echo
@@ -14,14 +14,15 @@ from .streams import echo
 
 @click.group("data", epilog=example("bottleneck data list"))
 def command() -> None:
-    """List, fetch, locate or remove the corpora that --data and presets name."""
+    """List, fetch, locate or remove the corpora that --data and presets name, and pretrained models."""
 
 
 @command.command("list", epilog=example("bottleneck data list"))
 @json_option
 def list_corpora(json_to: Path | None) -> None:
-    """List the known corpora and say which are on this machine."""
+    """List the known corpora and pretrained models, and say which are on this machine."""
     from softmax_bottleneck import corpora
+    from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
 
     infos = corpora.catalogue()
     rows = []
@@ -49,11 +50,18 @@ def list_corpora(json_to: Path | None) -> None:
         }
         for info in infos
     ]
-    emit({"corpora": values}, "\n".join(rows), json_to)
+    models = [
+        {"name": each.name, "available": each.place.is_file(), "description": each.description}
+        for each in PRETRAINED.values()
+    ]
+    for model in models:
+        rows += [f"{model['name']:<12} {'here' if model['available'] else 'not fetched yet'}"]
+        rows += [f"{'':<12} a pretrained model: {model['description']}"]
+    emit({"corpora": values, "models": models}, "\n".join(rows), json_to)
 
 
 @command.command(epilog=example("bottleneck data get ptb --from ptb.zip"))
-@click.argument("name", shell_complete=completing(corpus_names))
+@click.argument("name", shell_complete=completing(kept_names))
 @click.option(
     "--from",
     "sources",
@@ -63,9 +71,16 @@ def list_corpora(json_to: Path | None) -> None:
 )
 @click.option("--url", "urls", multiple=True, help="Download from this address instead of the default one.")
 def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
-    """Download or import a corpus into the cache; its files are checked against known sizes and checksums."""
-    from softmax_bottleneck import corpora
+    """Download or import a corpus or a pretrained model into the cache.
 
+    Files are checked against known sizes and checksums.
+    """
+    from softmax_bottleneck import corpora
+    from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
+
+    if model := PRETRAINED.get(name):
+        echo(model.get(next(iter(sources), None)))
+        return
     report = progress()
     if (sources or urls) and any(info.name == name and info.available for info in corpora.catalogue()):
         report.line(f"{name} is here already; 'bottleneck data rm {name}' removes it, to read it again")
@@ -78,18 +93,21 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
 
 
 @command.command(epilog=example("bottleneck data path ptb"))
-@click.argument("name", shell_complete=completing(corpus_names))
+@click.argument("name", shell_complete=completing(kept_names))
 def path(name: str) -> None:
-    """Print the folder that holds a corpus."""
+    """Print the folder that holds a corpus, or the file that holds a model."""
     from softmax_bottleneck import corpora
+    from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
 
-    echo(corpora.path(name))
+    echo(PRETRAINED[name].path() if name in PRETRAINED else corpora.path(name))
 
 
 @command.command("rm", epilog=example("bottleneck data rm ptb"))
-@click.argument("name", shell_complete=completing(corpus_names))
+@click.argument("name", shell_complete=completing(kept_names))
 def remove(name: str) -> None:
-    """Remove a corpus from the cache; 'bottleneck data get' brings it back."""
+    """Remove a corpus or a model from the cache; 'bottleneck data get' brings it back."""
     from softmax_bottleneck import corpora
+    from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
 
-    echo(f"removed {name}: {corpora.remove(name) / 2**20:,.1f} MiB freed")
+    freed = PRETRAINED[name].remove() if name in PRETRAINED else corpora.remove(name)
+    echo(f"removed {name}: {freed / 2**20:,.1f} MiB freed")

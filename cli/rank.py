@@ -68,8 +68,9 @@ def command(
     """Measure the numerical rank of a log-probability matrix, raw and row-centred.
 
     SOURCE is a run folder, an n-gram model (kn5:ptb), a Hugging Face causal language model (its folder or its name on
-    the hub), a .zarr store or array (a path or a URL), or a matrix file (.npy, .safetensors, .npz, .pt, .csv, .mat,
-    .parquet, .h5). Several sources are measured into one table, in which LABEL=SOURCE gives a source another name.
+    the hub), a .gguf file, a .zarr store or array (a path or a URL), or a matrix file (.npy, .safetensors, .npz, .pt,
+    .csv, .mat, .parquet, .h5). Several sources are measured into one table, in which LABEL=SOURCE gives a source
+    another name.
     """
     from softmax_bottleneck.measure import RankReport
     from softmax_bottleneck.spectrum import save_spectrum as save

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, final
@@ -101,11 +102,10 @@ class HuggingFaceModel:
         if self._path is None:
             config = sha256_bytes(self.module.config.to_json_string().encode())
             return {"model": digest(self.module.state_dict()), "config": config}
-        head = self._path / HEAD
+        others = {"config": self._path / folder.CONFIG, "head": self._path / HEAD}
         return {
             "model": sha256_bytes("".join(map(sha256_file, self._files)).encode()),
-            "config": sha256_file(self._path / folder.CONFIG),
-            **({"head": sha256_file(head)} if head.exists() else {}),
+            **{name: sha256_file(file) for name, file in others.items() if file.exists()},
         }
 
     @property
@@ -119,9 +119,19 @@ def saved_model(path: Path, *, dtype: str, device: str, allow_pickle: bool) -> H
     """Return the model that ``save_pretrained`` wrote, whose weights are read later."""
     config, kind = config_and_class(path)
     files = folder.weight_files(path, allow_pickle=allow_pickle)
-    body = body_dtype(dtype, config.dtype)
-    with _configuring(path), torch.device("meta"):
-        module: Any = kind._from_config(config, dtype=BODY_DTYPES[body])
+    return unloaded_model(kind, config, path, files, dtype=body_dtype(dtype, config.dtype), device=device)
+
+
+def unloaded_model(
+    kind: Any, config: Any, path: Path, files: list[Path], *, dtype: str, device: str
+) -> HuggingFaceModel:
+    """Return a model of a class and configuration whose weights are read later."""
+    with configuring(path), torch.device("meta"):
+        for name, limit in LARGEST.items():
+            value = getattr(config.get_text_config(), name, None)
+            if isinstance(value, int) and not 1 <= value <= limit:
+                raise ValueError(f"its {name} is {value}, and 1 to {limit:,} are possible")
+        module: Any = kind._from_config(config, dtype=BODY_DTYPES[dtype])
     return HuggingFaceModel(module, name=str(path), path=path, files=files, device=device)
 
 
@@ -147,7 +157,7 @@ def body_dtype(dtype: str, saved_dtype: object) -> str:
 
 
 @contextmanager
-def _configuring(path: Path) -> Iterator[None]:
+def configuring(path: Path) -> Iterator[None]:
     """Turn what transformers raises for a configuration, which may be anything, into one sentence."""
     try:
         with quiet():
@@ -160,15 +170,11 @@ def config_and_class(path: Path) -> tuple[Any, Any]:
     """Return the configuration of a folder's model, and its class, that of a model with a head for a folder of one."""
     values = folder.read_config(path)
     spec = read_spec(path, values)
-    with _configuring(path):
+    with configuring(path):
         from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
         kind: Any = CONFIG_MAPPING[values["model_type"]]
         config = kind.from_dict(kind._decode_special_floats(values))
-        for name, limit in LARGEST.items():
-            value = getattr(config.get_text_config(), name, None)
-            if isinstance(value, int) and not 1 <= value <= limit:
-                raise ValueError(f"its {name} is {value}, and 1 to {limit:,} are possible")
         base: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     return config, base if spec is None else headed_class(base, spec)
 
@@ -185,17 +191,23 @@ def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) 
     Raises:
         SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
     """
-    with quiet():
+    place = path
+    with quiet() as transformers, redirect_stderr(StringIO()):  # its own bars, which it cannot switch off for GGUF
         try:
-            _check_types(kind, path, config, files)
             options |= {**FIXED, "config": config, "use_safetensors": files[0].suffix == ".safetensors"}
-            model, info = kind.from_pretrained(path, trust_remote_code=False, **options)
+            if path.is_file():
+                place, options["gguf_file"] = path.parent, path.name
+                if hasattr(transformers, "GgufConfig"):  # otherwise it keeps weights quantized where it has kernels
+                    options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+            else:
+                _check_types(kind, path, config, files)
+            model, info = kind.from_pretrained(place, trust_remote_code=False, **options)
         except (*FAILURES, OSError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {first_line(error)}") from error
     for what, is_what in (("missing_keys", "missing"), ("mismatched_keys", "of another shape")):
         if info[what]:
             raise SourceError(
-                f"the weights of {path} do not fit its config.json: {sorted(map(str, info[what]))[0]} is {is_what}, "
+                f"the weights of {path} do not fit its configuration: {sorted(map(str, info[what]))[0]} is {is_what}, "
                 "and random numbers would stand in for it; download the model again"
             )
     return model

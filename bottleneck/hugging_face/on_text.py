@@ -21,9 +21,10 @@ from ..language_models.on_text import Ids, ModelOnText, joined
 from ..language_models.source import Cost
 from ..spectrum import EPS
 from ..spectrum.blocks import as_array
-from . import folder, loading
+from . import folder, gguf, loading
 from .checks import CheckedHead, bound_of, check_head, unloaded_head
 from .loading import BODY_DTYPES, HuggingFaceModel
+from .pretrained import PRETRAINED
 from .text import Tokens, read_ids, read_text, texts_in
 from .tokenizer import TokenizedText, Tokenizer, read_tokenizer, wrap_tokenizer
 from .windows import HiddenStates, Windows
@@ -256,9 +257,18 @@ def open_saved(
     device: str = "cpu",
     hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
-    """Open a model by its folder or its name on the Hub; its weights are read when they are needed."""
+    """Open a model by its folder, its GGUF file or its name; its weights are read when they are needed."""
     folder.import_transformers()
     path, allow_pickle = Path(name), hugging_face["allow_pickle"]
+    if name in PRETRAINED:
+        path = PRETRAINED[name].path()
+    if file := gguf.find(path):
+        header = gguf.read_header(file)
+        model = gguf.gguf_model(file, header, dtype=dtype, device=device)
+        tokens = _tokens(data, lambda: gguf.gguf_tokenizer(file, header), model, split=split, options=hugging_face)
+        source = HuggingFaceOnText(model, tokens, options=hugging_face, path=name)
+        source.description = {**source.description, "quantization": header.quantization}
+        return source
     if not path.exists():
         path = folder.fetch(name, revision=hugging_face["revision"], allow_pickle=allow_pickle)
     model = loading.saved_model(path, dtype=dtype, device=device, allow_pickle=allow_pickle)
@@ -303,6 +313,7 @@ def _tokens(
     text = read_text(data, split, dataset=options["dataset"])
     if (tokenizer := encoder()) is None:
         raise SourceError(
-            "a text needs the model's tokenizer: give tokenizer=AutoTokenizer.from_pretrained(…), or data=token ids"
+            f"a text needs the model's tokenizer, and {model.name} has none: give data=token ids, or, for a loaded "
+            "model, tokenizer=AutoTokenizer.from_pretrained(…)"
         )
     return text.encode(tokenizer, bos=options["bos"], vocab_size=model.input_size)

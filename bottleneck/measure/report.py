@@ -216,7 +216,7 @@ class RankReport(Result):
         ]
 
     def _source(self) -> str:
-        shown = ("path", "head", "corpus", "split")
+        shown = ("path", "head", "quantization", "corpus", "split")
         return " ".join(str(self.source[key]) for key in shown if self.source.get(key))
 
     def _size(self) -> str:

@@ -18,7 +18,7 @@ from ..core.machine import resolve_device
 from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
 from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
-from ..hugging_face import open_loaded, open_saved
+from ..hugging_face import gguf, open_loaded, open_saved
 from ..hugging_face.folder import is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
@@ -38,7 +38,8 @@ def _is_run(source: Any) -> bool:
 def _is_saved(source: Any) -> bool:
     if not isinstance(source, str):
         return False
-    return is_hugging_face(Path(source)) or (not Path(source).exists() and is_hub_id(source))
+    path = Path(source)
+    return is_hugging_face(path) or gguf.find(path) is not None or (not path.exists() and is_hub_id(source))
 
 
 def _is_loaded(source: Any) -> bool:
@@ -74,8 +75,6 @@ def find(source: Any) -> Kind:
         SourceError: when ``source`` is of no kind.
         RunError: for a folder that is not a run of this tool.
     """
-    if is_several(source):
-        raise SourceError("several sources at once are measured by rank alone: give one of them")
     for kind in KINDS.values():
         if kind.matches(source):
             return kind

@@ -108,7 +108,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
     "fewer layers in the file": (
         lambda f: change_config(f, n_layer=2),
-        r"do not fit its config.json: .* is missing, and random numbers would stand in",
+        r"do not fit its configuration: .* is missing, and random numbers would stand in",
     ),
     "a tokenizer of another model": (
         lambda f: save_smaller(f),

