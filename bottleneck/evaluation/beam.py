@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ..core.full_precision import full_precision
 from ..errors import ConfigurationError
-from ..heads import Head
-from ..language_models.backbones import State
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Batch
 
@@ -61,74 +59,44 @@ def beam_search(model: LanguageModel, batch: Batch, *, end: int, settings: Beam 
         settings: by default the MoS paper's.
     """
     settings = settings or Beam()
-    search = _Search(batch.inputs.shape[1], end, settings, batch.inputs.device)
+    texts, size, vocab = batch.inputs.shape[1], settings.size, model.head.vocab_size
+    device = batch.inputs.device
+    scores = torch.full((texts, size), -torch.inf, dtype=torch.float64, device=device)
+    scores[:, 0] = 0.0  # all hypotheses are alike before the first token: one of them counts
+    tokens = torch.zeros(texts, size, 0, dtype=torch.long, device=device)
+    first_of_text = torch.arange(texts, device=device).unsqueeze(1) * size
     with full_precision():
         hidden, state = model.hidden(batch.inputs[:1], contexts=batch.contexts)
-        hidden, state = hidden.repeat_interleave(settings.size, 1), _repeated(state, settings.size)
-        chosen = search.extend(model.head, hidden[0])
-        for _ in range(settings.longest - 1):
-            if not search.goes_on.any():
+        hidden, state = hidden.repeat_interleave(size, 1), tuple(part.repeat_interleave(size, 1) for part in state)
+        for step in range(settings.longest):
+            goes_on = _goes_on(tokens == end, scores, settings.kept).flatten()
+            if not goes_on.any():
                 break
-            hidden, state = model.hidden(search.last, _chosen(state, chosen))
-            chosen = search.extend(model.head, hidden[0])
-    return search.responses()
-
-
-def _repeated(state: State, size: int) -> State:
-    return tuple(part.repeat_interleave(size, 1) for part in state)
-
-
-def _chosen(state: State, columns: Tensor) -> State:
-    return tuple(part.index_select(1, columns) for part in state)
-
-
-class _Search:
-    """The hypotheses of B texts, ``size`` each."""
-
-    def __init__(self, texts: int, end: int, settings: Beam, device: torch.device) -> None:
-        self.end, self.settings, self.shape = end, settings, (texts, settings.size)
-        self.scores = torch.full(self.shape, -torch.inf, dtype=torch.float64, device=device)
-        self.scores[:, 0] = 0.0  # all hypotheses are alike before the first token: one of them counts
-        self.tokens = torch.zeros(*self.shape, 0, dtype=torch.long, device=device)
-
-    @property
-    def goes_on(self) -> Tensor:
-        """Which hypotheses may still change what is returned, (B, size).
-
-        A score never rises: once the ``kept`` likeliest hypotheses of a text have ended, no other overtakes them.
-        """
-        ended = (self.tokens == self.end).any(-1)
-        is_over = ended[:, : self.settings.kept].all(1, keepdim=True)
-        return ~(ended | is_over | self.scores.isneginf())
-
-    @property
-    def last(self) -> Tensor:
-        """The last token of every hypothesis, (1, B · size)."""
-        return self.tokens[..., -1].reshape(1, -1)
-
-    def extend(self, head: Head, hidden: Tensor) -> Tensor:
-        """Extend every hypothesis by a token, given its hidden state, (B · size, hidden_size).
-
-        Return which ones the new ones extend, (B · size,).
-        """
-        (texts, size), vocab, goes_on = self.shape, head.vocab_size, self.goes_on.flatten()
-        log_probs = hidden.new_full((texts * size, vocab), -torch.inf)
-        log_probs[:, self.end] = 0.0  # a response that has ended stays as it is
-        log_probs[goes_on] = head.log_prob(hidden[goes_on])
-        totals = self.scores.unsqueeze(-1) + log_probs.view(texts, size, vocab)
-        self.scores, places = totals.flatten(1).topk(size)
-        parents = places // vocab
-        tokens = self.tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.tokens.shape[-1]))
-        self.tokens = torch.cat([tokens, (places % vocab).unsqueeze(-1)], -1)
-        return (parents + torch.arange(texts, device=parents.device).unsqueeze(1) * size).flatten()
-
-    def responses(self) -> list[list[Response]]:
-        """Return the likeliest hypotheses of each text."""
-        return [
-            [
-                Response(tuple(ids[: ids.index(self.end)] if self.end in ids else ids), score)
-                for ids, score in list(zip(tokens, scores, strict=True))[: self.settings.kept]
-                if score > -torch.inf
-            ]
-            for tokens, scores in zip(self.tokens.tolist(), self.scores.tolist(), strict=True)
+            if step:
+                hidden, state = model.hidden(tokens[..., -1].reshape(1, -1), state)
+            log_probs = hidden.new_full((texts * size, vocab), -torch.inf)
+            log_probs[:, end] = 0.0  # a response that has ended stays as it is
+            log_probs[goes_on] = model.head.log_prob(hidden[0, goes_on])
+            scores, places = (scores.unsqueeze(-1) + log_probs.view(texts, size, vocab)).flatten(1).topk(size)
+            parents = places // vocab
+            columns = (parents + first_of_text).flatten()
+            parts = tokens.flatten(0, 1)[columns].view(texts, size, step), (places % vocab).unsqueeze(-1)
+            tokens = torch.cat(parts, -1)
+            state = tuple(part.index_select(1, columns) for part in state)
+    return [
+        [
+            Response(tuple(ids[: ids.index(end)] if end in ids else ids), score)
+            for ids, score in list(zip(*hypotheses, strict=True))[: settings.kept]
+            if score > -torch.inf
         ]
+        for hypotheses in zip(tokens.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def _goes_on(ends: Tensor, scores: Tensor, kept: int) -> Tensor:
+    """Return which hypotheses may still change what is returned, (B, size), given which tokens end one.
+
+    A score never rises: once the ``kept`` likeliest hypotheses of a text have ended, no other overtakes them.
+    """
+    ended = ends.any(-1)
+    return ~(ended | ended[:, :kept].all(1, keepdim=True) | scores.isneginf())

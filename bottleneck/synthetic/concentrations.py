@@ -6,7 +6,7 @@ python -m softmax_bottleneck.synthetic.concentrations FILE.json
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -22,30 +22,22 @@ RANKS = 48
 QUANTILES = (0.1, 0.5, 0.9)
 
 
-def concentrations(
-    *, alphas: Sequence[float] = ALPHAS, vocabs: Sequence[int] = VOCABS, contexts: int = CONTEXTS, seed: int = 0
-) -> Mapping[str, Any]:
+def concentrations() -> Mapping[str, Any]:
     """Sample distributions and take quantiles over contexts of their largest, second largest, … log-probability.
-
-    Args:
-        alphas: concentrations.
-        vocabs: sizes M of the vocabulary.
-        contexts: distributions for each alpha and vocabulary.
-        seed: seed of the distributions.
 
     Returns:
         ``contexts``, ``seed``, ``quantiles``, and ``curves``: each with ``alpha``, ``vocab``, ``ranks`` from 1 and
         ``log_probs``, quantiles × ranks, nats.
     """
     curves = []
-    for vocab, alpha in product(vocabs, alphas):
+    for vocab, alpha in product(VOCABS, ALPHAS):
         ranks = torch.logspace(0, math.log10(vocab), RANKS).round().long().unique()
-        blocks = DirichletBlocks(contexts, vocab, alpha, seed)
+        blocks = DirichletBlocks(CONTEXTS, vocab, alpha)
         log_probs = torch.cat([block.sort(1, descending=True).values[:, ranks - 1] for block in blocks]).double()
         quantiles = torch.quantile(log_probs, torch.tensor(QUANTILES, dtype=torch.float64), dim=0)
         numbers = {"ranks": ranks.tolist(), "log_probs": quantiles.round(decimals=4).tolist()}
         curves.append({"alpha": alpha, "vocab": vocab, **numbers})
-    return {"contexts": contexts, "seed": seed, "quantiles": list(QUANTILES), "curves": curves}
+    return {"contexts": CONTEXTS, "seed": 0, "quantiles": list(QUANTILES), "curves": curves}
 
 
 if __name__ == "__main__":
