@@ -4,8 +4,8 @@ from ..training.evaluate import Perplexity
 from .beam import Beam, Response, beam_search
 from .cache import Cache, cache_evaluate, tune_cache
 from .dialog import Bleu, DialogScores, bleu, score_dialog
-from .dynamic import Dynamic, GradientStatistics, dynamic_evaluate, gradient_statistics, published_dynamic
-from .scoring import cached_scores, dynamic_scores, evaluate_source, perplexity
+from .dynamic import Dynamic, dynamic_evaluate, gradient_statistics, published_dynamic
+from .scoring import evaluate_source, perplexity
 
 __all__ = [
     "Beam",
@@ -13,15 +13,12 @@ __all__ = [
     "Cache",
     "DialogScores",
     "Dynamic",
-    "GradientStatistics",
     "Perplexity",
     "Response",
     "beam_search",
     "bleu",
     "cache_evaluate",
-    "cached_scores",
     "dynamic_evaluate",
-    "dynamic_scores",
     "evaluate_source",
     "gradient_statistics",
     "perplexity",

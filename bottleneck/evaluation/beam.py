@@ -26,7 +26,6 @@ class Beam:
     """Responses of a text that are returned, the likeliest first."""
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range."""
         if not (1 <= self.kept <= self.size and self.longest >= 1):
             raise ConfigurationError(
                 f"a response needs at least 1 token (longest is {self.longest}), and a beam of {self.size} keeps 1 to "

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.full_precision import full_precision
+from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
 from ..language_models.model import LanguageModel
@@ -43,7 +43,6 @@ class Cache:
     """λ, the cache's share of the probability."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not define a distribution."""
         if not (self.window >= 1 and self.theta >= 0 and math.isfinite(self.theta) and 0 <= self.weight < 1):
             raise ConfigurationError(
                 "a cache needs a window of at least 1, a theta of at least 0 and a weight in [0, 1), not "
@@ -110,24 +109,20 @@ def _scores(
     """
     check_scorable(ids)
     text = torch.from_numpy(ids).to(model.head.weight.device, torch.int64)
-    training, state = model.training, None
-    model.eval()
+    state = None
     keys, values = text.new_empty((0, model.backbone.hidden_size), dtype=model.head.weight.dtype), text[:0]
-    try:
-        with progress.bar("evaluating with a cache", len(text) - 1, "tokens") as bar:
-            for start in range(0, len(text) - 1, BLOCK):
-                inputs = text[start : min(start + BLOCK, len(text) - 1)]
-                targets = text[start + 1 : start + 1 + len(inputs)]
-                with full_precision():
-                    hidden, state = model.hidden(inputs.unsqueeze(1), state)
-                    log_probs = -model.head.nll(hidden.squeeze(1), targets, reduction="none")
-                    keys, values = torch.cat([keys, hidden.squeeze(1)]), torch.cat([values, targets])
-                    cached = _cached(keys, values, len(inputs), window, thetas)
-                keys, values = keys[-window:], values[-window:]
-                bar.advance(len(inputs))
-                yield log_probs, cached
-    finally:
-        model.train(training)
+    with evaluating(model), progress.bar("evaluating with a cache", len(text) - 1, "tokens") as bar:
+        for start in range(0, len(text) - 1, BLOCK):
+            inputs = text[start : min(start + BLOCK, len(text) - 1)]
+            targets = text[start + 1 : start + 1 + len(inputs)]
+            with full_precision():
+                hidden, state = model.hidden(inputs.unsqueeze(1), state)
+                log_probs = -model.head.nll(hidden.squeeze(1), targets, reduction="none")
+                keys, values = torch.cat([keys, hidden.squeeze(1)]), torch.cat([values, targets])
+                cached = _cached(keys, values, len(inputs), window, thetas)
+            keys, values = keys[-window:], values[-window:]
+            bar.advance(len(inputs))
+            yield log_probs, cached
 
 
 def _cached(keys: Tensor, values: Tensor, count: int, window: int, thetas: Sequence[float]) -> list[Tensor]:

@@ -149,7 +149,7 @@ def _smoothing() -> Any:
 
 
 def bootstrap(
-    scores: NDArray[np.float64], *, groups: NDArray[np.integer[Any]], seed: int = 0
+    scores: NDArray[np.float64], *, groups: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the lower and upper ends of percentile intervals of the mean of ``scores``, (contexts, scores).
 
@@ -158,7 +158,7 @@ def bootstrap(
     _, member = np.unique(groups, return_inverse=True)
     sizes = np.bincount(member)
     sums = np.stack([np.bincount(member, weights=column) for column in scores.T], 1)
-    groups_of_resamples = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
+    groups_of_resamples = np.random.default_rng(0).integers(len(sizes), size=(RESAMPLES, len(sizes)))
     means = sums[groups_of_resamples].sum(1) / sizes[groups_of_resamples].sum(1)[:, None]
     low, high = np.quantile(means, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
     return low, high

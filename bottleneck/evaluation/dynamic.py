@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from ..training.evaluate import Perplexity, check_scorable
 FILE = "gradient_statistics.safetensors"
 BATCH_SIZE = 100
 """Parallel texts in Krause et al. 2018, and in Yang et al. 2018, table 9."""
+BPTT = 5
+"""Tokens of each text in a batch of the gradient statistics in Krause et al. 2018."""
 MOST_NATS = 700
 """Largest mean loss whose perplexity is finite in float64."""
 
@@ -45,7 +47,6 @@ class Dynamic:
     """Tokens between two updates."""
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range."""
         if not (self.learning_rate > 0 and self.epsilon > 0 and 0 <= self.decay < math.inf and self.bptt >= 1):
             raise ConfigurationError(
                 "dynamic evaluation needs a learning rate and an epsilon above 0, a decay that is not negative and a "
@@ -75,16 +76,6 @@ def published_dynamic(head: str, corpus: str) -> Dynamic:
         (0.075, 0.02)
     """
     return MOS.get(corpus, AWD_LSTM) if head == "mos" else AWD_LSTM
-
-
-@dataclass(frozen=True)
-class GradientStatistics:
-    """Mean squared gradients over the batches of a text."""
-
-    mean_squares: Mapping[str, Tensor]
-    """The mean over the batches of each learned parameter's squared gradient, float32, by the parameter's name."""
-    batches: int
-    """Number of batches."""
 
 
 @contextmanager
@@ -117,18 +108,18 @@ def gradient_statistics(
     ids: NDArray[np.integer[Any]],
     *,
     batch_size: int = BATCH_SIZE,
-    bptt: int = 5,
     file: Path | None = None,
     identity: str = "",
     progress: Progress = SILENT,
-) -> GradientStatistics:
-    """Return the squared gradients of the mean negative log-likelihood over batches of a text.
+) -> dict[str, Tensor]:
+    """Return squared gradients of the mean negative log-likelihood, summed over batches of a text.
+
+    They are those of each learned parameter, by its name, of its shape and dtype.
 
     Args:
         model: the model; no dropout is applied, including weight drop.
         ids: int64, (N,), the training text.
         batch_size: number of parallel texts; a short text has fewer.
-        bptt: number of tokens of each text in a batch; 5 in Krause et al. 2018.
         file: file that keeps the statistics, where it can be written; it is read if it holds those of the same
             ``identity`` and sizes.
         identity: hash of model and text.
@@ -138,14 +129,15 @@ def gradient_statistics(
         TrainingError: for a text of fewer than two tokens.
     """
     batch_size = max(1, min(batch_size, len(ids) // 2))
-    description = {"identity": identity, "batch_size": batch_size, "bptt": bptt}
-    if file is not None and (saved := _read(file, description)) is not None:
-        return saved
+    description = {"identity": identity, "batch_size": batch_size, "bptt": BPTT}
+    with suppress(*tensor_file.DAMAGE):
+        saved, about = tensor_file.read(file, key="statistics") if file is not None else ({}, None)
+        if about == description:
+            return saved
     data, device = columns(ids, batch_size), model.head.weight.device
-    segments = lengths(len(data), bptt)
-    batches = len(segments)
-    with differentiable(model) as parameters, progress.bar("gradient statistics", batches, "batches") as bar:
-        means = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    segments = lengths(len(data), BPTT)
+    with differentiable(model) as parameters, progress.bar("gradient statistics", len(segments), "batches") as bar:
+        sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         state = model.backbone.initial_state(batch_size)
         for batch in bptt_segments(data, segments):
             hidden, after = model.hidden(batch.inputs.to(device), state)
@@ -154,31 +146,20 @@ def gradient_statistics(
             model.head.nll(hidden, batch.targets.to(device)).backward()
             for name, parameter in parameters.items():
                 if parameter.grad is not None:
-                    means[name].addcmul_(parameter.grad, parameter.grad, value=1 / batches)
+                    sums[name].addcmul_(parameter.grad, parameter.grad)
             bar.advance(1)
     if file is not None:
-        about = {**description, "batches": batches}
         try:
-            write_bytes(file, tensor_file.pack(means, key="statistics", about=about))
+            write_bytes(file, tensor_file.pack(sums, key="statistics", about=description))
         except OutputError as error:
             progress.line(f"the gradient statistics are not kept, and the next evaluation computes them again: {error}")
-    return GradientStatistics(means, batches)
-
-
-def _read(file: Path, description: Mapping[str, Any]) -> GradientStatistics | None:
-    """Return the saved statistics; ``None`` for a file that is missing, damaged, or of another description."""
-    try:
-        tensors, saved = tensor_file.read(file, key="statistics")
-    except tensor_file.DAMAGE:
-        return None
-    batches = (saved or {}).pop("batches", None)
-    return GradientStatistics(tensors, batches) if saved == description else None
+    return sums
 
 
 def dynamic_evaluate(
     model: LanguageModel,
     ids: NDArray[np.integer[Any]],
-    statistics: GradientStatistics,
+    statistics: Mapping[str, Tensor],
     settings: Dynamic | None = None,
     *,
     progress: Progress = SILENT,
@@ -196,7 +177,7 @@ def dynamic_evaluate(
     Args:
         model: model to score; its weights and mode are restored.
         ids: int64, (N,), N ≥ 2.
-        statistics: gradient statistics of the training text.
+        statistics: the result of `gradient_statistics` for the training text.
         settings: settings of the update; by default `Dynamic()`.
         progress: where to report.
 
@@ -238,10 +219,9 @@ def dynamic_evaluate(
 class _Update:
     """The update of all weights after a segment of text."""
 
-    def __init__(self, weights: dict[str, nn.Parameter], statistics: GradientStatistics, settings: Dynamic) -> None:
+    def __init__(self, weights: dict[str, nn.Parameter], statistics: Mapping[str, Tensor], settings: Dynamic) -> None:
         self._weights: list[Tensor] = list(weights.values())
-        squares = [statistics.mean_squares[name].to(weight.device) for name, weight in weights.items()]
-        roots = [(square * statistics.batches).sqrt() for square in squares]
+        roots = [statistics[name].to(weight.device).sqrt() for name, weight in weights.items()]
         usual = torch.stack([root.mean() for root in roots]).sum()
         self._start = [weight.detach().clone() for weight in self._weights]
         self._pulls = [(settings.decay * root / usual).clamp(max=1.0) for root in roots]

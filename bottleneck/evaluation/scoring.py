@@ -14,10 +14,9 @@ from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import SILENT, Progress, reporting
 from ..core.tensor_file import digest
-from ..corpora import Corpus
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, RunOnText
-from ..language_models.checkpoint import Run, corpus_of
+from ..language_models.checkpoint import corpus_of
 from ..sources import Source, open_source
 from ..training.evaluate import How, Perplexity
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
@@ -67,12 +66,13 @@ def perplexity(
         raise ConfigurationError(f"{how} evaluation takes a run, and {opened.description['path']} is not one")
     elif not opened.is_whole:
         raise ConfigurationError(f"{how} evaluation takes a whole split: leave out ", Parameter("contexts"))
-    elif how == "cache":
-        scores = cached_scores(opened.run, opened.corpus, split=opened.split, progress=report, **changes)
+    elif opened.run.model.backbone.context_lines is not None:
+        raise SourceError(
+            f"{opened.run.path} answers the lines before a line, and {how} evaluation scores one stream of tokens: "
+            "evaluate it without"
+        )
     else:
-        published = published_dynamic(opened.run.model.config.head.name, opened.corpus.name)
-        chosen = replace(published, **changes)
-        scores = dynamic_scores(opened.run, opened.corpus, split=opened.split, settings=chosen, progress=report)
+        scores = (_dynamic if how == "dynamic" else _cached)(opened, changes, report)
     return replace(scores, source=opened.description)
 
 
@@ -109,16 +109,12 @@ def _losses(source: Source, targets: NDArray[np.int64]) -> Iterator[NDArray[np.f
         yield losses.cpu().numpy()
 
 
-def dynamic_scores(
-    run: Run, corpus: Corpus, *, split: str = "test", settings: Dynamic | None = None, progress: Progress = SILENT
-) -> Perplexity:
-    """Score a split by dynamic evaluation, see `dynamic_evaluate`, by default with `published_dynamic`.
+def _dynamic(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> Perplexity:
+    """Score by dynamic evaluation; the gradient statistics are those of the run's own training text.
 
-    The run's weights may differ from those in its folder. The gradient statistics are always those of its own training
-    text and stay in its folder. `SourceError` for a run that answers contexts, `CorpusError` or `RunError` if its own
-    corpus is missing or has changed.
+    They stay in the run's folder, whose weights may differ from those in memory.
     """
-    _check_stream(run, "dynamic evaluation")
+    run, corpus = opened.run, opened.corpus
     trained_on = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
     statistics = gradient_statistics(
         run.model,
@@ -127,27 +123,14 @@ def dynamic_scores(
         identity=f"{digest(run.model.state_dict())} {trained_on.sha256}",
         progress=progress,
     )
-    settings = settings or published_dynamic(run.model.config.head.name, corpus.name)
-    return dynamic_evaluate(run.model, corpus.split(split), statistics, settings, progress=progress)
+    settings = replace(published_dynamic(run.model.config.head.name, corpus.name), **changes)
+    return dynamic_evaluate(run.model, corpus.split(opened.split), statistics, settings, progress=progress)
 
 
-def cached_scores(
-    run: Run, corpus: Corpus, *, split: str = "test", window: int | None = None, progress: Progress = SILENT
-) -> Perplexity:
-    """Score a split with a continuous cache, see `cache_evaluate`, whose settings are chosen on the validation split.
-
-    ``window`` is the number of contexts in the cache; by default that of AWD-LSTM's code for the corpus. `SourceError`
-    for a run that answers contexts.
-    """
-    _check_stream(run, "a cache")
-    window = window or WINDOWS.get(corpus.name, Cache.window)
-    settings = tune_cache(run.model, corpus.split("valid"), window=window, progress=progress)
-    scores = cache_evaluate(run.model, corpus.split(split), settings, progress=progress)
+def _cached(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> Perplexity:
+    """Score with a cache, by default of the size in AWD-LSTM's code, tuned on the validation split."""
+    model, corpus = opened.run.model, opened.corpus
+    window = changes.get("window") or WINDOWS.get(corpus.name, Cache.window)
+    settings = tune_cache(model, corpus.split("valid"), window=window, progress=progress)
+    scores = cache_evaluate(model, corpus.split(opened.split), settings, progress=progress)
     return replace(scores, settings={**asdict(settings), "chosen_on": "valid"})
-
-
-def _check_stream(run: Run, what: str) -> None:
-    if run.model.backbone.context_lines is not None:
-        raise SourceError(
-            f"{run.path} answers the lines before a line, and {what} scores one stream of tokens: evaluate it without"
-        )

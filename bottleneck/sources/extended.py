@@ -22,8 +22,8 @@ from ..language_models import RunOnText
 from ..language_models.on_text import Ids, joined
 from ..language_models.source import UNKNOWN, Block, Source, spanning
 from ..spectrum import Inspection, Precision
-from ..spectrum.blocks import as_array, native_dtype
 from .function import KIND as FUNCTION
+from .function import Adapter, LogitsFunction
 
 AT_ONCE = 256
 """Histories in one forward pass."""
@@ -36,8 +36,8 @@ class _Function:
 
     precision, text, identity, bound, longest_input = None, None, dict[str, str](), UNKNOWN, 1 << 30
 
-    def __init__(self, function: Callable[[Ids], Any], vocab: int) -> None:
-        self.function, self.shape, self.dtypes = function, (0, vocab), set[str]()
+    def __init__(self, function: Any, vocab: int) -> None:
+        self.function, self.shape = LogitsFunction(function), (0, vocab)
         name = getattr(function, "__name__", type(function).__name__)
         self.description = {"path": name, "head": None, "corpus": None, "split": None}
 
@@ -45,9 +45,7 @@ class _Function:
         """See `RunOnText.next_log_probs`; the function returns logits."""
 
         def after(future: Ids) -> NDArray[Any]:
-            answer = self.function(joined(histories, future))
-            self.dtypes.add(native_dtype(answer))
-            logits = np.array(as_array(answer))  # the function may reuse its memory
+            logits = np.array(self.function(joined(histories, future)))  # the function may reuse its memory
             logits = logits[:, -1] if logits.ndim == 3 else logits
             if logits.shape != (len(histories), self.shape[1]):
                 raise MatrixError(f"the function must return logits of shape (B, {self.shape[1]}), not {logits.shape}")
@@ -137,7 +135,7 @@ class ExtendedSource(Source):
                 f"token {int(inspection.masked.argmax())} is masked after every history and future: use a model that "
                 "masks no token"
             )
-        inspection.note(self._model.dtypes)
+        inspection.note(self._model.function.native_dtypes)
         return inspection, digest.hexdigest()
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
@@ -203,7 +201,7 @@ def extended_logits(
 
     Args:
         model: path of a run or Hugging Face model, an opened source of one, or a function from ids (B, L) to logits
-            (B, L, M) or (B, M).
+            (B, L, M) or (B, M), a torch module or an `Adapter`, as for `from_function`.
         histories: sequences of token ids, or the number to draw from the model's text.
         futures: as ``histories``; a future may be empty.
         history_length: tokens of a drawn history; by default 32, at most three quarters of what the model reads.
@@ -253,9 +251,10 @@ def _open(model: Any, options: Opening) -> Model:
     if find(str(model) if isinstance(model, Path) else model) is FUNCTION:
         if others := sorted(options.keys() - {"vocab_size"}):
             raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
-        if not callable(model) or options.get("vocab_size") is None:
+        vocab_size = options.get("vocab_size") or (model.vocab_size if isinstance(model, Adapter) else None)
+        if vocab_size is None:
             raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
-        return _Function(model, options["vocab_size"] or 0)
+        return _Function(model, vocab_size)
     opened = open_source(model, **options)
     if not isinstance(opened, RunOnText | HuggingFaceOnText):
         raise SourceError(

@@ -70,15 +70,13 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
         MatrixError: for an output of another shape.
     """
     name = getattr(function, "__name__", type(function).__name__)
-    answer = function
-    if isinstance(function, nn.Module):
-        answer = partial(_logits_of, function)
-    elif isinstance(function, Adapter):
-        answer, vocab_size = function.logits, function.vocab_size
+    if isinstance(function, Adapter) and not isinstance(function, nn.Module):
+        vocab_size = function.vocab_size
     check_positive(vocab_size=vocab_size)
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
-    answers = _Answers(answer, [ids for number, batch in enumerate(data) for ids in _ids(batch, number)], vocab_size)
+    batches = [ids for number, batch in enumerate(data) for ids in _ids(batch, number)]
+    answers = _Answers(LogitsFunction(function), batches, vocab_size)
     return MatrixSource(answers, kind="logits", path=name)
 
 
@@ -100,18 +98,41 @@ def _only_logits(output: Any) -> Any:
     raise SourceError(f"the function or module returns {returned}, without logits: {WITHOUT_LOGITS}")
 
 
-class _Answers:
-    """The outputs for all batches as one matrix; all are kept if they are small, otherwise the last one."""
+class LogitsFunction:
+    """A function, torch module or `Adapter` as a function from ids (B, L) to an array of its logits."""
 
-    def __init__(
-        self, function: Callable[[Any], Any], batches: list[NDArray[np.int64]], vocab_size: int | None
-    ) -> None:
-        if not batches:
-            raise SourceError("data is empty: a function needs at least one batch of token ids")
-        self._function, self._batches, self._vocab_size = function, batches, vocab_size
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        if isinstance(function, nn.Module):
+            self._function = partial(_logits_of, function)
+        elif isinstance(function, Adapter):
+            self._function = function.logits
         self._ids_for: Callable[[NDArray[np.int64]], Any] = np.asarray
         self.native_dtypes: set[str] = set()
         """The types of the outputs."""
+
+    def __call__(self, ids: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the logits for ids, which are given as a torch tensor once the function has refused an array."""
+        try:
+            output = self._function(self._ids_for(ids))
+        except (TypeError, AttributeError):
+            if self._ids_for is torch.from_numpy:
+                raise
+            self._ids_for = torch.from_numpy
+            output = self._function(torch.from_numpy(ids))
+        logits = _only_logits(output)
+        self.native_dtypes.add(native_dtype(logits))
+        return as_array(logits)
+
+
+class _Answers:
+    """The outputs for all batches as one matrix; all are kept if they are small, otherwise the last one."""
+
+    def __init__(self, function: LogitsFunction, batches: list[NDArray[np.int64]], vocab_size: int | None) -> None:
+        if not batches:
+            raise SourceError("data is empty: a function needs at least one batch of token ids")
+        self._function, self._batches, self._vocab_size = function, batches, vocab_size
+        self.native_dtypes = function.native_dtypes
         first = self._ask(0)
         self._vocab_size = first.shape[-1]
         self._kept = {0: first}
@@ -133,27 +154,15 @@ class _Answers:
             raise MatrixError(f"batch {number} of the data has {len(answer)} rows of logits instead of {rows}")
         return answer
 
-    def _call(self, batch: NDArray[np.int64]) -> Any:
-        """Return the function's output for ids as a NumPy array, or as a torch tensor once it has refused an array."""
-        try:
-            return self._function(self._ids_for(batch))
-        except (TypeError, AttributeError):
-            if self._ids_for is torch.from_numpy:
-                raise
-            self._ids_for = torch.from_numpy
-            return self._function(torch.from_numpy(batch))
-
     def _ask(self, number: int) -> NDArray[Any]:
         batch = self._batches[number]
         try:
-            answer = _only_logits(self._call(batch))
+            logits = self._function(batch)
         except IndexError as error:
             raise SourceError(
                 f"the function failed at batch {number} of the data, with ids from {batch.min()} to {batch.max()}: "
                 f"{error}; give ids that it has embeddings for, in rows no longer than it reads"
             ) from error
-        self.native_dtypes.add(native_dtype(answer))
-        logits = as_array(answer)
         if logits.ndim == 3 and logits.shape[:2] == (len(batch), 1):
             logits = logits[:, 0]  # of the last position, as modules return them for generation
         M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else "M")

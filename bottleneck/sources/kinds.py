@@ -75,6 +75,8 @@ def find(source: Any) -> Kind:
         SourceError: when ``source`` is of no kind.
         RunError: for a folder that is not a run of this tool.
     """
+    if is_several(source):
+        raise SourceError("several sources at once are measured by rank alone: give one of them")
     for kind in KINDS.values():
         if kind.matches(source):
             return kind

@@ -156,7 +156,7 @@ class Replaced:
                 f"{self._constant:,} of {self._sampled:,} sampled rows hold one number, the same for every token, as "
                 "rows that were never filled do: leave out such rows"
             )
-        why = self._floor() or self._scattered_masks() or self._truncation() or self._underflow()
+        why = self._floor() or self._scattered_masks() or self._truncation(column_hashes) or self._underflow()
         if why or eps is None:
             return why
         return self._low_floor(row_hashes, column_hashes, eps) or self._added(eps, len(column_hashes))
@@ -200,11 +200,12 @@ class Replaced:
             "their digits: take log_softmax of the logits, not the logarithm of their softmax"
         )
 
-    def _truncation(self) -> str:
-        """Return a sentence on rows that were cut off at their lowest number in columns that differ, or ''."""
+    def _truncation(self, column_hashes: NDArray[np.uint64]) -> str:
+        """Return a sentence on rows that were cut off at their lowest number, in columns that are not equal, or ''."""
         counts = np.asarray(self._cut)
-        differing = counts[counts < self._rows_cut].sum()  # tokens of equal embeddings are equal in every row
-        if self._rows_cut < max(2, HALF * self._sampled) or differing < self._rows_cut:
+        different = counts[np.unique(column_hashes, return_index=True)[1]]  # tokens of equal embeddings are equal
+        differing = different[different < self._sampled].sum()
+        if self._rows_cut < max(2, HALF * self._sampled) or differing < 2 * self._rows_cut:
             return ""
         return (
             f"about {counts.sum() / self._rows_cut:,.0f} of a row's {counts.size:,} entries are its lowest number "

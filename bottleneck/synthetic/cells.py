@@ -13,6 +13,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from ..core.checks import check_positive
 from ..core.files import sha256_json, write_json
 from ..core.json_file import Count, Magnitude, Size, parse_json
 from ..core.version import __version__
@@ -73,11 +74,9 @@ class Cell:
     """Settings of the fit."""
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range."""
         look_up("model", self.model, MODELS)
         self.blocks()
-        if not 1 <= self.dim <= LARGEST_SIZE:
-            raise ConfigurationError(f"the embedding size must lie between 1 and {LARGEST_SIZE:,}, not {self.dim}")
+        check_positive(at_most=LARGEST_SIZE, dim=self.dim)
         if not 0 <= self.seed < 2**63:
             raise ConfigurationError(f"the seed must lie between 0 and 2**63 - 1, not {self.seed}")
 

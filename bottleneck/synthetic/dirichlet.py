@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from ..heads.blocked import cleared
 
@@ -62,14 +63,7 @@ def sample_dirichlet_log_probs(
 
 def check_dirichlet(contexts: int, vocab: int, alpha: float) -> None:
     """Refuse sizes and concentrations out of range."""
-    if contexts < 1 or vocab < 1:
-        raise ConfigurationError(
-            f"there must be at least one context and one token, not {contexts} contexts over {vocab} tokens"
-        )
-    if max(contexts, vocab) > LARGEST_SIZE:
-        raise ConfigurationError(
-            f"there can be at most {LARGEST_SIZE:,} contexts and tokens, not {contexts} contexts over {vocab} tokens"
-        )
+    check_positive(at_most=LARGEST_SIZE, contexts=contexts, vocab=vocab)
     if not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
         raise ConfigurationError(
             f"the Dirichlet concentration alpha must lie between {SMALLEST_ALPHA:g} and {LARGEST_ALPHA:g}, not {alpha}"
@@ -123,7 +117,6 @@ class DirichletBlocks:
     """Device of the blocks; each kind of device draws its own."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes and a concentration out of range."""
         check_dirichlet(self.contexts, self.vocab, self.alpha)
 
     @property
@@ -132,7 +125,6 @@ class DirichletBlocks:
         return max(1, BLOCK_ENTRIES // self.vocab)
 
     def __len__(self) -> int:
-        """Return the number of blocks."""
         return -(-self.contexts // self.rows_at_once)
 
     def rows(self, block: int) -> slice:
@@ -150,7 +142,6 @@ class DirichletBlocks:
         return sample[: rows.stop - rows.start]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Draw all blocks, one after another."""
         return (self.log_probs(block) for block in range(len(self)))
 
 

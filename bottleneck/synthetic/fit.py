@@ -47,7 +47,6 @@ class FitConfig:
     """Highest learning rate of a pointwise function."""
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range."""
         check_positive(batch=self.batch, first_cycle=self.first_cycle, cycles=self.cycles)
         for name in ("tolerance", "negligible", "context_rate", "embedding_rate", "function_rate"):
             if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):

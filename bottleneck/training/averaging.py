@@ -1,67 +1,11 @@
-"""The running average of the weights (averaged SGD), when it starts, and when the model is validated."""
+"""When averaging of the weights starts, and when the model is validated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import accumulate
 
-import torch
-from torch import Tensor, nn
-
 from .config import AveragingConfig
-
-
-class WeightAverage:
-    r"""The mean of a model's weights after each step since some step; tied weights are kept once.
-
-    .. math:: \bar w_n = \bar w_{n-1} + (w_n - \bar w_{n-1}) / n
-
-    This is the average of ASGD (Polyak and Juditsky 1992) as AWD-LSTM uses it: no decay, a constant learning rate.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._weights = dict(model.named_parameters())
-        self.tensors: dict[str, Tensor] = {}
-        """The averages by the weights' names; empty before averaging starts."""
-        self.steps: int | None = None
-        """n, the number of steps averaged over; ``None`` before averaging starts."""
-
-    def start(self) -> None:
-        """Start averaging with the next step."""
-        self.restore(self._weights, 0)
-
-    def update(self) -> None:
-        """Add the weights after a step to the average, if it has started."""
-        if self.steps is not None:
-            self.steps += 1
-            weights = [weight.detach() for weight in self._weights.values()]
-            torch._foreach_lerp_(list(self.tensors.values()), weights, 1 / self.steps)
-
-    @contextmanager
-    def swapped_in(self) -> Iterator[None]:
-        """Replace the model's weights by their averages inside the block, and restore them exactly after it."""
-        if not self.steps:
-            yield
-            return
-        current = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        try:
-            self._fill(self.tensors)
-            yield
-        finally:
-            self._fill(current)
-
-    def restore(self, tensors: Mapping[str, Tensor], steps: int | None) -> None:
-        """Copy the average of so many steps from `tensors`."""
-        self.steps = steps
-        if steps is not None:
-            copies = {name: tensors[name].detach().clone() for name in self._weights}
-            self.tensors = {name: copy.to(self._weights[name].device) for name, copy in copies.items()}
-
-    @torch.no_grad()
-    def _fill(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, weight in self._weights.items():
-            weight.copy_(tensors[name])
 
 
 def is_non_monotone(losses: Sequence[float], interval: int) -> bool:

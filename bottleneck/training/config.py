@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -123,15 +123,15 @@ class RunConfig(_Section):
             >>> changed.training.epochs, changed.model.head.name, changed.training.batch_size
             (1, 'mos', 20)
         """
-        return parse(_merged(self.model_dump(mode="json"), changes), where="replace")
+        return parse(merged(self.model_dump(mode="json"), changes), where="replace")
 
 
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any], *, section: str = "") -> dict[str, Any]:
-    """Return nested values with some of them changed."""
-    if section in ("head", "backbone") and changes.get("name", values["name"]) != values["name"]:
-        return dict(changes)  # another head or backbone: the old one's settings are not its own
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any], *, section: str = "") -> dict[str, Any]:
+    """Return nested values with some of them changed; another head or backbone does not keep settings of the old."""
+    if section in ("head", "backbone") and "name" in changes and changes["name"] != values["name"]:
+        return dict(changes)
     inside = [key for key, new in changes.items() if isinstance(new, Mapping) and isinstance(values.get(key), dict)]
-    return {**values, **changes, **{key: _merged(values[key], changes[key], section=key) for key in inside}}
+    return {**values, **changes, **{key: merged(values[key], changes[key], section=key) for key in inside}}
 
 
 def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
@@ -177,7 +177,7 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
                 raise ConfigurationError(f"--set {setting}: unknown section {parent!r}; try {', '.join(flat(values))}")
         for parent in reversed(parents):
             changes = {parent: changes}
-        values = _merged(values, changes)
+        values = merged(values, changes)
     return parse(values, where="--set")
 
 
@@ -221,11 +221,11 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _yaml(data: bytes) -> Any:
-    try:
-        return yaml.load(data.decode("utf-8-sig"), _Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
+_FORMS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    ".toml": ("TOML", tomllib.loads),
+    ".yaml": ("YAML", lambda text: yaml.load(text, _Loader)),
+    ".yml": ("YAML", lambda text: yaml.load(text, _Loader)),
+}
 
 
 def read(path: Path) -> RunConfig:
@@ -234,17 +234,13 @@ def read(path: Path) -> RunConfig:
     Raises:
         ConfigurationError: the file cannot be read, or holds an unknown key or a wrong value.
     """
-    form, load = {
-        ".toml": ("TOML", lambda data: tomllib.loads(data.decode("utf-8-sig"))),
-        ".yaml": ("YAML", _yaml),
-        ".yml": ("YAML", _yaml),
-    }.get(path.suffix.lower(), ("JSON", parse_json))
+    form, load = _FORMS.get(path.suffix.lower(), ("JSON", parse_json))
     try:
-        values = load(path.read_bytes())
+        values = load(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} is not valid {form}: {error}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} is not valid {form}: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path} must hold settings by name, not a {type(values).__name__}")
     return configuration_of(values) if values.get("format") == FORMAT else parse(values, where=str(path))

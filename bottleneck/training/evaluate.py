@@ -41,7 +41,6 @@ class Perplexity(Result):
     """Settings of dynamic evaluation or of the cache."""
 
     def __post_init__(self) -> None:
-        """Refuse a loss without a perplexity."""
         perplexity_of(self.loss)
 
     @property

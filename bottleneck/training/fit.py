@@ -39,14 +39,7 @@ class _Test(TypedDict):
     """The last row of ``metrics.jsonl``."""
 
     test_loss: float
-    test_perplexity: float
     test_tokens: Count
-
-
-class _Time(TypedDict):
-    """A row of ``timing.jsonl``."""
-
-    seconds: float
 
 
 EXTENDED = "extended_from"
@@ -113,15 +106,8 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
-        extended = _extended(config, folder, data)
-        if processes.in_first(lambda: _prepare(folder, description, corpus, stack, extended)):
+        if processes.in_first(lambda: _prepare(config, folder, description, data, corpus, stack, report)):
             return result(folder)
-        if extended and processes.first:
-            report.line(
-                f"Warning: the learning rates so far were those of a run of {extended[EXTENDED][-1]} epoch(s), so the "
-                "result differs from that of a run that has all epochs from its start; a constant schedule has no such "
-                "difference"
-            )
         model.to(device)
         Loop(config, folder, corpus, data, model, processes=processes, progress=report).run()
         with explained(lambda: f"the training in {folder} is done, and the same command evaluates the model"):
@@ -136,13 +122,13 @@ def result(folder: str | Path) -> FitResult:
     *validations, last = _rows(folder / METRICS, Row | _Test) or [{}]
     if not validations or "test_loss" not in last:
         raise RunError(f"{folder / METRICS} lacks the scores of a finished run; train the run again or copy it anew")
-    unknown = "remove it, and the run's time is unknown"
-    times = _rows(folder / checkpoint.TIMING, _Time, unknown) if (folder / checkpoint.TIMING).exists() else []
+    timing = folder / checkpoint.TIMING
+    times = _rows(timing, dict[str, float], "remove it, and the run's time is unknown") if timing.exists() else []
     return FitResult(
         folder,
         parameters=config["parameters"],
         test=Perplexity(last["test_loss"], last["test_tokens"]),
-        seconds=sum(row["seconds"] for row in times),
+        seconds=sum(row.get("seconds", 0.0) for row in times),
         steps=validations[-1]["step"],
         averaged_steps=validations[-1].get("averaged_steps", 0),
         valid_perplexity=min(row["valid_perplexity"] for row in validations),
@@ -204,31 +190,18 @@ def _describe(
     return plain
 
 
-def _extended(config: RunConfig, folder: Path, data: Epochs) -> dict[str, Any]:
-    """Return what ``config.json`` records of an extension to more epochs; nothing where the result is exact.
-
-    It is exact if the learning rates so far are those of a run that had all the epochs from its start: those of the
-    schedule ``constant`` are, unless the warm-up was longer than the run, and those of ``cosine`` are not.
-    """
-    step = saved_step(folder)
-    if not step or not (folder / checkpoint.CONFIG).exists():
-        return {}
-    saved = read_config(folder)
-    before = configuration_of(saved)
-    if before.training.epochs >= config.training.epochs:
-        return {}
-    lengths = [data.steps(each.training.epochs) for each in (before, config)]
-    first, now = (learning_rate(config.training.optimizer, step=step - 1, steps=steps) for steps in lengths)
-    return {} if first == now else {EXTENDED: [*saved.get(EXTENDED, ()), before.training.epochs]}
-
-
 def _prepare(
-    folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack, extended: dict[str, Any]
+    config: RunConfig,
+    folder: Path,
+    description: dict[str, Any],
+    data: Epochs,
+    corpus: corpora.Corpus,
+    stack: ExitStack,
+    progress: Progress,
 ) -> bool:
     """Prepare a new folder, or check that its run can be continued; return whether the run is finished already.
 
-    The folder is locked against other processes until ``stack`` is closed. ``extended`` goes into the ``config.json``
-    of a run that is in the folder already.
+    The folder is locked against other processes until ``stack`` is closed.
     """
     if _is_finished(folder, description):
         return True
@@ -247,9 +220,30 @@ def _prepare(
         write_json(folder / checkpoint.CONFIG, description)
     elif (saved := read_config(folder))["training"] != description["training"]:
         # more epochs, or another micro_batch_size
-        write_json(folder / checkpoint.CONFIG, {**saved, "training": description["training"], **extended})
+        extension = _extension(config, saved, saved_step(folder), data, progress)
+        write_json(folder / checkpoint.CONFIG, {**saved, "training": description["training"], **extension})
     write_json(folder / checkpoint.VOCABULARY, list(corpus.vocabulary.tokens))
     return False
+
+
+def _extension(
+    config: RunConfig, saved: dict[str, Any], step: int | None, data: Epochs, progress: Progress
+) -> dict[str, Any]:
+    """Return what ``config.json`` records of an extension to more epochs; nothing where the result is exact.
+
+    It is exact if the learning rates so far are those of a run that had all the epochs from its start: those of the
+    schedule ``constant`` are, unless the warm-up was longer than the run, and those of ``cosine`` are not.
+    """
+    before = configuration_of(saved).training.epochs
+    lengths = [data.steps(epochs) for epochs in (before, config.training.epochs)]
+    first, now = (learning_rate(config.training.optimizer, step=(step or 1) - 1, steps=steps) for steps in lengths)
+    if not step or first == now:
+        return {}
+    progress.line(
+        f"Warning: the learning rates so far were those of a run of {before} epoch(s), so the result differs from that "
+        "of a run that has all epochs from its start; a constant schedule has no such difference"
+    )
+    return {EXTENDED: [*saved.get(EXTENDED, ()), before]}
 
 
 def _is_finished(folder: Path, description: dict[str, Any]) -> bool:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 
 from ..core.files import json_lines, write_bytes
 from ..core.interruption import INTERRUPTIONS, Stop, explained
@@ -25,7 +26,7 @@ from ..language_models.checkpoint import METRICS, MODEL, TIMING, keep_checkpoint
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Batch
 from . import optimizer as optimizers
-from .averaging import WeightAverage, is_non_monotone, starts_averaging, validated_after
+from .averaging import is_non_monotone, starts_averaging, validated_after
 from .config import RunConfig
 from .epochs import Epochs
 from .evaluate import mean_nll, perplexity_of, text_of
@@ -63,19 +64,12 @@ class Loop:
         self.data = data
         self.steps = data.steps(self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
-        self.average = WeightAverage(model)
-        fresh = self._fresh(self.settings.batch_size)
         place = {"process": processes.index, "processes": processes.count}
-        saved = load_state(folder, model, self.optimizer, average=self.average, fresh=fresh, **place)
-        self.state, carried = saved or (TrainerState(), fresh)
+        saved = load_state(folder, model, self.optimizer, **place)
+        self.state, carried, self.average = saved or (TrainerState(), self._fresh(self.settings.batch_size), None)
         self.carried = tuple(tensor[:, data.part] for tensor in carried)
         if saved is None:
             self._begin()
-        begins = (
-            f"{self.steps:,} steps" if saved is None else f"continuing from step {self.state.step:,} of {self.steps:,}"
-        )
-        size = f"{model.parameter_count():,} parameters on {self.device.type}"
-        self.progress.line(f"{folder}: {begins}, {size}, corpus {corpus.name}")
         mixed = self.settings.precision == "bfloat16"
         objective = Objective(model, mixed=mixed, fraction=self.settings.loss_fraction)
         if self.settings.compile:
@@ -90,7 +84,10 @@ class Loop:
         After Ctrl-C or SIGTERM, the state is saved at the end of the step before the interruption is raised.
         `TrainingError` for a loss or gradient that is not finite, or too little memory; saved files are complete.
         """
+        step, size = self.state.step, f"{self.model.parameter_count():,} parameters on {self.device.type}"
+        begins = f"continuing from step {step:,} of {self.steps:,}" if step else f"{self.steps:,} steps"
         with explained(self._saved_work), self.stop.deferred(), self._in_memory():
+            self.progress.line(f"{self.folder}: {begins}, {size}, corpus {self.corpus.name}")
             if self.config.initial is not None and not self.state.metrics:
                 # The weights that training starts from are the best so far.
                 self.state.metrics.append(self.processes.in_first(lambda: self._validate(0)))
@@ -109,8 +106,8 @@ class Loop:
 
         No step begins after so many ``seconds``. The state is not saved; if weights may be averaged, they are.
         """
-        if self.settings.averaging.start != "never" and self.average.steps is None:
-            self.average.start()
+        if self.settings.averaging.start != "never" and self.average is None:
+            self._start_averaging()
         self.model.train()
         times: list[float] = []
         with self._in_memory():
@@ -136,7 +133,14 @@ class Loop:
         if self.processes.index:  # all processes have the same initial weights, and different dropout masks
             torch.manual_seed((self.config.seed + self.processes.index) % 2**64)
         if starts_averaging(self.settings.averaging, [], epochs=0):
-            self.average.start()
+            self._start_averaging()
+
+    def _start_averaging(self) -> None:
+        """Average the weights after each step from the next one on, as ASGD does (Polyak and Juditsky 1992).
+
+        As in AWD-LSTM there is no decay, and the learning rate is constant.
+        """
+        self.average, self.state.averaged = AveragedModel(self.model), 0
 
     def _is_to_stop(self) -> bool:
         """Return whether to stop early. If weights are averaged, only the losses of averaged weights count."""
@@ -186,9 +190,10 @@ class Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.optimizer.clip)
         value = self._finite(self.processes.mean(nll), norm)
         self.optimizer.step()
-        self.average.update()
         state.step += 1
-        state.averaged = self.average.steps
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+            state.averaged = int(self.average.n_averaged)
         state.position += length
         state.learning_rate = rate
         state.loss_sum += value * scored
@@ -283,9 +288,8 @@ class Loop:
             f"epoch {row['epoch']}/{self.settings.epochs}, step {row['step']:,}: train perplexity "
             f"{row['train_perplexity']:.2f}, valid perplexity {row['valid_perplexity']:.2f} ({seconds:.0f} s)"
         )
-        if self.average.steps is None and starts_averaging(self.settings.averaging, state.losses, epochs=epochs):
-            self.average.start()
-            state.averaged = self.average.steps
+        if self.average is None and starts_averaging(self.settings.averaging, state.losses, epochs=epochs):
+            self._start_averaging()
             self.progress.line("averaging of the weights starts")
         if self.processes.first:
             write_metrics(self.folder, state.metrics)
@@ -301,20 +305,19 @@ class Loop:
             train_loss = state.loss_sum / state.loss_tokens
             row |= {"learning_rate": state.learning_rate, "train_loss": train_loss}
             row["train_perplexity"] = perplexity_of(train_loss)
-        with self.average.swapped_in():
-            with self.stop.at_once():
-                text = text_of(self.model, self.corpus, "valid")
-                valid_loss = mean_nll(self.model, text, progress=self.progress)
-            self._refuse_exploded("validation loss", valid_loss)
-            row |= {"valid_loss": valid_loss, "valid_perplexity": perplexity_of(valid_loss)}
-            row["best"] = state.best_loss is None or valid_loss < state.best_loss
-            if self.settings.averaging.start != "never":
-                row["averaged_steps"] = self.average.steps or 0
-            if row["best"]:
-                save_model(self.folder / MODEL, self.model)
-            if self.settings.keep_checkpoints:
-                rows = json_lines([*state.metrics, row])
-                keep_checkpoint(self.folder, self.model, step=state.step, metrics=rows)
+        averaged = state.averaged or 0
+        model = cast(LanguageModel, self.average.module) if self.average is not None and averaged else self.model
+        with self.stop.at_once():
+            valid_loss = mean_nll(model, text_of(model, self.corpus, "valid"), progress=self.progress)
+        self._refuse_exploded("validation loss", valid_loss)
+        row |= {"valid_loss": valid_loss, "valid_perplexity": perplexity_of(valid_loss)}
+        row["best"] = state.best_loss is None or valid_loss < state.best_loss
+        if self.settings.averaging.start != "never":
+            row["averaged_steps"] = averaged
+        if row["best"]:
+            save_model(self.folder / MODEL, model)
+        if self.settings.keep_checkpoints:
+            keep_checkpoint(self.folder, model, step=state.step, metrics=json_lines([*state.metrics, row]))
         return row
 
     def _save(self) -> None:

@@ -9,6 +9,7 @@ from typing import NotRequired
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 from typing_extensions import TypedDict
 
 from ..core.files import explain_output_errors, make_folder
@@ -16,7 +17,6 @@ from ..core.json_file import Count, check_schema
 from ..errors import RunError
 from ..language_models.checkpoint import STATE, load_tensors_into, model_tensors, read_state, state_files, write_state
 from ..language_models.model import LanguageModel
-from .averaging import WeightAverage
 
 
 class Row(TypedDict):
@@ -81,22 +81,19 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     carried: Sequence[Tensor],
     *,
-    average: WeightAverage | None = None,
-    random: Sequence[Mapping[str, Tensor]] = (),
+    average: AveragedModel | None,
+    random: Sequence[Mapping[str, Tensor]],
 ) -> None:
     """Save the state of a run in place of the one before.
 
-    ``carried`` is the recurrent state of all columns, ``random`` the `random_states` of each process, by default those
-    of this one.
+    ``carried`` is the recurrent state of all columns, ``random`` the `random_states` of each process.
     """
-    moments = optimizer.state_dict()["state"]
-    generators = random or [random_states(next(model.parameters()).device)]
     parts: dict[str, Mapping[str, Tensor]] = {
         "model": model_tensors(model),
         "carried": {str(index): tensor for index, tensor in enumerate(carried)},
-        "average": average.tensors if average is not None else {},
-        **{f"optimizer.{index}": values for index, values in moments.items()},
-        **{f"random.{process}": states for process, states in enumerate(generators)},
+        "average": {} if average is None else dict(average.module.named_parameters()),
+        **{f"optimizer.{index}": values for index, values in optimizer.state_dict()["state"].items()},
+        **{f"random.{process}": states for process, states in enumerate(random)},
     }
     file = make_folder(folder / STATE) / f"step-{state.step:09d}.safetensors"
     tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
@@ -109,14 +106,13 @@ def load_state(
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     *,
-    average: WeightAverage | None = None,
     process: int = 0,
     processes: int = 1,
-    fresh: tuple[Tensor, ...] | None = None,
-) -> tuple[TrainerState, tuple[Tensor, ...]] | None:
-    """Restore model, optimizer, average and random states; return the rest, or ``None`` if no state was saved.
+) -> tuple[TrainerState, tuple[Tensor, ...], AveragedModel | None] | None:
+    """Restore model, optimizer and random states, and return the rest, or ``None`` if no state was saved.
 
-    ``fresh`` is the recurrent state of all columns at the start of an epoch, whose shapes a saved one must have.
+    The rest is the numbers, the recurrent state, and the average of the weights, if it has started.
+
     `RunError` for a damaged state, or one saved by another number of ``processes``, each of which has random states.
     """
     file = next(reversed(state_files(folder)), None)
@@ -133,13 +129,18 @@ def load_state(
     try:
         check_schema(numbers, TrainerState)
         state, generators = TrainerState(**numbers), _part(tensors, f"random.{process}")
-        _restore_optimizer(optimizer, tensors)
-        by_number = _part(tensors, "carried")
-        carried = tuple(by_number[str(index)].to(device) for index in range(len(by_number)))
-        if fresh is not None and [tensor.shape for tensor in carried] != [tensor.shape for tensor in fresh]:
-            raise ValueError("its recurrent state does not fit the model")
-        if average is not None:
-            average.restore(_part(tensors, "average"), state.averaged)
+        groups = optimizer.state_dict()["param_groups"]
+        moments = {number: _part(tensors, f"optimizer.{number}") for group in groups for number in group["params"]}
+        optimizer.load_state_dict(
+            {"state": {number: saved for number, saved in moments.items() if saved}, "param_groups": groups}
+        )
+        carried_by_number = _part(tensors, "carried")
+        carried = tuple(carried_by_number[str(index)].to(device) for index in range(len(carried_by_number)))
+        average = None
+        if state.averaged is not None:
+            average = AveragedModel(model)
+            average.n_averaged.fill_(state.averaged)
+            average.module.load_state_dict(_part(tensors, "average"), strict=False)  # tied weights are there once
         torch.set_rng_state(generators["cpu"])
         if "cuda" in generators and device.type == "cuda":
             torch.cuda.set_rng_state(generators["cuda"], device)
@@ -147,17 +148,7 @@ def load_state(
         raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run over") from error
     if process == 0:
         _keep_only(folder, file)  # a killed process may have left an older state
-    return state, carried
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    values = {number: _part(tensors, f"optimizer.{number}") for number in range(len(parameters))}
-    for number, saved in values.items():
-        if any(tensor.ndim and tensor.shape != parameters[number].shape for tensor in saved.values()):
-            raise ValueError(f"the optimizer's state {number} does not fit the weights")
-    values = {number: saved for number, saved in values.items() if saved}
-    optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
+    return state, carried, average
 
 
 def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:

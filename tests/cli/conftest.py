@@ -41,10 +41,13 @@ def folder_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def small(preset: Preset, corpus: Path) -> Preset:
     """Return the preset on a tiny corpus with a tiny model."""
-    settings = preset.settings | ({"knots": 200} if "knots" in preset.settings else {})
+    values = preset.config.model_dump(mode="json")
+    head = values["model"]["head"] | {"embedding_size": 4}
+    head |= {"knots": 200} if "knots" in head else {}
     backbone = {"name": "lstm", "embedding_size": 4, "hidden_size": 8, "layers": 1, "dropout": 0.1}
     training = {"epochs": 2, "batch_size": 4, "bptt": 10, "optimizer": {"learning_rate": 0.01}}
-    return replace(preset, corpus=str(corpus), backbone=backbone, settings=settings, training=training)
+    values |= {"corpus": str(corpus), "model": {"backbone": backbone, "head": head}, "training": training}
+    return replace(preset, values=values)
 
 
 @pytest.fixture(scope="session")

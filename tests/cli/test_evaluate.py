@@ -13,12 +13,7 @@ from click.testing import Result
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import corpora
-from softmax_bottleneck.evaluation import (
-    Dynamic,
-    dynamic_evaluate,
-    dynamic_scores,
-    gradient_statistics,
-)
+from softmax_bottleneck.evaluation import Dynamic, dynamic_evaluate, gradient_statistics
 from softmax_bottleneck.language_models import checkpoint
 
 from .conftest import Bottleneck
@@ -72,10 +67,10 @@ def test_defaults_are_those_of_the_published_numbers(
     settings = Dynamic(learning_rate=0.002, decay=decay, epsilon=epsilon)
     run = checkpoint.load(f"demo/runs/{head}")
     text = replace(checkpoint.corpus_of(run), name=corpus)
-    monkeypatch.setattr("softmax_bottleneck.language_models.run.corpus_of", lambda *_: text)
+    monkeypatch.setattr("softmax_bottleneck.language_models.run.corpus_of", lambda *_, **__: text)
     values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
     assert values["settings"] == asdict(settings)
-    assert values["loss"] == dynamic_scores(run, text).loss
+    assert values["loss"] == sb.perplexity(run, how="dynamic").loss
     if head == "mos":
         values = _json(bottleneck("eval", run.path, "--dynamic", "--decay", "0.5", "--json", "-"))
         assert values["settings"] == asdict(replace(settings, decay=0.5))

@@ -92,9 +92,9 @@ def test_profile(place: Path) -> None:
     ("line", "message"),
     [
         ("--alpha 0", "alpha must lie between 1e-06 and 1e+06, not 0.0"),
-        ("--vocab 0", "at least one context and one token"),
-        ("--contexts 0", "at least one context and one token"),
-        ("--dim -2", "the embedding size must lie between 1 and 2,147,483,647, not -2"),
+        ("--vocab 0", "vocab must be at least 1, not 0"),
+        ("--contexts 0", "contexts must be at least 1, not 0"),
+        ("--dim -2", "dim must be at least 1, not -2"),
         ("--models softmax,nonsense", "unknown model 'nonsense'; known models are"),
         ("--cycles 0", "cycles must be at least 1, not 0"),
         ("--seeds 0", "the grid is empty"),

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from softmax_bottleneck.core.interruption import Stop
+from softmax_bottleneck.core.interruption import Stop, Terminated, explained
 
 
 def _work(stop: Stop, error: Exception | None = None) -> None:
@@ -26,3 +26,28 @@ def test_a_signal_during_the_last_step() -> None:
 def test_an_error_of_the_work_comes_first() -> None:
     with pytest.raises(ValueError, match="in the work"):
         _work(Stop(), ValueError("in the work"))
+
+
+def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Stop().deferred() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            assert not stop.requested
+            signal.raise_signal(signal.SIGINT)
+            assert stop.requested
+            with pytest.raises(KeyboardInterrupt):
+                stop.obey()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
+def test_notes_are_added_from_the_inside_out(stop: type[BaseException]) -> None:
+    with pytest.raises(stop) as raised, explained(lambda: "outer"), explained(lambda: ""), explained(lambda: "inner"):
+        raise stop
+    assert raised.value.__notes__ == ["inner", "outer"]
+    with pytest.raises(ValueError, match="wrong") as failed, explained(lambda: "outer"):
+        raise ValueError("wrong")
+    assert not hasattr(failed.value, "__notes__")

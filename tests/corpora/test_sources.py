@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from softmax_bottleneck.corpora import PinnedCorpus, get, load
 from softmax_bottleneck.corpora.archives import read_members
@@ -150,22 +148,6 @@ def test_a_member_too_big_is_refused_unread(
         get_tiny(source)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
-@given(data=st.data(), pack=st.sampled_from([zipped, tarred, lambda m: gzip.compress(tarred(m), mtime=0)]))
-def test_a_changed_byte_is_harmless_or_refused(
-    tiny: PinnedCorpus, write: Write, cache: Path, data: st.DataObject, pack: Pack
-) -> None:
-    archive = bytearray(pack(named()))
-    archive[data.draw(st.integers(0, len(archive) - 1))] = data.draw(st.integers(0, 255))
-    for file in (cache / "tiny").glob("*"):
-        file.unlink()
-    try:
-        folder = get_tiny(write("changed", bytes(archive)))
-    except CorpusError:
-        return
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == named("{}.txt")
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -211,8 +193,6 @@ def _extended(records: bytes) -> bytes:
 EMPTY = _header("README", bytes(12)) + END
 ENDLESS: dict[str, tuple[bytes, str]] = {
     "a junk member one block back": (_header("README", _binary(-BLOCK)) + END, NEGATIVE),
-    "the same in octal digits": (_header("README", b"-0000001000\0") + END, NEGATIVE),
-    "a text two blocks back": (_header("a", bytes(12)) + _header("b", _binary(-2 * BLOCK)) + END, NEGATIVE),
     "a long name": (_header("name", _binary(-BLOCK), tarfile.GNUTYPE_LONGNAME) + END, NEGATIVE),
     "an extended header": (_header("pax", _binary(-BLOCK), tarfile.XHDTYPE) + END, NEGATIVE),
     "a size in an extended header": (_extended(b"14 size=-1536\n") + EMPTY, NEGATIVE),

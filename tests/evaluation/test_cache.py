@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.evaluation import Cache, cache, cache_evaluate, tune_cache
 from softmax_bottleneck.language_models.model import LanguageModel
-from softmax_bottleneck.training import evaluate
 
 from .conftest import M
 
@@ -63,12 +62,6 @@ def test_the_best_of_what_is_tried(build: Build, text: Ids) -> None:
     }
     assert losses[chosen.theta, chosen.weight] == min(losses.values())
     assert chosen.window == 40
-
-
-def test_it_helps_where_a_text_repeats_itself(build: Build) -> None:
-    cycle = np.arange(300, dtype=np.int64) % 4
-    model = build()
-    assert cache_evaluate(model, cycle).loss < evaluate(model, cycle).loss - 0.01
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"theta": -1.0}, {"theta": math.inf}, {"weight": 1.0}])

@@ -219,9 +219,7 @@ STATES: dict[str, Damage] = {
     "a count of 10^30": state(lambda tensors, numbers: numbers.update(epoch=10**30)),
     "an unknown number": state(lambda tensors, numbers: numbers.update(unknown=1)),
     "weights of another shape": tensors("model.", lambda tensor: tensor[:1].clone()),
-    "an optimizer of another shape": tensors("optimizer.", lambda tensor: torch.ones(3, 3, 3)),
     "a random state cut short": tensors("random.", lambda tensor: tensor[:9].clone()),
-    "a recurrent state of another shape": tensors("carried.", lambda tensor: torch.ones(2)),
     "no weights": state(lambda tensors, numbers: [tensors.pop(key) for key in [*tensors] if "model." in key]),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,13 @@ def test_a_function_and_its_structure() -> None:
 
     matrix = extended_logits(trigram, [[a, b] for a in range(6) for b in range(6)], [[], [1], [2, 5]], vocab_size=6)
     whole = _whole(matrix)
+    module = torch.nn.Embedding.from_pretrained(torch.from_numpy(first))
+    forms = [module, lambda ids: module(ids), SimpleNamespace(vocab_size=6, logits=lambda ids: first[ids])]
+    for form in forms:
+        np.testing.assert_array_equal(
+            _whole(extended_logits(form, [[0], [1], [2]], [[], [3]], vocab_size=6)),
+            _whole(extended_logits(lambda ids: first[ids], [[0], [1], [2]], [[], [3]], vocab_size=6)),
+        )
     table = second - second.mean(2, keepdims=True)
     np.testing.assert_allclose(whole[:6].T.reshape(6, 6, 6), table)
     np.testing.assert_allclose(whole[6:12].T.reshape(6, 6, 6), np.broadcast_to(table[:, 1][None], (6, 6, 6)))

@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from softmax_bottleneck import RankReport, __version__, frame, rank
+from softmax_bottleneck import RankReport, __version__, rank
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values
 from softmax_bottleneck.spectrum.measures import effective_rank
@@ -112,14 +112,6 @@ def test_each_rule_counts_by_its_own_tolerance() -> None:
     found = report(matrix, eps=1e-3).to_dict()
     assert found["rank_by_rule"] == {"press": 4, "numpy": 2, "gap": 2}
     assert found["rank"]["value"] == found["rank_by_rule"]["press"]
-
-
-def test_reports_concatenate_to_a_table() -> None:
-    table = frame([report(matrix) for matrix in MATRICES.values()], full=True)
-    assert table["contexts"].tolist() == [8, 8, 8, 4, 1]
-    assert table["rank.value"].tolist() == [5, 0, 5, 2, 1]
-    assert table["effective_rank.1e-3"].dtype.kind == "i"
-    assert table["source.head"].unique().tolist() == ["mos"]
 
 
 def test_text() -> None:

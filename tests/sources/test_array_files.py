@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -325,11 +324,3 @@ def test_a_damaged_hdf5_file_is_read_or_refused(tmp_path: Path) -> None:
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
         with suppress(BottleneckError):
             open_source(f"{path}:a", kind="matrix")
-
-
-@pytest.mark.parametrize("mark", ["\r", "\n", ",", '"'])
-def test_a_name_that_could_break_a_row_is_quoted_in_csv(mark: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a{mark}b.npy"
-    np.save(path, LOG_PROBS)
-    text = sb.table([sb.rank(path)], format="csv")
-    assert len(pd.read_csv(io.StringIO(text))) == 1

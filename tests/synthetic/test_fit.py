@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, attainable, fit
+from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, attainable, dirichlet, fit
 from softmax_bottleneck.synthetic.metrics import normalized, reachable
 from softmax_bottleneck.synthetic.models import MODELS, build
 
@@ -72,15 +72,16 @@ def test_the_same_seed_gives_the_same_fit() -> None:
     assert found[0][0] != found[2][0]
 
 
-def test_targets_that_are_made_again_give_the_same_fit() -> None:
-    blocks = DirichletBlocks(2200, 1000, 0.1)
+def test_targets_that_are_made_again_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet, "BLOCK_ENTRIES", 5000)
+    blocks = DirichletBlocks(120, 100, 0.1)
     kept, anew = Targets(blocks), Targets(blocks, max_memory=1000)
     assert (kept.cached, anew.cached) == (True, False)
     assert kept.mean_entropy == anew.mean_entropy
     curves = []
     for targets in (kept, anew):
-        head = build("softmax", vocab=1000, dim=2, seed=0)
-        curves.append(fit(head, targets, config=FitConfig(first_cycle=2, cycles=1)))
+        head = build("softmax", vocab=100, dim=2, seed=0)
+        curves.append(fit(head, targets, config=FitConfig(batch=40, first_cycle=2, cycles=1)))
     assert curves[0].curve == curves[1].curve
     assert curves[0].steps == 2 * 3
     assert torch.equal(curves[0].contexts, curves[1].contexts)

@@ -152,9 +152,9 @@ def test_two_kinds_of_device_are_told(tmp_path: Path, capsys: pytest.CaptureFixt
     ("change", "message"),
     [
         ({"alpha": float("nan")}, "alpha must lie between"),
-        ({"contexts": 10**24}, "at most 2,147,483,647 contexts and tokens, not 1000000000000000000000000 contexts"),
-        ({"vocab": -(10**30)}, "at least one context and one token"),
-        ({"dim": 10**400}, "the embedding size must lie between 1 and 2,147,483,647, not 1"),
+        ({"contexts": 10**24}, "contexts must be at most 2,147,483,647, not 1000000000000000000000000"),
+        ({"vocab": -(10**30)}, "vocab must be at least 1, not -1"),
+        ({"dim": 10**400}, "dim must be at most 2,147,483,647, not 1"),
         ({"seed": 2**63}, "the seed must lie between 0"),
         ({"seed": -1}, r"the seed must lie between 0 and 2\*\*63 - 1, not -1"),
         ({"model": "nonsense"}, "unknown model 'nonsense'; known models are softmax, mos"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,34 +46,24 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_jobs_write_the_cells_that_the_grid_reads(tmp_path: Path, slurm: Path) -> None:
-    cells = grid(["softmax", "sigsoftmax"], [0.1], [12], [2], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
-    out = tmp_path / "cells"
-    assert submit(cells, out, parameters={"timeout_min": 5, "slurm_partition": "short"}) == ["77_0", "77_1"]
-    deadline = time.monotonic() + 60
-    while len(list((out / "slurm").glob("*_result.pkl"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    scripts = [file.read_text(encoding="utf-8") for file in (out / "slurm").glob("*submission*.sh")]
-    assert all("#SBATCH --partition=short" in script for script in scripts)
-    assert scripts
-    assert {file.stem for file in out.glob("*.json")} == {cell.name for cell in cells}
-    before = {file.name: file.stat().st_mtime_ns for file in out.glob("*.json")}
-    assert [result["model"] for result in run_grid(cells, out, processes=1)] == [cell.model for cell in cells]
-    assert {file.name: file.stat().st_mtime_ns for file in out.glob("*.json")} == before
-
-
-def test_only_cells_that_are_not_there_whole_are_submitted(tmp_path: Path, slurm: Path) -> None:
+def test_jobs_write_the_cells_that_are_not_there_whole(tmp_path: Path, slurm: Path) -> None:
     cells = grid(["softmax"], [0.1], [12], [2, 3, 4], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
     run_grid(cells[:2], tmp_path, processes=1)
     (tmp_path / f"{cells[1].name}.json").write_text("{", encoding="utf-8")
-    told: list[str] = []
-    progress = StreamProgress(sys.stderr)
-    progress.line = told.append  # type: ignore[method-assign]
-    assert submit(cells, tmp_path, device="auto", progress=progress) == ["77_0", "77_1"]
-    assert [line.endswith("is damaged or was changed; its cell will be computed again") for line in told] == [True]
+    told = io.StringIO()
+    options: dict[str, Any] = {"parameters": {"slurm_partition": "short"}, "progress": StreamProgress(told)}
+    assert submit(cells, tmp_path, device="auto", **options) == ["77_0", "77_1"]
+    assert told.getvalue().count("is damaged or was changed; its cell will be computed again") == 1
     [script, *_] = (tmp_path / "slurm").glob("*submission*.sh")
-    assert {"#SBATCH --time=1440", "#SBATCH --mem=1GB"} <= set(script.read_text(encoding="utf-8").splitlines())
-    assert submit(cells[:1], tmp_path) == []
+    wanted = {"#SBATCH --time=1440", "#SBATCH --mem=1GB", "#SBATCH --partition=short"}
+    assert wanted <= set(script.read_text(encoding="utf-8").splitlines())
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "slurm").glob("*_result.pkl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    before = {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")}
+    assert [result["dim"] for result in run_grid(cells, tmp_path, processes=1)] == [2, 3, 4]
+    assert {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")} == before
+    assert submit(cells, tmp_path) == []
 
 
 @pytest.mark.parametrize(

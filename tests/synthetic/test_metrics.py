@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from softmax_bottleneck.synthetic import DirichletBlocks, agreement, matrices, reachable
+from softmax_bottleneck.synthetic import DirichletBlocks, agreement, dirichlet, matrices, reachable
 from softmax_bottleneck.synthetic.models import build
 
 BLOCKS = DirichletBlocks(300, 40, 0.1)
@@ -25,11 +25,13 @@ def test_words_on_a_circle_match_every_mode_in_two_dimensions() -> None:
     assert opposite.mode_match == 0
 
 
-def test_against_plain_formulas() -> None:
-    blocks = DirichletBlocks(1200, 1000, 0.1)
-    head = build("mos", vocab=1000, dim=3, seed=0)
-    contexts = torch.randn(1200, 3, generator=torch.Generator().manual_seed(0))
+def test_against_plain_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet, "BLOCK_ENTRIES", 5000)
+    blocks = DirichletBlocks(120, 100, 0.1)
+    head = build("mos", vocab=100, dim=3, seed=0)
+    contexts = torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
     found = agreement(head, contexts, blocks)
+    assert len(blocks) == 3
     p = torch.cat([block.double().exp() for block in blocks])
     q = head.double().log_prob(contexts.double()).detach().exp()
     assert found.kl == pytest.approx(float(torch.nn.functional.kl_div(q.log(), p, reduction="batchmean")), rel=1e-6)

@@ -11,7 +11,7 @@ import pytest
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.training import PRESETS, RunConfig, complete, override, read
-from softmax_bottleneck.training.config import difference, parse
+from softmax_bottleneck.training.config import parse
 
 START = {"model": {"head": {"name": "mos", "components": 5, "bias": False}}}
 
@@ -25,23 +25,15 @@ START = {"model": {"head": {"name": "mos", "components": 5, "bias": False}}}
             r"unknown key 'training\.optimizer\.lr'; known keys there are name, learning_rate",
         ),
         ({"model": {"head": {"name": "mos", "k": 3}}}, "unknown key 'k' for head 'mos'; known keys are .*components"),
-        ({"model": {"backbone": {"name": "lstm", "depth": 3}}}, "unknown key 'depth' for backbone 'lstm'"),
         ({"model": {"head": {"name": "sofmax"}}}, "unknown head 'sofmax'; known heads are"),
         ({"model": {"backbone": {"name": "gru"}}}, "unknown backbone 'gru'"),
         ({"model": {"head": {"name": "mos", "components": "x"}}}, "components of head 'mos'.*integer.*'x'"),
         ({"model": {"head": {"name": "mos", "components": 0}}}, "components must be at least 1, not 0"),
         ({"model": {"head": "mos"}}, r"model\.head: it must be an object of JSON, not 'mos'"),
-        ({"model": {"head": {}}}, r"model\.head\.name is missing"),
-        ({"seed": -1}, "seed: .*greater than or equal to 0, not -1"),
         ({"seed": 2**64}, "seed: .*less than"),
-        ({"seed": "zero"}, "seed: it must be a valid integer, not 'zero'"),
-        ({"corpus": 5}, "corpus: .*string, not 5"),
-        ({"training": {"epochs": 0}}, r"training\.epochs: .*greater than or equal to 1"),
-        ({"training": {"bptt": 1.5}}, r"training\.bptt: .*integer"),
         ({"training": {"optimizer": {"name": "adam"}}}, r"training\.optimizer\.name: .*'adamw' or 'sgd'.*'adam'"),
         ({"training": {"optimizer": {"learning_rate": 0}}}, "learning_rate: .*greater than 0"),
         ({"training": {"optimizer": {"learning_rate": float("nan")}}}, "learning_rate: .*finite number"),
-        ({"training": []}, r"training: it must be an object of JSON, not \[\]"),
     ],
 )
 def test_the_first_wrong_key_is_named(values: dict[str, Any], message: str) -> None:
@@ -61,22 +53,13 @@ def test_changes_in_python_and_on_the_command_line_are_the_same() -> None:
     assert (merged.training.averaging.start, merged.model.head.name) == ("epoch", "mos")
 
 
-def test_a_configuration_survives_json() -> None:
-    assert parse({}, where="here") == RunConfig()
-    config = parse({**START, "training": {"optimizer": {"learning_rate": 1 / 3}}}, where="here")
-    assert parse(json.loads(json.dumps(config.model_dump(mode="json"))), where="here") == config
-
-
 @pytest.mark.parametrize(
     ("settings", "changes"),
     [
-        (["seed=1", "seed=2"], {"seed": 2}),
-        (["corpus=/data/a=b"], {"corpus": "/data/a=b"}),
+        (["seed=1", "seed=2", "corpus=a=b"], {"seed": 2, "corpus": "a=b"}),
         (["training.unigram_bias=false"], {"training": {"unigram_bias": False}}),
-        (["training.optimizer.learning_rate=1e-3"], {"training": {"optimizer": {"learning_rate": 1e-3}}}),
         (["model.head.knots=5", "model.head.name=lms-plif"], {"model": {"head": {"name": "lms-plif", "knots": 5}}}),
         (["head.knots=5", "head.name=lms-plif"], {"model": {"head": {"name": "lms-plif", "knots": 5}}}),
-        (["model.head.name=lms-plif"], {"model": {"head": {"name": "lms-plif"}}}),
         (["model.head.name=mos", "backbone.hidden_size=7"], {"model": {"backbone": {"hidden_size": 7}}}),
         (['model.head={"name": "softmax"}'], {"model": {"head": {"name": "softmax"}}}),
     ],
@@ -93,15 +76,10 @@ def test_overrides(settings: list[str], changes: dict[str, Any]) -> None:
     [
         ("training.epoch=3", r"--set: unknown key 'training\.epoch'; known keys there are epochs"),
         ("trainings.epochs=3", r"unknown section 'trainings'; try corpus, seed, .*training\.epochs"),
-        ("training.epochs.last=3", "unknown section 'epochs'"),
-        ("model.head.name=sofmax", "--set: unknown head 'sofmax'"),
         ("model.head.knots=4", "--set: model: unknown key 'knots' for head 'softmax'"),
         ("training.epochs", "--set takes key=value, as in training.epochs=3; 'training.epochs' has no '='"),
-        ("=3", "--set takes key=value"),
         ("training.epochs=true", r"--set: training\.epochs: it must be a valid integer, not True"),
         ('training.optimizer.learning_rate="1e-3"', "learning_rate: it must be a valid number, not '1e-3'"),
-        ("seed=", "--set: seed: .*''"),
-        ("training.optimizer.clip=NaN", "clip: .*finite"),
         (".=3", "unknown section ''"),
     ],
 )
@@ -127,16 +105,13 @@ def test_a_configuration_in_a_file(name: str, text: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("c.json", b"{", "it is no JSON at line 1|it is not JSON at line 1"),
-        ("c.json", b'{"name": "\xff"}', "the byte 10 is not UTF-8"),
+        ("c.json", b'{"name": "\xff"}', r"c\.json is not valid JSON: .* can't decode byte 0xff in position 10"),
         ("c.json", b"[1]", "must hold settings by name, not a list"),
         ("c.json", b'{"seeds": 5}', r"c\.json: unknown key 'seeds'"),
         ("c.json", None, r"cannot read .*: No such file"),
         ("", None, r"cannot read .*: Is a directory"),
         ("c.toml", b"corpus = ptb", r"c\.toml is not valid TOML: Invalid value"),
         ("c.yaml", b"corpus: [", r"c\.yaml is not valid YAML: while parsing a flow node"),
-        ("c.yaml", b"- corpus", r"c\.yaml must hold settings by name, not a list"),
-        ("c.yaml", b"corpu: ptb", r"c\.yaml: unknown key 'corpu'; known keys there are corpus"),
     ],
 )
 def test_a_file_without_a_configuration(name: str, data: bytes | None, message: str, tmp_path: Path) -> None:
@@ -146,22 +121,11 @@ def test_a_file_without_a_configuration(name: str, data: bytes | None, message: 
         read(tmp_path / name)
 
 
-def test_differences() -> None:
-    old = {"a": 1, "b": {"c": [1, 2], "d": None}, "e": {"f": 1}}
-    assert difference(old, json.loads(json.dumps(old))) == []
-    assert difference(old, {"a": 2, "b": {"c": [1, 3], "d": None}, "g": True}) == [
-        "a (was 1, now 2)",
-        "b.c (was [1, 2], now [1, 3])",
-        "e.f (was 1, now None)",
-        "g (was None, now True)",
-    ]
-
-
 @pytest.mark.parametrize("name", ["demo-lms-plif", "ptb-mos"])
 def test_a_complete_configuration_is_the_same_configuration(name: str) -> None:
     config = PRESETS[name].config
     values = complete(config)
-    again = parse(values, where="here")
+    again = parse(json.loads(json.dumps(values)), where="here")
     assert complete(again) == values
     assert set(values["model"]["head"]) == {"name", *heads.parameters(config.model.head.name)}
     assert again.training == config.training

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import math
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError, TrainingError
@@ -25,9 +24,7 @@ from softmax_bottleneck.training.optimizer import learning_rate
 from .conftest import SGD, Configure, Lines, contents, rows_of, train
 
 
-@pytest.mark.parametrize(
-    "head", [{"name": "softmax"}, {"name": "mos", "components": 2}, {"name": "lms-plif", "knots": 100}]
-)
+@pytest.mark.parametrize("head", [{"name": "mos", "components": 2}, {"name": "lms-plif", "knots": 100}])
 def test_it_learns(head: dict[str, Any], tmp_path: Path, configure: Configure) -> None:
     """The unigram bias alone gives about 13 choices; two follow each word, and nine words a line."""
     done = train(configure(head=head, epochs=8, dropout=0.0, optimizer={"learning_rate": 0.05}), tmp_path)
@@ -49,25 +46,17 @@ def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
     steps = math.ceil((len(text.split("train")) // 4 - 1) / 12)
     assert [(row["epoch"], row["step"]) for row in epochs] == [(epoch, epoch * steps) for epoch in (1, 2, 3)]
     for row in epochs:
-        assert row["train_perplexity"] == math.exp(row["train_loss"])
-        assert row["valid_perplexity"] == math.exp(row["valid_loss"])
         assert row["learning_rate"] == learning_rate(config.training.optimizer, step=row["step"] - 1, steps=3 * steps)
     best = np.minimum.accumulate([row["valid_loss"] for row in epochs])
     assert [row["best"] for row in epochs] == [True, *(best[1:] < best[:-1])]
     assert test == {"test_loss": done.test.loss, "test_perplexity": done.test.perplexity, "test_tokens": 119}
     assert evaluate(run.model, text.split("test")) == done.test
     assert done.parameters == run.model.parameter_count() == run.config["parameters"]
-    assert run.vocabulary.tokens == text.vocabulary.tokens
     assert run.config["corpus"] == {"name": str(config.corpus), "sha256": text.sha256, "vocab_size": 13}
     assert configuration_of(run.config).training == config.training
-    assert run.config["model"]["head"] == {
-        "name": "mos", "components": 2, "embedding_size": 4, "bias": True, "context_dropout": 0.0, "residual": False,
-        "context_rank": None,
-    }  # fmt: skip
     first, line, *others = heard.lines
     assert first == f"{done.path}: {3 * steps} steps, 1,177 parameters on cpu, corpus {config.corpus}"
-    perplexity = f"train perplexity {epochs[0]['train_perplexity']:.2f}"
-    assert line.startswith(f"epoch 1/3, step {steps:,}: {perplexity}, valid perplexity")
+    assert line.startswith(f"epoch 1/3, step {steps:,}: train perplexity {epochs[0]['train_perplexity']:.2f}, valid")
     assert len(others) == 2
     seconds = [json.loads(row)["seconds"] for row in (done.path / "timing.jsonl").read_text().splitlines()]
     assert done.seconds == sum(seconds) > 0
@@ -204,105 +193,76 @@ SIZES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "size"), [("model.backbone.hidden_size", 10**7), *itertools.product(SIZES, (10**12, 10**30))]
-)
-def test_a_size_beyond_the_machine_is_one_sentence(key: str, size: int, tmp_path: Path, configure: Configure) -> None:
+@pytest.mark.parametrize("key", SIZES)
+def test_a_size_beyond_the_machine_is_one_sentence(key: str, tmp_path: Path, configure: Configure) -> None:
     """Weights of petabytes are never allocated, and no loop runs that often."""
-    with pytest.raises(ConfigurationError) as refused:
-        train(override(configure(), [f"{key}={size}"]), tmp_path / "run")
-    assert "\n" not in str(refused.value)
+    for size in (10**12, 10**30):
+        with pytest.raises(ConfigurationError) as refused:
+            train(override(configure(), [f"{key}={size}"]), tmp_path / "run")
+        assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("head", ["softmax", "mos", "lms-plif"])
-def test_a_loss_that_is_not_finite_or_absurd(head: str, tmp_path: Path, configure: Configure) -> None:
-    settings = {"knots": 100} if head == "lms-plif" else {}
-    wild = {"learning_rate": 1e30, "warmup_steps": 0}
-    config = configure(head={"name": head, **settings}, save_every=1, optimizer=wild)
-    text = (
-        r"became (nan|inf|\d\S*) at step \d+; the last saved state is in .*: lower training\.optimizer\."
-        r"learning_rate \(now 1e\+30\) or training\.optimizer\.clip \(now 1\)"
-    )
-    for _ in range(2):
-        with pytest.raises(TrainingError, match=text):
-            train(config, tmp_path)
-        assert len([*(tmp_path / "trainer_state").iterdir()]) == 1
-        assert not (tmp_path / "COMPLETE").exists()
-    with pytest.raises(RunError, match="has no best weights yet, because it stopped before its first validation"):
-        train(config.model_copy(update={"initial": str(tmp_path)}), tmp_path / "next")
+BROKEN: dict[str, tuple[Any, str, int, Callable[[Any], Any]]] = {
+    "the loss became nan at step 2": (loop, "accumulate", 2, lambda result: (result[0] * math.nan, result[1])),
+    "the loss became 1000 at step 2": (loop, "accumulate", 2, lambda result: (result[0] * 0 + 1000, result[1])),
+    "the gradient's norm became inf at step 2": (torch.nn.utils, "clip_grad_norm_", 2, lambda norm: norm * math.inf),
+    "the validation loss became nan at step 13": (loop, "mean_nll", 0, lambda loss: math.nan),
+}
+"""What is wrong, the function that returns it, the number of its call, and how its result is changed."""
 
 
-def _wild_from(monkeypatch: pytest.MonkeyPatch, *, call: int, rate: float) -> None:
-    """Give SGD another learning rate from one of its steps on."""
-    step, calls = torch.optim.SGD.step, iter(range(10**6))
+def _break(patch: pytest.MonkeyPatch, place: Any, name: str, call: int, change: Callable[[Any], Any]) -> None:
+    function, calls = getattr(place, name), iter(range(10**6))
 
-    def wild(self: torch.optim.SGD, *rest: Any) -> None:
-        if next(calls) >= call:
-            self.param_groups[0]["lr"] = rate
-        step(self, *rest)
+    def broken(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        return change(result) if next(calls) == call else result
 
-    monkeypatch.setattr(torch.optim.SGD, "step", wild)
+    patch.setattr(place, name, broken)
 
 
-def test_a_loss_that_explodes_later(tmp_path: Path, configure: Configure) -> None:
-    """The error names the step, and the best weights so far can be used; what blew up is not kept as the best."""
-    config = configure(epochs=2, optimizer={"name": "sgd", "learning_rate": 0.5, "clip": 0.25})
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_number_that_is_not_finite_or_absurd(
+    text: str, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step is not applied and nothing of it is saved: without the fault, the same command continues."""
+    config, run = configure(save_every=1), tmp_path / "run"
     whole = train(config, tmp_path / "whole")
-    per_epoch = whole.steps // 2
-    for call, rate, what, step in (
-        (per_epoch + 1, 1e4, r"the loss became \d[^ ]*", per_epoch + 2),
-        (2 * per_epoch - 1, 1e30, r"the validation loss became \S+", 2 * per_epoch),
-    ):
-        run = tmp_path / f"run-{step}"
-        with pytest.MonkeyPatch.context() as patch:
-            _wild_from(patch, call=call, rate=rate)
-            text = rf"{what} at step {step};.* --set initial=.* starts from its best weights"
-            with pytest.raises(TrainingError, match=text):
-                train(config, run)
-        assert all(weight.abs().max() < 100 for weight in load_file(run / "model.safetensors").values())
-        with pytest.raises(RunError, match="is not finished"):
-            checkpoint.load(run)
-        again = train(config.model_copy(update={"initial": str(run)}), tmp_path / f"again-{step}")
-        assert again.valid_perplexity < 30
-    assert train(config, run).valid_perplexity == pytest.approx(whole.valid_perplexity)
+    remedy = r"lower training\.optimizer\.learning_rate \(now 0\.02\) or training\.optimizer\.clip \(now 1\)"
+    with monkeypatch.context() as patch:
+        _break(patch, *BROKEN[text])
+        with pytest.raises(
+            TrainingError, match=rf"^{text}; the last saved state is in .*: {remedy} and train into a new folder$"
+        ):
+            train(config, run)
+    assert not (run / "model.safetensors").exists()
+    with pytest.raises(RunError, match="has no best weights yet, because it stopped before its first validation"):
+        train(config.model_copy(update={"initial": str(run)}), tmp_path / "next")
+    train(config, run)
+    assert contents(run) == contents(whole.path)
 
 
-def test_a_first_validation_that_explodes_keeps_no_weights(tmp_path: Path, configure: Configure) -> None:
-    wild = {**SGD, "learning_rate": 1e30}
-    with pytest.raises(TrainingError, match=r"the validation loss became .* at step 1; .* train into a new folder$"):
-        train(configure(validations=50, optimizer=wild), tmp_path)
-    assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_a_gradient_or_loss_that_is_not_finite_is_not_applied(
+def test_a_later_fault_leaves_the_best_weights(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loss of that step is still fine; the weights after it would not be, and might be saved."""
-    norms = iter([1.0, 1.0, math.inf])
+    config, run = configure(), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(next(norms)))
-        with pytest.raises(TrainingError, match="the gradient's norm became inf at step 2"):
-            train(configure(save_every=1), tmp_path / "norm")
-    accumulate, steps = loop.accumulate, iter(range(100))
-
-    def broken(*rest: Any, **options: Any) -> Any:
-        nll, state = accumulate(*rest, **options)
-        return nll * (math.nan if next(steps) == 2 else 1.0), state
-
-    monkeypatch.setattr(loop, "accumulate", broken)
-    with pytest.raises(TrainingError, match="the loss became nan at step 2; the last saved state is in"):
-        train(configure(save_every=1), tmp_path / "loss")
-    for name in ("norm", "loss"):
-        files = [file.name for file in (tmp_path / name / "trainer_state").iterdir()]
-        assert files == ["step-000000002.safetensors"]
+        _break(patch, loop, "mean_nll", 1, lambda loss: math.inf)
+        text = r"the validation loss became inf at step 26;.* --set initial=.* starts from its best weights$"
+        with pytest.raises(TrainingError, match=text):
+            train(config, run)
+    with pytest.raises(RunError, match="is not finished"):
+        checkpoint.load(run)
+    again = train(config.model_copy(update={"initial": str(run)}), tmp_path / "again")
+    assert again.valid_perplexity <= rows_of(run)[0]["valid_perplexity"]
 
 
 @pytest.mark.parametrize("write", [1, 9])
 def test_a_full_disk_loses_nothing(
     write: int, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(configure(), tmp_path / "whole")
+    train(configure(epochs=1), tmp_path / "whole")
     fsync, calls = os.fsync, iter(range(10**6))
 
     def full(descriptor: int) -> None:
@@ -313,17 +273,10 @@ def test_a_full_disk_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OutputError, match=r"cannot write .*: the disk is full: free some space"):
-            train(configure(), tmp_path / "run")
+            train(configure(epochs=1), tmp_path / "run")
     assert not [name for name in contents(tmp_path / "run") if name.endswith(".part") or name == "COMPLETE"]
-    train(configure(), tmp_path / "run")
+    train(configure(epochs=1), tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path, configure: Configure) -> None:
-    (tmp_path / "file").touch()
-    for out in (tmp_path / "file" / "run", tmp_path / "file"):
-        with pytest.raises(OutputError, match=f"cannot write {out}: a file stands where a folder is needed"):
-            train(configure(), out)
 
 
 def test_what_training_takes(configure: Configure) -> None:

@@ -11,7 +11,7 @@ from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import RunConfig
 from softmax_bottleneck.training.objective import Objective
 
-DRAWS = 400
+DRAWS = 200
 
 
 def test_the_loss_of_drawn_predictions_has_the_mean_of_all(configure: Callable[..., RunConfig]) -> None:

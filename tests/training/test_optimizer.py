@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
@@ -64,24 +62,3 @@ def test_slopes_have_their_own_learning_rate(head: str, learned: bool) -> None:
         step = 0.0 if not parameter.requires_grad else 5.0 if name == "head.function.v" else 0.5
         torch.testing.assert_close(moved, torch.full_like(moved, step), rtol=1e-5, atol=1e-5)
     assert model.head.get_parameter("function.v").requires_grad == learned
-
-
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_updates_by_hand(name: Any) -> None:
-    """Loshchilov and Hutter 2019, algorithm 2 (decoupled decay); SGD with its decay in the gradient."""
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(3, 2))
-    parameter = nn.Parameter(torch.tensor(x))
-    optimizer = build(OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.2), [parameter])
-    m, v = np.zeros_like(x), np.zeros_like(x)
-    for step in range(1, 5):
-        gradient = generator.normal(size=(3, 2))
-        parameter.grad = torch.tensor(gradient)
-        optimizer.step()
-        if name == "adamw":
-            m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
-            update = m / (1 - 0.9**step) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
-            x = x - 0.1 * 0.2 * x - 0.1 * update
-        else:
-            x = x - 0.1 * (gradient + 0.2 * x)
-        np.testing.assert_allclose(parameter.detach().numpy(), x, rtol=1e-13)

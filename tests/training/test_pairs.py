@@ -101,7 +101,7 @@ def test_pairs_in_turn_give_the_same_gradient(config: RunConfig) -> None:
 
 def test_it_learns_to_go_on_from_the_context(config: RunConfig, tmp_path: Path) -> None:
     """A line begins where the one before it ended, which nothing but its context tells."""
-    done = train(config.replace(training={"epochs": 12, "batch_size": 4}), tmp_path / "run")
+    done = train(config.replace(training={"epochs": 6, "optimizer": {"learning_rate": 0.05}}), tmp_path / "run")
     run, corpus = load(done.path), corpora.load(config.corpus)
     pairs = Pairs(corpus, "test", lines=3, at_once=64)
     batch = pairs.of(range(len(pairs)))
@@ -118,8 +118,8 @@ def test_it_learns_to_go_on_from_the_context(config: RunConfig, tmp_path: Path) 
 def test_a_kill_amid_an_epoch_leaves_no_trace(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config, steps = config.replace(training={"epochs": 2}), iter(range(100))
     train(config, tmp_path / "whole")
-    steps = iter(range(100))
 
     def killed(*rest: Any, **options: Any) -> Any:
         if next(steps) == 14:

@@ -18,9 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from softmax_bottleneck.cli.environment import check
 from softmax_bottleneck.core.files import only_process
-from softmax_bottleneck.core.interruption import Stop, Terminated, explained
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models.checkpoint import copy_weights, load
 from softmax_bottleneck.training import RunConfig, finetuning, fit, loop
@@ -106,14 +104,14 @@ def _kill_in_turn(config: RunConfig, tmp_path: Path) -> None:
     with _disk():
         train(config, tmp_path / "whole")
     kills = 0
-    for deadly in range(1, 1000, 3):
+    for deadly in range(1, 1000, 9):
         try:
             with _disk(deadly=deadly):
                 train(config, tmp_path / "run")
             break
         except _Killed:
             kills += 1
-    assert kills > 3
+    assert kills > 2
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
@@ -131,7 +129,7 @@ def _command(folder: Path) -> subprocess.Popen[str]:
 
 def test_a_real_process_is_stopped_killed_and_interrupted(tmp_path: Path, configure: Configure) -> None:
     """SIGSTOP keeps the folder locked, SIGKILL leaves the last saved state, SIGTERM saves the step and names it."""
-    config, run = configure(epochs=4, batch_size=1, bptt=4, save_every=10), tmp_path / "run"
+    config, run = configure(epochs=2, batch_size=1, bptt=4, save_every=20), tmp_path / "run"
     (tmp_path / "c.json").write_text(config.model_dump_json(), encoding="utf-8")
     with _command(tmp_path) as process:
         while not [*(run / "trainer_state").glob("step-*")]:
@@ -204,7 +202,8 @@ def _interrupt(config: RunConfig, run: Path, place: Any, name: str, *, signals: 
 @pytest.mark.usefixtures("_hear_interruptions")
 def test_an_interruption_in_every_step_and_every_validation(tmp_path: Path, configure: Configure) -> None:
     """A validation is not waited for, averaged weights do not stay, and the step before is not repeated."""
-    config, run = configure(**{**STATES["all that awd-lstm draws and averages"], "save_every": 1000}), tmp_path / "run"
+    shorter = {"epochs": 1, "averaging": {"start": "epoch"}, "save_every": 1000}
+    config, run = configure(**{**STATES["all that awd-lstm draws and averages"], **shorter}), tmp_path / "run"
     whole = train(config, tmp_path / "whole")
     checks = {row["step"] for row in rows_of(whole.path)[:-1]}
     for step in range(1, whole.steps + 1):
@@ -224,32 +223,6 @@ def test_what_an_interruption_promises(tmp_path: Path, configure: Configure) -> 
     assert note == "training stopped at step 0, and nothing is saved yet: run the same command to start over"
     note = _interrupt(configure(), tmp_path / "run", fit_module, "evaluate")
     assert note == f"the training in {tmp_path / 'run'} is done, and the same command evaluates the model"
-
-
-@pytest.mark.usefixtures("_hear_interruptions")
-def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        with Stop().deferred() as stop:
-            signal.raise_signal(signal.SIGTERM)
-            assert not stop.requested
-            signal.raise_signal(signal.SIGINT)
-            assert stop.requested
-            with pytest.raises(KeyboardInterrupt):
-                stop.obey()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
-def test_notes_are_added_from_the_inside_out(stop: type[BaseException]) -> None:
-    with pytest.raises(stop) as raised, explained(lambda: "outer"), explained(lambda: ""), explained(lambda: "inner"):
-        raise stop
-    assert raised.value.__notes__ == ["inner", "outer"]
-    with pytest.raises(ValueError, match="wrong") as failed, explained(lambda: "outer"):
-        raise ValueError("wrong")
-    assert not hasattr(failed.value, "__notes__")
 
 
 def _unfinished(folder: Path, config: RunConfig) -> Path:
@@ -273,25 +246,6 @@ def test_a_run_is_not_started_over(tmp_path: Path, configure: Configure, monkeyp
     assert len(steps) == rows_of(tmp_path / "run")[-2]["step"] - 5
     train(configure(), tmp_path / "over")
     assert contents(tmp_path / "run") == contents(tmp_path / "over") == contents(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("place", ["numbers", 0.1, 0.5, 1.0])
-def test_a_flipped_bit_of_a_state_is_seen(place: str | float, tmp_path: Path, configure: Configure) -> None:
-    """The bit belongs to a weight, a moment, a random state or the numbers beside them; safetensors checks none."""
-    state = _unfinished(tmp_path, configure())
-    data = bytearray(state.read_bytes())
-    header = 8 + int.from_bytes(data[:8], "little")
-    if isinstance(place, str):
-        at = data.index(b"loss_sum") + len(b'loss_sum\\": ') + 4
-        assert chr(data[at]).isdigit()
-    else:
-        at = header + int((len(data) - 1 - header) * place)
-    data[at] ^= 1
-    state.write_bytes(data)
-    for read in (check, lambda folder: train(configure(), folder)):
-        with pytest.raises(RunError, match=r"saved state .* is damaged \(its checksum does not hold\); delete it to"):
-            read(tmp_path)
-    assert state.read_bytes() == data
 
 
 def test_a_bit_flipped_before_the_seal_is_not_sealed_as_true(

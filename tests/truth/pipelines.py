@@ -20,6 +20,12 @@ RELATIVE = 1e-11
 """Singular values of the balanced factors below this, relative to the largest, are zeros of the algebra."""
 
 
+def low_rank(rows: int, columns: int, d: int, *, decay: float = 0.0, seed: int = 0) -> Matrix:
+    """Return a product of rank d whose left factor has columns of sizes that fall by ``decay`` powers of ten."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rows, d)) * np.logspace(0, -decay, d) @ rng.standard_normal((d, columns))
+
+
 @dataclass
 class Pipeline:
     """A matrix as its user has it, and the factors of what it would be without any rounding."""

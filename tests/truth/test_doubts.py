@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pipelines import low_rank
 from softmax_bottleneck import compare, gradient, heads, kld, pairwise_kld, perplexity, rank, singular_values
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
@@ -25,11 +26,6 @@ from softmax_bottleneck.synthetic.cells import Cell, run
 from softmax_bottleneck.synthetic.fit import FitConfig
 
 Matrix = NDArray[np.float64]
-
-
-def low_rank(rows: int, columns: int, rank: int, seed: int = 0) -> Matrix:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
 
 
 @pytest.fixture
@@ -376,6 +372,9 @@ def test_a_mask_is_seen_after_normalization() -> None:
     masked = torch.from_numpy(low_rank(300, 100, 10) - 60)
     masked[:, 90:] = -1e4
     assert "stands for several tokens, 104 nats or more below" in rank(masked.float().log_softmax(-1)).rank.doubt
+    partly = torch.from_numpy(low_rank(300, 100, 10))
+    partly[:200, 50:] = -60  # as constrained decoding does in some contexts, and not in others
+    assert "about 50 of a row's 100 entries are its lowest number" in rank(partly.log_softmax(-1)).rank.doubt
 
 
 def float32_logits(copies: str, rank: int = 18) -> Matrix:

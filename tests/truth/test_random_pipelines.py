@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines import draw
+from pipelines import draw, low_rank
 from softmax_bottleneck import kld, perplexity, rank
 from softmax_bottleneck.errors import MatrixError, TrainingError
 from softmax_bottleneck.spectrum import RankEstimate, Spectrum, judge, noise_floor, precision
@@ -15,11 +15,6 @@ from softmax_bottleneck.theory import minimal_rank, plif_approximation
 
 CASES, EACH, FIRST, LARGEST = 1000, 50, 20_000, (500, 250)
 """Cases, those of one test, the seed of the first, and the size of the largest."""
-
-
-def low_rank(rows: int, columns: int, d: int, *, decay: float = 0.0, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((rows, d)) * np.logspace(0, -decay, d) @ rng.standard_normal((d, columns))
 
 
 def assert_true(found: RankEstimate, exact: int, what: object = "", visible: int | None = None) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from pipelines import low_rank
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import BottleneckError, StoreError
 from softmax_bottleneck.measure import dump
@@ -19,13 +20,6 @@ from softmax_bottleneck.sources.kinds import labelled
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum, save_spectrum
 
 Matrix = NDArray[np.float64]
-
-
-def low_rank(rows: int, columns: int, rank: int, *, decay: float = 0.0) -> Matrix:
-    """A product whose factors have singular values that fall by ``decay`` powers of ten."""
-    rng = np.random.default_rng(0)
-    sizes = 10.0 ** (-decay * np.arange(rank) / max(1, rank - 1))
-    return (rng.standard_normal((rows, rank)) * sizes) @ rng.standard_normal((rank, columns))
 
 
 def log_softmax(logits: Any) -> Matrix:

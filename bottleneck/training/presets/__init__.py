@@ -21,7 +21,7 @@ from ...corpora import catalogue
 from ...errors import ConfigurationError, look_up, meant
 from ...language_models.model import LanguageModel
 from ...results.published import expectation
-from ..config import RunConfig, parse
+from ..config import RunConfig, merged, parse
 
 FILES = ("laptop", "papers", "fast", "text8", "one_billion", "switchboard")
 
@@ -34,22 +34,14 @@ class Preset:
     """Prefix of its name."""
     model: str
     """Name within the family, of its run and its report."""
-    head: str
-    """Registered name of its head."""
     summary: str
     """Model and corpus in a few words."""
     cost: str
     """Expected time, and the machine."""
     expected: str
     """Expected result and its source: the table of a published number, or that it was measured."""
-    corpus: str
-    """The name of its corpus."""
-    backbone: dict[str, Any]
-    """Settings of the backbone, including its name; the head has the same embedding size."""
-    settings: dict[str, Any]
-    """The head's other settings."""
-    training: dict[str, Any]
-    """The section ``training`` of its configuration."""
+    values: Mapping[str, Any]
+    """Its configuration as plain values."""
     initial: str = ""
     """Preset whose run it starts from, given as ``initial`` of its ``config``; empty for random weights."""
 
@@ -75,10 +67,12 @@ class Preset:
     @property
     def config(self) -> RunConfig:
         """The checked configuration."""
-        head = {"name": self.head, "embedding_size": self.backbone["embedding_size"], **self.settings}
-        model = {"backbone": self.backbone, "head": head}
-        values = {"corpus": self.corpus, "model": model, "training": self.training}
-        return parse(values, where=f"preset {self.name}")
+        return parse(self.values, where=f"preset {self.name}")
+
+    @property
+    def head(self) -> str:
+        """Registered name of its head."""
+        return str(self.values["model"]["head"]["name"])
 
 
 def _read() -> Iterator[Preset]:
@@ -88,23 +82,18 @@ def _read() -> Iterator[Preset]:
             shared = {**families.get(table.get("like"), {}), **table}
             for model, own in table["presets"].items():
                 kind = shared.get("kinds", {}).get(own.get("kind"), {})
-                yield _preset(family, model, _merged(_merged(shared, kind), own))
+                yield _preset(family, model, merged(merged(shared, kind), own))
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of two nested tables, the second's where both have one."""
-    inside = {key: _merged(first[key], new) for key, new in second.items() if isinstance(new, dict) and key in first}
-    return {**first, **second, **inside}
-
-
-def _preset(family: str, model: str, values: dict[str, Any]) -> Preset:
-    values = {"head": model, "settings": {}, "published": f"{family}/{model}", **values}
-    numbers = expectation(values["published"])
+def _preset(family: str, model: str, table: dict[str, Any]) -> Preset:
+    table = {"head": model, "settings": {}, "published": f"{family}/{model}", **table}
+    numbers = expectation(table["published"])
     published = numbers if numbers.startswith("no ") else f"published: {numbers}"
-    words = {**values["backbone"], **values["settings"], **values, "published": published}
-    texts = {key: values.get(key, "").format_map(words) for key in ("summary", "cost", "expected", "initial")}
-    sections = {key: values[key] for key in ("head", "corpus", "backbone", "settings", "training")}
-    return Preset(family=family, model=model, **texts, **sections)
+    words = {**table["backbone"], **table["settings"], **table, "published": published}
+    texts = {key: table.get(key, "").format_map(words) for key in ("summary", "cost", "expected", "initial")}
+    head = {"name": table["head"], "embedding_size": table["backbone"]["embedding_size"], **table["settings"]}
+    sections = {"model": {"backbone": table["backbone"], "head": head}, "training": table["training"]}
+    return Preset(family=family, model=model, **texts, values={"corpus": table["corpus"], **sections})
 
 
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _read()}
