@@ -124,7 +124,11 @@ class LazyGroup(click.RichGroup):
             ) from end
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Example: bottleneck demo")
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog="Example: bottleneck demo",
+)
 @click.version_option(__version__, prog_name="bottleneck")
 def main() -> None:
     """How much of the next-token distribution can a language model's output layer express?"""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
-    show_default=True,
     help="Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown.",
 )
 @click.option("--workers", type=Count(), help="Number of processes.  [default: one for each processor]")

@@ -35,7 +35,7 @@ def command() -> None:
 def shrink_option(sizes: str) -> Callable[[Command], Command]:
     """Return the option ``--shrink``, a divisor of the sizes that are named."""
     return click.option(
-        "--shrink", default=1, show_default=True, type=Count(1, 100), metavar="N",
+        "--shrink", default=1, type=Count(1, 100), metavar="N",
         help=f"Divide {sizes} by N for a quick look; our goals are for N = 1.",
     )  # fmt: skip
 
@@ -43,13 +43,13 @@ def shrink_option(sizes: str) -> Callable[[Command], Command]:
 def contexts_option(default: int | None, what: str) -> Callable[[Command], Command]:
     """Return the option ``--contexts``."""
     return click.option(
-        "--contexts", type=Count(), default=default, show_default=default is not None, metavar="N",
+        "--contexts", type=Count(), default=default, metavar="N",
         help=what,
     )  # fmt: skip
 
 
 @command.command(epilog=example("bottleneck bench spectrum --shape 2000x500"))
-@click.option("--shape", default=SHAPE, show_default=True, metavar="TxM", help="Shape of the matrix.")
+@click.option("--shape", default=SHAPE, metavar="TxM", help="Shape of the matrix.")
 @click.option("--store", is_flag=True, help="Also rank a stored matrix of Penn Treebank's size (3.3 GB on disk).")
 @device_option
 @json_option
@@ -88,7 +88,7 @@ def training(**options: Any) -> None:
 
 
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
-@click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", show_default=True, help="Model size.")
+@click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", help="Model size.")
 @contexts_option(4096, "Number of contexts.")
 @json_option
 def hugging_face(**options: Any) -> None:
@@ -97,7 +97,7 @@ def hugging_face(**options: Any) -> None:
 
 
 @command.command(epilog=example("bottleneck bench transformers --shrink 100"))
-@click.option("--runs", default=3, show_default=True, type=Count(1, 20), metavar="N",
+@click.option("--runs", default=3, type=Count(1, 20), metavar="N",
               help="Timed runs of each case at most.")  # fmt: skip
 @shrink_option("width, vocabulary and tokens")
 @device_option
@@ -112,11 +112,11 @@ def transformers(**options: Any) -> None:
 
 @command.command("transformer-study", epilog=example("bottleneck bench transformer-study --out study --minutes 0"))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
-@click.option("--data", default="wikitext-2", show_default=True, metavar="CORPUS",
+@click.option("--data", default="wikitext-2", metavar="CORPUS",
               help="Corpus or .txt file with the text.")  # fmt: skip
-@click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, metavar="N",
+@click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, show_default=False, metavar="N",
               help="Begin no run after N minutes.  [default: no limit]")  # fmt: skip
-@click.option("--steps", type=Count(), default=500, show_default=True, metavar="N",
+@click.option("--steps", type=Count(), default=500, metavar="N",
               help="Training steps of a run.")  # fmt: skip
 def transformer_study(out: Path, **options: Any) -> None:
     """Train a small transformer with seven output layers, and measure what each head can express.
@@ -131,7 +131,7 @@ def transformer_study(out: Path, **options: Any) -> None:
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
-@listed("--only", "only", NAMES, metavar="STAGE,…", default=["device,heads,spectrum,training"], show_default=True,
+@listed("--only", "only", NAMES, metavar="STAGE,…", default=["device,heads,spectrum,training"],
         help="Stages to run.")  # fmt: skip
 @shrink_option("the sizes of the benchmarks")
 @device_option

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("compare", epilog=example("bottleneck compare demo/runs/mos demo/runs/softmax --examples 3"))
 @with_source(count=2, kind=False)
-@click.option(
-    "--examples",
-    type=Count(),
-    default=5,
-    show_default=True,
-    help="Number of contexts to show for each model.",
-)
+@click.option("--examples", type=Count(), default=5, help="Number of contexts to show for each model.")
 @json_option
 def command(sources: dict[str, Source], examples: int, json_to: Path | None) -> None:
     """Show the contexts where one model beats another by most, in negative log-likelihood (Yang et al. 2018, table 14).

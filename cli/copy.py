@@ -18,7 +18,6 @@ from .streams import echo
     "--dtype",
     type=click.Choice(["bfloat16", "float32"]),
     default="bfloat16",
-    show_default=True,
     help="Type of the weights on disk; bfloat16 rounds them.",
 )
 def command(run: Path, out: Path, dtype: str) -> None:

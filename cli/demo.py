@@ -15,14 +15,14 @@ from .streams import echo_text
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, metavar="DIR",
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), metavar="DIR",
               help="Folder of all results.")  # fmt: skip
-@click.option("--family", default="demo", show_default=True, metavar="PRESETS",
+@click.option("--family", default="demo", metavar="PRESETS",
               help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos or "
               "ptb-fast, which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.")  # fmt: skip
 @listed("--models", "models", NAMES, metavar="NAME,…",
         help="Models of the family to train, such as softmax,mos.  [default: all]")  # fmt: skip
-@click.option("--seeds", type=Count(), default=1, show_default=True, help="Runs of each preset.")
+@click.option("--seeds", type=Count(), default=1, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
 @click.option("--initial", type=click.Path(path_type=Path), metavar="DIR",
               help="Start each run from the run of the same name and seed in DIR, the folder runs/ of another demo.",

@@ -55,9 +55,7 @@ def _before_opening(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Decay rate λ of dynamic evaluation.  [default: 0.02; 0.075 for mos on ptb]",
 )
 @click.option(
-    "--epsilon",
-    type=POSITIVE,
-    help="Constant ε of dynamic evaluation.  [default: 0.001; 0.002 for mos on wikitext-2]",
+    "--epsilon", type=POSITIVE, help="Constant ε of dynamic evaluation.  [default: 0.001; 0.002 for mos on wikitext-2]"
 )
 @click.option("--window", type=Count(), help="Contexts in the cache.  [default: 500; 3785 on wikitext-2]")
 @click.option(
@@ -68,13 +66,7 @@ def _before_opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--answers", type=Count(), help="Contexts answered for --bleu.  [default: all]")
 @json_option
 def command(
-    source: Source,
-    dynamic: bool,
-    cache: bool,
-    bleu: bool,
-    answers: int | None,
-    json_to: Path | None,
-    **settings: Any,
+    source: Source, dynamic: bool, cache: bool, bleu: bool, answers: int | None, json_to: Path | None, **settings: Any
 ) -> None:
     """Compute the exact perplexity of a model on a text.
 

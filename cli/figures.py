@@ -18,7 +18,7 @@ from .streams import echo
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(figure_names))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
-@click.option("--results", "folder", default="demo/reports", show_default=True, type=click.Path(path_type=Path),
+@click.option("--results", "folder", default="demo/reports", type=click.Path(path_type=Path),
               metavar="DIR",
               help="Folder of saved results, with one subfolder for each family of presets.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the figures and tables.")

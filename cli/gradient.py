@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     "--sample",
     type=Count(),
     default=64,
-    show_default=True,
     help="Number of contexts whose Jacobian is computed when the head is not log-linear.",
 )
 @json_option

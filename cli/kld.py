@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     "--pairs",
     metavar="all|N",
     default="all",
-    show_default=True,
     help="Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error.",
 )
 @click.option("--seed", type=Count(0), help="Seed of the random pairs.  [default: 0]")

@@ -111,7 +111,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
                 how |= SPECIAL[name]
             flag = option.flag or name.replace("_", "-")
             how |= {"default": option.default, "is_flag": option.default is False}
-            command = click.option(f"--{flag}", name, show_default=bool(option.default), **how)(command)
+            command = click.option(f"--{flag}", name, **how)(command)
         return command
 
     return decorate
@@ -144,7 +144,6 @@ style_option = click.option(
     "--style",
     type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),
     default="screen",
-    show_default=True,
     help="Fonts and width of a venue.",
 )
 

@@ -32,16 +32,9 @@ def is_saved(name: str) -> bool:
     "--pairs",
     type=Count(2, 1 << 30),
     default=5000,
-    show_default=True,
     help="Pairs of contexts to draw for the histogram of KL divergences.",
 )
-@click.option(
-    "--examples",
-    type=Count(),
-    default=3,
-    show_default=True,
-    help="Number of contexts to show for each model of a comparison.",
-)
+@click.option("--examples", type=Count(), default=3, help="Number of contexts to show for each model of a comparison.")
 @memory_option
 def command(
     sources: dict[str, Source | Path], device: str, out: Path, pairs: int, examples: int, max_memory: int | None

@@ -31,20 +31,13 @@ if TYPE_CHECKING:
     "--part",
     type=click.Choice(["raw", "row-centred", "both"]),
     default="both",
-    show_default=True,
     help="Matrix whose singular values are drawn: as it is, or with each row's mean subtracted.",
 )
 @click.option("--log", is_flag=True, help="Draw only the singular values against their index, on logarithmic axes.")
 @style_option
 @memory_option
 def command(
-    sources: dict[str, Source | Path],
-    device: str,
-    out: Path,
-    part: str,
-    log: bool,
-    style: str,
-    max_memory: int | None,
+    sources: dict[str, Source | Path], device: str, out: Path, part: str, log: bool, style: str, max_memory: int | None
 ) -> None:
     """Draw singular values: their cumulative distribution (Yang et al. 2018, figure 1) beside a log-log plot.
 

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
         help="Any of softmax, mos, lms (lms-net), lms-plif, sigsoftmax.  [default: softmax,mos,lms]")  # fmt: skip
 @click.option("--seeds", type=int, metavar="N", help="Number of fits of each cell.  [default: 2]")
 @click.option(
-    "--cycles", type=int, default=5, show_default=True,
+    "--cycles", type=int, default=5,
     help="Largest number of cycles of a fit; each is twice as long as the last: 40 epochs, 80, …"
 )  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), show_default=True, metavar="DIR",
+@click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), metavar="DIR",
               help="Folder of cells and figures.")  # fmt: skip
-@click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB", show_default=True,
+@click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB",
               help="Memory for the distributions P* of a cell; larger ones are drawn again in every pass.")  # fmt: skip
 @click.option("--processes", type=Count(), metavar="N",
               help="Number of cells fitted at a time.  [default: as many as fit in memory]")  # fmt: skip
-@click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local", show_default=True,
+@click.option("--launcher", type=click.Choice(["local", "slurm"]), default="local",
               help="Fit the cells on this machine, or submit them to Slurm.")  # fmt: skip
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE",
               help="Parameter for submitit, such as slurm_partition=gpu or timeout_min=60.")  # fmt: skip

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,13 @@ from softmax_bottleneck.training import PRESETS, Preset, fit
 
 HEADS = ("softmax", "moc", "mos", "lms-plif")
 Bottleneck = Callable[..., Result]
+
+
+def values_of(done: Result) -> dict[str, Any]:
+    """Return the JSON that a command printed."""
+    assert done.exit_code == 0, done.stderr
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
 
 
 def _text(seed: int, lines: int) -> str:

@@ -6,26 +6,18 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
 
 from softmax_bottleneck.bench.demo_table import cells, read
-from softmax_bottleneck.cli import explained
 
-Bottleneck = Callable[..., Result]
+from .conftest import Bottleneck, values_of
+
+RUN = "demo/runs/mos"
 SHORT = ("--contexts", "60", "--set", "training.epochs=1")
-
-
-def _json(done: Result) -> dict[str, object]:
-    assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert isinstance(found, dict)
-    return found
 
 
 def test_rank_agrees_between_run_store_and_matrix(world: Path, bottleneck: Bottleneck) -> None:
@@ -33,7 +25,9 @@ def test_rank_agrees_between_run_store_and_matrix(world: Path, bottleneck: Bottl
     import zarr
 
     np.save("mos.npy", zarr.open_group("mos.zarr", mode="r")["log_probs"][:])
-    reports = [_json(bottleneck("rank", source, "--json", "-")) for source in ("demo/runs/mos", "mos.zarr", "mos.npy")]
+    reports = [
+        values_of(bottleneck("rank", source, "--json", "-")) for source in ("demo/runs/mos", "mos.zarr", "mos.npy")
+    ]
     run, store, matrix = (report["rank"] for report in reports)
     assert run == store
     # Of the matrix nobody knows the precision: a far larger drop than that at the tolerance may widen its interval.
@@ -53,7 +47,7 @@ def test_a_saved_spectrum_keeps_its_tolerance_and_bound(world: Path, bottleneck:
 
 
 def test_eval_agrees_with_training(world: Path, bottleneck: Bottleneck) -> None:
-    values = _json(bottleneck("eval", "demo/runs/moc", "--json", "-"))
+    values = values_of(bottleneck("eval", "demo/runs/moc", "--json", "-"))
     last = Path("demo/runs/moc/metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
     assert values["perplexity"] == pytest.approx(json.loads(last)["test_perplexity"], rel=1e-6)
 
@@ -94,22 +88,6 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck, monkeypat
     assert re.findall(r"6 \(5\)|none", part) == ["6 (5)", "none"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--max-memory", "1KiB", "--models", "mos"), "1.0 KiB allowed: raise --max-memory"),
-        (("--models", "mos,gss"), "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif"),
-        (("--family", "huge"), "known families are demo, ptb-small"),
-        (("--set", "seed=7"), "give their number, at least 1, with --seeds"),
-        (("--set", "head.name=gss"), "choose them with --family"),
-        (("--reports", "demo"), "holds no reports"),
-        (("--family", "ptb-small-nt-asgd"), "starts from a run of ptb-small-awd-softmax: give --initial DIR/runs"),
-    ],
-)
-def test_what_demo_refuses(arguments: tuple[str, ...], sentence: str, world: Path, bottleneck: Bottleneck) -> None:
-    assert sentence in bottleneck("demo", *arguments).stderr
-
-
 def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck) -> None:
     done = bottleneck("demo", "--out", "two", "--models", "mos", "--seeds", "2", "--adaptive", *SHORT)
     assert done.exit_code == 0, done.stderr
@@ -120,7 +98,7 @@ def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck)
     report = json.loads(Path("two/reports/mos.json").read_text(encoding="utf-8"))
     # The same numbers as of the command; dynamic evaluation has one λ for all heads, that of MoS on Penn Treebank.
     for how, given in (("dynamic", ["--decay", "0.075"]), ("cache", [])):
-        alone = _json(bottleneck("eval", "two/runs/mos", f"--{how}", *given, "--json", "-"))
+        alone = values_of(bottleneck("eval", "two/runs/mos", f"--{how}", *given, "--json", "-"))
         assert report["adaptive"][how] == alone["perplexity"] != report["test_perplexity"]
         assert report["adaptive"]["settings"][how].items() <= alone["settings"].items()  # type: ignore[attr-defined]
     assert bottleneck("demo", "--reports", "two/reports").stdout == done.stdout
@@ -144,12 +122,9 @@ def test_demo_that_starts_from_another(world: Path, bottleneck: Bottleneck) -> N
 
 def test_presets_that_start_from_another(world: Path, bottleneck: Bottleneck) -> None:
     preset = "ptb-small-nt-asgd-mos"
-    done = bottleneck("train", "--preset", preset, "--out", "new")
-    assert done.exit_code == 1
-    assert "add --set initial=RUN, with RUN a run of ptb-small-awd-mos" in done.stderr
-    assert not Path("new").exists()
     listed = {
-        row["name"]: row["command"] for row in _json(bottleneck("presets", "ptb-small-*mos", "--json", "-"))["presets"]
+        row["name"]: row["command"]
+        for row in values_of(bottleneck("presets", "ptb-small-*mos", "--json", "-"))["presets"]
     }
     assert listed[preset].startswith(f"bottleneck train --preset {preset} --set initial=runs/ptb-small-awd-mos --out ")
     assert "initial" not in listed["ptb-small-awd-mos"]
@@ -189,78 +164,3 @@ def test_doctor_finds_damage(world: Path, bottleneck: Bottleneck) -> None:
     done = bottleneck("doctor", "mos.zarr")
     assert done.exit_code == 1
     assert "mos.zarr" in done.stderr
-    assert bottleneck("doctor", "ptb.zip").exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("rank nowhere", "nowhere is not a local folder"),
-        ("rank demo/runs", "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),
-        ("rank demo", "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),
-        ("rank text.txt", "is a text, not a model: name a model, and give the text with --data"),
-        ("rank demo/runs/sofmtax", "; did you mean demo/runs/softmax?"),
-        ("rank demo/rnus", "; did you mean demo/runs?"),
-        ("rank ptb.zip", "cannot be measured: give"),
-        ("rank demo/runs/mos --method factored", "use --method auto"),
-        ("rank demo/runs/mos --contexts 100000", "--contexts must be between 1 and"),
-        ("rank demo/runs/mos --data nothing", "corpus"),
-        ("rank demo/runs/mos --eps float8", "eps must be one of"),
-        ("rank demo/runs/mos --method dense --max-memory 1KiB", "raise --max-memory"),
-        ("dump demo/runs/mos --out ptb.zip/store.zarr", "cannot write"),
-        ("dump demo/runs/mos --out demo", "does not hold a store"),
-        ("spectrum demo/runs/mos --out f.gif", "a figure ends in .png, .pdf, .svg; name it f.gif.png"),
-        (
-            "train --preset huge --out x",
-            "known presets are demo-softmax, demo-moc, demo-mos, demo-lms-plif, ptb-small-",
-        ),
-        (
-            "train --preset mos --out x",
-            "known presets are demo-mos, ptb-small-mos, ptb-small-mos-plif, ptb-small-awd-mos",
-        ),
-        ("train --preset mos --out x", " and 66 others; did you mean 'demo-mos'?"),
-        ("train --preset demo-mos --out x --set epochs=1", "did you mean 'training.epochs'?"),
-        ("train --preset demo-mos --out x --set components=1", "did you mean 'model.head.components'?"),
-        ("train --preset demo-mos --out x --set training.speed=9", "unknown key 'training.speed'"),
-        ("train --preset demo-mos --out x --set model.head.name=none", "unknown head 'none'"),
-        ("train --out x --set head.name=none", "--set: unknown head 'none'"),
-        ("train --preset demo-mos --out demo/runs/softmax", "different configuration"),
-        ("train --preset demo-mos --out x --resume", "run folder"),
-        ("train --preset demo-mos --out ptb.zip/x", "cannot write"),
-        ("train --config nothing.json --out x", "cannot read the configuration nothing.json"),
-        ("data get everything", "everything"),
-        ("rank demo/runs/mos --json nowhere/r.json", "the folder nowhere does not exist"),
-        ("rank demo/runs/mos --save-spectrum demo", "cannot write demo: it is a folder; name a file in it"),
-        ("rank nowhere --save-spectrum s", "a spectrum's file ends in .npz; name it s.npz"),
-        ("spectrum demo/runs/mos --out nowhere/f.png", "the folder nowhere does not exist"),
-        ("eval demo/runs/mos --data other", "line 2"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_one(line: str, says: str, world: Path, bottleneck: Bottleneck) -> None:
-    Path("other").mkdir()
-    for split in ("train", "valid", "test"):
-        Path(f"other/{split}.txt").write_text("w1 w2\nw3 unheard\n", encoding="utf-8")
-    done = bottleneck(*line.split())
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    [sentence] = [each for each in done.stderr.splitlines() if not each.startswith("dumping")]
-    assert sentence.startswith("Error: ")
-    assert says in sentence
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
-        RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
-    ],
-)
-def test_out_of_memory_is_a_sentence(error: Exception) -> None:
-    code, sentence = explained(error)
-    assert (code, sentence.startswith("out of memory: lower --max-memory")) == (1, True)
-
-
-def test_a_mistake_in_the_code_is_not_hidden() -> None:
-    with pytest.raises(RuntimeError, match="a bug"):
-        explained(RuntimeError("a bug"))

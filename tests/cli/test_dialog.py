@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from softmax_bottleneck import corpora
 from softmax_bottleneck.cli import main
@@ -19,11 +19,12 @@ from softmax_bottleneck.language_models import RunOnText
 from softmax_bottleneck.language_models.reading import Pairs
 from softmax_bottleneck.training import PRESETS
 
+from .conftest import Bottleneck, values_of
+
 SMALLER = (
     "training.batch_size=4", "training.epochs=3", "backbone.line_size=4", "backbone.context_size=6",
     "backbone.hidden_size=8", "backbone.embedding_size=5", "head.embedding_size=5", "training.optimizer.warmup_steps=2",
 )  # fmt: skip
-Bottleneck = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +55,11 @@ def bottleneck(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bottleneck:
     return lambda *words: CliRunner().invoke(main, [*map(str, words)])
 
 
-def _json(result: Result) -> dict:  # type: ignore[type-arg]
-    assert result.exit_code == 0, result.output
-    return dict(json.loads(result.stdout))
-
-
 def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> None:
     corpus = corpora.load("switchboard")
     rows = len(Pairs(corpus, "test", lines=10, at_once=64).places)
 
-    scores = _json(bottleneck("eval", "mos", "--bleu", "--json", "-"))
+    scores = values_of(bottleneck("eval", "mos", "--bleu", "--json", "-"))
     assert (scores["tokens"], scores["head"], scores["seed"], scores["embedding_size"]) == (rows, "mos", 0, 5)
     assert set(scores["bleu"]["scores"]) == {
         f"BLEU-{n} {kind}" for n in range(1, 5) for kind in ("precision", "recall")
@@ -72,16 +68,16 @@ def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> 
 
     # The rows of the matrix are the tokens that the perplexity is of.
     bottleneck("dump", "mos", "--out", "mos.zarr")
-    compared = _json(bottleneck("compare", "mos", "softmax", "--json", "-"))
+    compared = values_of(bottleneck("compare", "mos", "softmax", "--json", "-"))
     assert compared["contexts"] == rows
     assert compared["nll"][0] == pytest.approx(scores["loss"], rel=1e-5)
     assert bottleneck("kld", "mos.zarr", "--json", "-").stdout.count(f'"contexts": {rows}') == 1
     for name, bound in (("softmax", {"raw": 7, "centered": 6}), ("mos", {"raw": None, "centered": None})):
-        report = _json(bottleneck("rank", name, "--json", "-"))
+        report = values_of(bottleneck("rank", name, "--json", "-"))
         assert report["contexts"] == rows
         assert {key: report["bound"][key] for key in bound} == bound
         assert report["rank"]["value"] <= (bound["raw"] or rows)
-        assert _json(bottleneck("gradient", name, "--sample", 4, "--json", "-"))["contexts"] == rows
+        assert values_of(bottleneck("gradient", name, "--sample", 4, "--json", "-"))["contexts"] == rows
 
     results = folder / "results" / "switchboard-small"
     results.mkdir(parents=True)
@@ -96,7 +92,7 @@ def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> 
 
 
 def test_a_comparison_shows_the_line_and_those_before_it(bottleneck: Bottleneck) -> None:
-    (example, *_) = _json(bottleneck("compare", "mos", "softmax", "--json", "-"))["first_better"]
+    (example, *_) = values_of(bottleneck("compare", "mos", "softmax", "--json", "-"))["first_better"]
     text = f"{example['context']} {example['target']}"
     assert example["reference"].split()[0] in ("<a>", "<b>")
     assert example["reference"] in f"{text} {example['reference']}"

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import corpora
 from softmax_bottleneck.evaluation import Dynamic, dynamic_evaluate, gradient_statistics
 from softmax_bottleneck.language_models import checkpoint
 
-from .conftest import Bottleneck
+from .conftest import Bottleneck, values_of
 
 RUN = "demo/runs/mos"
-
-
-def _json(done: Result) -> dict[str, Any]:
-    assert done.exit_code == 0, done.output
-    values: dict[str, Any] = json.loads(done.stdout)
-    return values
 
 
 def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
@@ -37,16 +28,11 @@ def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> No
     for split, source in {"train": "test", "valid": "valid", "test": "test"}.items():
         Path(f"other/{split}.txt").write_bytes((folder_corpus / f"{source}.txt").read_bytes())
     for data in ((), ("--data", "other")):
-        values = _json(bottleneck("eval", RUN, "--dynamic", "--learning-rate", "0.01", *data, "--json", "-"))
+        values = values_of(bottleneck("eval", RUN, "--dynamic", "--learning-rate", "0.01", *data, "--json", "-"))
         assert values["loss"] == pytest.approx(expected.loss, rel=1e-6)
         assert (values["how"], values["settings"]) == ("dynamic", asdict(settings))
     assert Path(RUN, "gradient_statistics.safetensors").exists()
     assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is not damage
-
-
-def test_the_cache_needs_a_run(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
-    refused = bottleneck("eval", f"kn3:{folder_corpus}", "--cache")
-    assert (refused.exit_code, "cache evaluation takes a run" in refused.stderr) == (1, True)
 
 
 PUBLISHED = {
@@ -68,52 +54,27 @@ def test_defaults_are_those_of_the_published_numbers(
     run = checkpoint.load(f"demo/runs/{head}")
     text = replace(checkpoint.corpus_of(run), name=corpus)
     monkeypatch.setattr("softmax_bottleneck.language_models.run.corpus_of", lambda *_, **__: text)
-    values = _json(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
+    values = values_of(bottleneck("eval", run.path, "--dynamic", "--json", "-"))
     assert values["settings"] == asdict(settings)
     assert values["loss"] == sb.perplexity(run, how="dynamic").loss
     if head == "mos":
-        values = _json(bottleneck("eval", run.path, "--dynamic", "--decay", "0.5", "--json", "-"))
+        values = values_of(bottleneck("eval", run.path, "--dynamic", "--decay", "0.5", "--json", "-"))
         assert values["settings"] == asdict(replace(settings, decay=0.5))
-        window = _json(bottleneck("eval", run.path, "--cache", "--json", "-"))["settings"]["window"]
+        window = values_of(bottleneck("eval", run.path, "--cache", "--json", "-"))["settings"]["window"]
         assert window == {"ptb": 500, "wikitext-2": 3785}[corpus]
 
 
 def test_a_store_and_part_of_a_run(world: Path, bottleneck: Bottleneck) -> None:
     assert bottleneck("dump", RUN, "--out", "mos.zarr").exit_code == 0
-    run, store = (_json(bottleneck("eval", source, "--json", "-")) for source in (RUN, "mos.zarr"))
+    run, store = (values_of(bottleneck("eval", source, "--json", "-")) for source in (RUN, "mos.zarr"))
     assert store["loss"] == pytest.approx(run["loss"], rel=1e-6)
     assert store["tokens"] == run["tokens"]
-    part = _json(bottleneck("eval", RUN, "--contexts", "50", "--dtype", "float64", "--json", "-"))
+    part = values_of(bottleneck("eval", RUN, "--contexts", "50", "--dtype", "float64", "--json", "-"))
     source = sb.open(RUN, contexts=50, dtype="float64")
     (block,) = source.blocks()
     assert source.targets is not None
     assert part["loss"] == pytest.approx(-block.log_probs[np.arange(50), source.targets].mean(), rel=1e-12)
     assert sb.perplexity(source).to_dict() == part
     assert repr(sb.perplexity(source)).startswith("Perplexity('")
-    refused = bottleneck("eval", RUN, "--contexts", "50", "--dynamic")
-    assert refused.exit_code == 1
-    assert "takes a whole split: leave out --contexts" in refused.stderr
-
-
-def test_a_matrix_says_nothing_of_what_came(world: Path, bottleneck: Bottleneck) -> None:
-    np.save("m.npy", np.log(np.full((5, 4), 0.25)))
-    done = bottleneck("eval", "m.npy")
-    assert done.exit_code == 1
-    assert "m.npy does not say which token came after each context" in done.stderr
     with pytest.raises(sb.BottleneckError, match="window does not apply to dynamic evaluation, which takes learning_r"):
         sb.perplexity(RUN, how="dynamic", settings={"window": 3})
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (("--dynamic", "--cache"), "one of --dynamic and --cache"),
-        (("--learning-rate", "1"), "--learning-rate goes with --dynamic"),
-        (("--window", "9", "--dynamic"), "--window goes with --cache"),
-        (("--dynamic", "--epsilon", "0"), "epsilon"),
-    ],
-)
-def test_options_that_do_not_fit(options: tuple[str, ...], text: str, world: Path, bottleneck: Bottleneck) -> None:
-    done = bottleneck("eval", RUN, *options)
-    assert done.exit_code == 2
-    assert text in done.output

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from softmax_bottleneck.figures import REGISTRY
 
 from .conftest import Bottleneck
@@ -42,23 +40,3 @@ def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck) -
     assert "9,981" in Path("R.md").read_text(encoding="utf-8")
     assert "![spectra](page/spectra.png)" in Path("page.md").read_text(encoding="utf-8")
     assert Path("page/spectra.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("mos-fig-1 --out new", 1, "unknown figure 'mos-fig-1'; known figures are mos-figure-1, lms-figure-1, "),
-        ("mos-fig-1", 1, " and 42 others; did you mean 'mos-figure-1'?"),
-        ("--all --results nowhere --out new", 1, "folder nowhere"),
-        ("--all --results empty --out new", 1, "empty holds no results; 'bottleneck demo'"),
-        ("--all --results demo/reports", 2, "and --out, the folder they go to"),
-        ("--out x --results demo/reports", 2, "give figures, by NAME or with --all"),
-        ("--results demo/reports", 2, "give NAME or --all with --out, or --readme, or --gallery"),
-        ("spectra --results demo/reports", 2, "and --out, the folder they go to"),
-    ],
-)
-def test_what_is_refused(words: str, code: int, says: str, world: Path, bottleneck: Bottleneck) -> None:
-    Path("empty").mkdir()
-    done = bottleneck("figures", *words.split())
-    assert (done.exit_code, says in done.stderr) == (code, True), done.stderr
-    assert not Path("new").exists()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from click.testing import Result
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from softmax_bottleneck.hugging_face.loading import quiet
 
-Bottleneck = Callable[..., Result]
+from .conftest import Bottleneck
+
 WINDOWS = ("--data", "text.txt", "--context-length", "12", "--stride", "6")
 
 

@@ -6,15 +6,13 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
 from safetensors.numpy import save_file
 
-Bottleneck = Callable[..., Result]
+from .conftest import Bottleneck
 
 
 def _tree(folder: Path) -> dict[Path, bytes]:
@@ -82,14 +80,6 @@ def test_the_text_of_a_run_is_kept_and_its_folder_is_free(
         assert bottleneck("eval", RUN, "--data", "corpus", "--json", "corpus/report.json").exit_code == 0
 
 
-def test_two_results_need_two_files(world: Path, bottleneck: Bottleneck) -> None:
-    _prepare()
-    done = bottleneck("rank", "m.npy", "--json", "one.npz", "--save-spectrum", "./one.npz")
-    assert done.exit_code == 1
-    assert "Error: cannot write one.npz: another result goes there; name another file" in done.stderr
-    assert not Path("one.npz").exists()
-
-
 def test_results_go_through_pipes_and_links(world: Path, bottleneck: Bottleneck) -> None:
     _prepare()
     os.mkfifo("pipe")
@@ -118,30 +108,3 @@ def test_a_device_swallows_results(world: Path, bottleneck: Bottleneck) -> None:
     done = bottleneck("rank", "m.npy", "--json", "null", "--save-spectrum", "null")
     assert done.exit_code == 0, done.stderr
     assert stat.S_ISCHR(Path("null").lstat().st_mode)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["rank", "m.npy", "--dry-run", "--save-spectrum", "s.npz"], "--dry-run measures nothing"),
-        (["rank", "m.npy", "--dry-run", "--strict"], "--dry-run measures nothing"),
-        (["rank", "m.npy", "same.npy", "--save-spectrum", "t.npz"], "--save-spectrum takes one SOURCE at a time"),
-        (["kld", "m.npy", "--seed", "7"], "--seed is that of random pairs: give --pairs N as well"),
-        (["spectrum", "s.npz", "--contexts", "3", "--out", "o.png"], "contexts: saved results were measured before"),
-        (["synthetic", "--dry-run", "--profile"], "give one of --dry-run and --profile"),
-        (["synthetic", "--slurm", "timeout_min=5"], "--slurm goes with --launcher slurm"),
-        (["demo", "--reports", "reports", "--contexts", "3"], "--reports only prints a table: leave out --contexts"),
-        (["compare", "m.npy"], "the command takes 2 sources, not 1; see 'bottleneck compare --help'"),
-        (["demo", "--reports", "r", "--max-memory", "1GiB"], "--reports only prints a table: leave out --max-memory"),
-    ],
-)
-def test_options_without_effect_are_refused(
-    arguments: list[str], complaint: str, tmp_path: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _prepare()
-    Path("s.npz").touch()
-    result = bottleneck(*arguments)
-    assert (result.exit_code, complaint in " ".join(result.output.replace("│", " ").split())) == (2, True), (
-        result.output
-    )

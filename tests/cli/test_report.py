@@ -71,17 +71,3 @@ def test_several_results_in_one_file_and_checkpoints_are_models(world: Path, bot
     assert page.count("<strong>ours") == page.count("<strong>MoC</strong>") == page.count("<strong>MoS") == 1
     missing = "both.json: no singular values beside it; 'bottleneck rank --json FILE.json --save-spectrum FILE.npz'"
     assert done.stderr.count(missing) == 2
-
-
-def test_what_is_refused(world: Path, bottleneck: Bottleneck) -> None:
-    for out, error in (
-        ("page.pdf", "a report ends in .html, .htm; name it page.pdf.html"),
-        ("nowhere/page.html", "the folder nowhere does not exist"),
-        ("demo/reports/page.html", "it is part of what is read, demo/reports"),
-    ):
-        done = bottleneck("report", "demo/reports", "--out", out)
-        assert done.exit_code == 1
-        assert error in done.stderr
-    assert bottleneck("report", "missing.json", "--out", "page.html").exit_code == 1
-    assert bottleneck("report", "--out", "page.html").exit_code == 2
-    assert not Path("page.html").exists()

@@ -86,30 +86,3 @@ def test_profile(place: Path) -> None:
     text = _run("--vocab 100 --dim 5 --profile --max-memory 1KiB").stdout
     assert "every pass" in text
     assert "times the bare arithmetic" in text
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("--alpha 0", "alpha must lie between 1e-06 and 1e+06, not 0.0"),
-        ("--vocab 0", "vocab must be at least 1, not 0"),
-        ("--contexts 0", "contexts must be at least 1, not 0"),
-        ("--dim -2", "dim must be at least 1, not -2"),
-        ("--models softmax,nonsense", "unknown model 'nonsense'; known models are"),
-        ("--cycles 0", "cycles must be at least 1, not 0"),
-        ("--seeds 0", "the grid is empty"),
-        ("--preset paper-fig9", "unknown preset 'paper-fig9'; known presets are paper-fig2"),
-        ("--json no/where.json", "the folder no does not exist"),
-        (f"--launcher slurm {SMALL}", "cannot be submitted to Slurm from here"),
-    ],
-)
-def test_what_is_refused(place: Path, line: str, message: str) -> None:
-    done = _run(line)
-    assert done.exit_code == 1
-    assert message in done.stderr
-    assert not list(place.glob("synthetic/cells/*.json"))
-
-
-@pytest.mark.parametrize("line", ["--vocab ten", "--dim ,", "--alpha 0.1;1", f"--launcher slurm --slurm x {SMALL}"])
-def test_usage(place: Path, line: str) -> None:
-    assert _run(line).exit_code == 2

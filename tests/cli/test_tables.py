@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.sources import labelled
 
-Bottleneck = Callable[..., Result]
+from .conftest import Bottleneck
+
 RUNS = ("demo/runs/softmax", "demo/runs/mos")
 
 
@@ -65,7 +65,7 @@ def test_all_sources_are_opened_before_one_is_measured(world: Path, bottleneck: 
     assert done.stderr.startswith("Error: row 0 of logits.npy is not a row of log-probabilities")
 
 
-def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bottleneck) -> None:
+def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("d=400.npy").touch()
     assert labelled(["d=400.npy", "A b=x/y=z.zarr", "hub/model"]) == {
@@ -74,9 +74,6 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottleneck: Bot
         "model": "hub/model",
     }
     assert labelled(["a/m", "b/m/"]) == {"a/m": "a/m", "b/m": "b/m/"}
-    done = bottleneck("rank", "x=a.npy", "x=b.npy")
-    assert done.exit_code == 2
-    assert "the label 'x' stands for 2 sources" in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

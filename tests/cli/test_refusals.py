@@ -1,0 +1,151 @@
+"""Commands that cannot be carried out: one sentence, its exit code, nothing printed, and no file or folder made."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from softmax_bottleneck.cli import explained
+
+from .conftest import Bottleneck
+
+GRID = "synthetic --processes 1 --vocab 12 --dim 2,3 --contexts 20 --models softmax,lms --seeds 2 --cycles 1"
+REFUSED = [
+    ("rank nowhere", 1, "nowhere is not a local folder"),
+    ("rank demo/runs", 1, "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),
+    ("rank demo", 1, "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),
+    ("rank text.txt", 1, "is a text, not a model: name a model, and give the text with --data"),
+    ("rank demo/runs/sofmtax", 1, "; did you mean demo/runs/softmax?"),
+    ("rank demo/rnus", 1, "; did you mean demo/runs?"),
+    ("rank ptb.zip", 1, "cannot be measured: give"),
+    ("rank demo/runs/mos --method factored", 1, "use --method auto"),
+    ("rank demo/runs/mos --contexts 100000", 1, "--contexts must be between 1 and"),
+    ("rank demo/runs/mos --data nothing", 1, "'nothing' is not a corpus"),
+    ("rank demo/runs/mos --eps float8", 1, "eps must be one of"),
+    ("rank demo/runs/mos --method dense --max-memory 1KiB", 1, "raise --max-memory"),
+    ("rank demo/runs/mos --json nowhere/r.json", 1, "the folder nowhere does not exist"),
+    ("rank demo/runs/mos --save-spectrum demo", 1, "cannot write demo: it is a folder; name a file in it"),
+    ("rank nowhere --save-spectrum s", 1, "a spectrum's file ends in .npz; name it s.npz"),
+    ("rank m.npy --json one.npz --save-spectrum ./one.npz", 1, "one.npz: another result goes there; name another file"),
+    ("rank", 2, "Missing argument"),
+    ("rnk m.npy", 2, "did you mean 'rank'?"),
+    ("rank m.npy --rule y", 2, "'y' is not one of 'press', 'numpy', 'gap'"),
+    ("rank m.npy --contexts many", 2, "'many' is not a valid whole number"),
+    ("rank m.npy --max-memory lots", 2, "'lots' is not a size; write it as 8GiB"),
+    ("rank m.npy --max-memory 5", 2, "5 bytes are too few: did you mean 5GiB?"),
+    ("rank m.npy --dry-run --save-spectrum new.npz", 2, "--dry-run measures nothing"),
+    ("rank m.npy --dry-run --strict", 2, "--dry-run measures nothing"),
+    ("rank m.npy m.npy --save-spectrum new.npz", 2, "--save-spectrum takes one SOURCE at a time"),
+    ("rank x=a.npy x=b.npy", 2, "the label 'x' stands for 2 sources"),
+    ("kld m.npy --seed 7", 2, "--seed is that of random pairs: give --pairs N as well"),
+    ("compare m.npy", 2, "the command takes 2 sources, not 1; see 'bottleneck compare --help'"),
+    ("eval m.npy", 1, "m.npy does not say which token came after each context"),
+    ("eval demo/runs/mos --data other", 1, "line 2"),
+    ("eval demo/runs/mos --contexts 50 --dynamic", 1, "takes a whole split: leave out --contexts"),
+    ("eval kn3:other --cache", 1, "cache evaluation takes a run"),
+    ("eval demo/runs/mos --dynamic --cache", 2, "one of --dynamic and --cache"),
+    ("eval demo/runs/mos --learning-rate 1", 2, "--learning-rate goes with --dynamic"),
+    ("eval demo/runs/mos --window 9 --dynamic", 2, "--window goes with --cache"),
+    ("eval demo/runs/mos --dynamic --epsilon 0", 2, "epsilon"),
+    ("dump demo/runs/mos --out ptb.zip/store.zarr", 1, "cannot write"),
+    ("dump demo/runs/mos --out demo", 1, "does not hold a store"),
+    ("spectrum demo/runs/mos --out f.gif", 1, "a figure ends in .png, .pdf, .svg; name it f.gif.png"),
+    ("spectrum demo/runs/mos --out nowhere/f.png", 1, "the folder nowhere does not exist"),
+    ("spectrum s.npz --contexts 3 --out o.png", 2, "contexts: saved results were measured before"),
+    ("report demo/reports --out page.pdf", 1, "a report ends in .html, .htm; name it page.pdf.html"),
+    ("report demo/reports --out demo/reports/page.html", 1, "it is part of what is read, demo/reports"),
+    ("report missing.json --out page.html", 1, "missing.json"),
+    ("report --out page.html", 2, "Missing argument"),
+    ("doctor ptb.zip", 1, "neither a run folder"),
+    ("data get everything", 1, "everything"),
+    ("presets demo-mso", 1, "no preset is called 'demo-mso'"),
+    ("presets demo-mso", 1, "; did you mean 'demo-mos'?"),
+    ("train --preset huge --out x", 1, "known presets are demo-softmax, demo-moc, demo-mos, demo-lms-plif, ptb-small-"),
+    ("train --preset mos --out x", 1, "known presets are demo-mos, ptb-small-mos, ptb-small-mos-plif, ptb-small-awd-"),
+    ("train --preset mos --out x", 1, " and 66 others; did you mean 'demo-mos'?"),
+    ("train --preset demo-mos --out x --set epochs=1", 1, "did you mean 'training.epochs'?"),
+    ("train --preset demo-mos --out x --set components=1", 1, "did you mean 'model.head.components'?"),
+    ("train --preset demo-mos --out x --set training.speed=9", 1, "unknown key 'training.speed'"),
+    ("train --preset demo-mos --out x --set model.head.name=none", 1, "unknown head 'none'"),
+    ("train --out x --set head.name=none", 1, "--set: unknown head 'none'"),
+    ("train --preset demo-mos --out demo/runs/softmax", 1, "different configuration"),
+    ("train --preset demo-mos --out x --resume", 1, "run folder"),
+    ("train --preset demo-mos --out ptb.zip/x", 1, "cannot write"),
+    ("train --preset ptb-small-nt-asgd-mos --out x", 1, "add --set initial=RUN, with RUN a run of ptb-small-awd-mos"),
+    ("train --config nothing.json --out x", 1, "cannot read the configuration nothing.json"),
+    ("train --finetune nothing --out x", 1, "there is no run folder nothing"),
+    ("train --out x", 2, "give one of --preset NAME, --config FILE and --finetune RUN"),
+    ("train --preset demo-mos --finetune demo/runs/mos --out x", 2, "--finetune RUN"),
+    ("train --preset demo-mos", 2, "Missing option '--out'"),
+    ("demo --max-memory 1KiB --models mos", 1, "1.0 KiB allowed: raise --max-memory"),
+    ("demo --models mos,gss", 1, "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif"),
+    ("demo --family huge", 1, "known families are demo, ptb-small"),
+    ("demo --set seed=7", 1, "give their number, at least 1, with --seeds"),
+    ("demo --set head.name=gss", 1, "choose them with --family"),
+    ("demo --reports demo", 1, "holds no reports"),
+    ("demo --family ptb-small-nt-asgd", 1, "starts from a run of ptb-small-awd-softmax: give --initial DIR/runs"),
+    ("demo --reports demo/reports --contexts 3", 2, "--reports only prints a table: leave out --contexts"),
+    ("demo --reports demo/reports --max-memory 1GiB", 2, "--reports only prints a table: leave out --max-memory"),
+    ("figures mos-fig-1 --out x", 1, "unknown figure 'mos-fig-1'; known figures are mos-figure-1, lms-figure-1, "),
+    ("figures mos-fig-1", 1, " and 42 others; did you mean 'mos-figure-1'?"),
+    ("figures --all --results nowhere --out x", 1, "folder nowhere"),
+    ("figures --all --results empty --out x", 1, "empty holds no results; 'bottleneck demo'"),
+    ("figures --all", 2, "and --out, the folder they go to"),
+    ("figures spectra", 2, "and --out, the folder they go to"),
+    ("figures --out x", 2, "give figures, by NAME or with --all"),
+    ("figures", 2, "give NAME or --all with --out, or --readme, or --gallery"),
+    (f"{GRID} --alpha 0", 1, "alpha must lie between 1e-06 and 1e+06, not 0.0"),
+    (f"{GRID} --vocab 0", 1, "vocab must be at least 1, not 0"),
+    (f"{GRID} --contexts 0", 1, "contexts must be at least 1, not 0"),
+    (f"{GRID} --dim -2", 1, "dim must be at least 1, not -2"),
+    (f"{GRID} --models nonsense", 1, "unknown model 'nonsense'; known models are"),
+    (f"{GRID} --cycles 0", 1, "cycles must be at least 1, not 0"),
+    (f"{GRID} --seeds 0", 1, "the grid is empty"),
+    (f"{GRID} --preset paper-fig9", 1, "unknown preset 'paper-fig9'; known presets are paper-fig2"),
+    (f"{GRID} --json no/where.json", 1, "the folder no does not exist"),
+    (f"{GRID} --launcher slurm", 1, "cannot be submitted to Slurm from here"),
+    (f"{GRID} --launcher slurm --slurm x", 2, "'x' has no '='"),
+    (f"{GRID} --slurm timeout_min=5", 2, "--slurm goes with --launcher slurm"),
+    (f"{GRID} --dry-run --profile", 2, "give one of --dry-run and --profile"),
+    (f"{GRID} --vocab ten", 2, "'ten' is not a list of whole numbers"),
+    (f"{GRID} --dim ,", 2, "is not a list of whole numbers"),
+    (f"{GRID} --alpha '0.1;1'", 2, "'0.1;1' is not a list of numbers"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "sentence"), REFUSED, ids=[f"{line}: {said}" for line, _, said in REFUSED])
+def test_a_refusal(line: str, code: int, sentence: str, world: Path, bottleneck: Bottleneck) -> None:
+    for split in ("train", "valid", "test"):
+        (world / "other").mkdir(exist_ok=True)
+        Path(f"other/{split}.txt").write_text("w1 w2\nw3 unheard\n", encoding="utf-8")
+    Path("empty").mkdir()
+    Path("s.npz").touch()
+    np.save("m.npy", np.log(np.full((5, 4), 0.25)))
+    before = {*world.iterdir()}
+    done = bottleneck(*shlex.split(line))
+    assert (done.exit_code, done.stdout) == (code, ""), done.stderr
+    (error,) = [each for each in done.stderr.splitlines() if each.startswith("Error: ")]
+    assert sentence in error
+    assert done.stderr.splitlines()[-1] == error
+    assert {*world.iterdir()} - {world / "synthetic"} == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    ],
+)
+def test_out_of_memory_is_a_sentence(error: Exception) -> None:
+    code, sentence = explained(error)
+    assert (code, sentence.startswith("out of memory: lower --max-memory")) == (1, True)
+
+
+def test_a_mistake_in_the_code_is_not_hidden() -> None:
+    with pytest.raises(RuntimeError, match="a bug"):
+        explained(RuntimeError("a bug"))
