@@ -34,14 +34,7 @@ TRIGGERS = {"NT-ASGD": "parthiban-nt-asgd", "ET-ASGD": "parthiban-et-asgd"}
 LEFT = ("sigsoftmax", "mos")
 """Heads whose label is left of their point, because another point is near."""
 PANELS = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
-HEADS_BY_NAME = {
-    "Softmax": "softmax",
-    "MoC": "moc",
-    "MoS": "mos",
-    "Sigsoftmax": "sigsoftmax",
-    "Generalized Sigsoftmax": "gss",
-    "LMS-PLIF": "lms-plif",
-}
+HEADS_BY_NAME = {look.label: head for head, look in HEADS.items()} | {"Generalized Sigsoftmax": "gss"}
 
 
 def _compute(paper: str, number: str, small: Sequence[str], results: Results) -> pd.DataFrame:

@@ -23,7 +23,7 @@ ON_DARK = {"#0173b2": "#2a89be", "#222222": "#dddddd"}
 """Colours whose contrast with a dark page is below 4.5 (WCAG 2.2, success criterion 1.4.3), and what replaces them."""
 RAMP, RAMP_ON_DARK = (0.0, 0.65), (0.4, 0.95)
 """First and last place in the colour map ``plasma`` of models of one head: from dark to light, contrast above 3."""
-MOST_NAMES = 4
+MOST_NAMES = 5
 """Largest number of models and of texts that a title lists."""
 
 

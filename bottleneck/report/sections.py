@@ -13,7 +13,7 @@ from .contents import Contents, Model
 
 DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}
 """Metrics that have a published and a measured number, beside ranks, with the form of the measured one."""
-MOST_COLUMNS = 4
+MOST_COLUMNS = 5
 """Largest number of models that stand beside each other: their table fits a sheet of paper."""
 
 

@@ -70,6 +70,9 @@ def spectrum(values: NDArray[np.float64], *, error: float = 0.0, method: str = "
 LOW_RANK = np.where(np.arange(SIZE) < 6, np.geomspace(10, 1, SIZE), 0.0)
 FULL = np.geomspace(10, 1e-8, SIZE)
 ERROR = 1.2e-7 * 10
+SPECTRA = {"softmax": (LOW_RANK, 0.0), "moc": (LOW_RANK, 0.0), "mos": (FULL, ERROR), "lms-plif": (FULL + 1, ERROR)}
+"""Singular values and resolution of the demo's models."""
+ALPHAS = (0.01, 0.1, 1.0)
 
 
 def write(path: Path, content: Any) -> None:
@@ -80,56 +83,33 @@ def write(path: Path, content: Any) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """``FAMILY/NAME.json`` of two families, spectra, cells, and one of every other kind."""
-    place = tmp_path / "results"
-    for alpha in (0.01, 0.1, 1.0):
-        write(place / "synthetic" / f"alpha-{alpha:g}.json", {"alpha": alpha, "cells": cells(alpha)})
-    curves = [
-        {
-            "alpha": alpha,
-            "vocab": vocab,
-            "ranks": [1, 3, vocab],
-            "log_probs": [[-1, -2, -9], [-0.5, -2, -8], [-0.1, -1, -7]],
-        }
-        for vocab in (10, 30)
-        for alpha in (0.01, 0.1, 1.0)
-    ]
-    write(
-        place / "synthetic" / "concentrations.json",
-        {"contexts": 5, "seed": 0, "quantiles": [0.1, 0.5, 0.9], "curves": curves},
-    )
-    function = {
-        "pieces": 9,
-        "slopes": {"mean": 1.5, "std": 0.5, "min": 0.25, "max": 3.5},
-        "knots": [-1, 0, 1],
-        "values": [-2, 0, 1],
+    slopes = {"mean": 1.5, "std": 0.5, "min": 0.25, "max": 3.5}
+    log_probs = [[-1, -2, -9], [-0.5, -2, -8], [-0.1, -1, -7]]
+    curves = [{"alpha": alpha, "vocab": vocab, "ranks": [1, 3, vocab], "log_probs": log_probs}
+              for vocab in (10, 30) for alpha in ALPHAS]  # fmt: skip
+    files = {
+        **{f"synthetic/alpha-{alpha:g}": {"alpha": alpha, "cells": cells(alpha)} for alpha in ALPHAS},
+        "synthetic/concentrations": {"contexts": 5, "seed": 0, "quantiles": [0.1, 0.5, 0.9], "curves": curves},
+        **{f"demo/{name}": report(name) for name in ("softmax", "moc", "mos")},
+        "demo/lms-plif": report(
+            "lms-plif", function={"pieces": 9, "slopes": slopes, "knots": [-1, 0, 1], "values": [-2, 0, 1]}
+        ),
+        "ptb/mos": report("mos", rank=9_981, perplexity=56.0, adaptive={"dynamic": 48.0, "cache": 50.0}),
+        **{f"ptb/mos-{seed}": report("mos", seed=seed, rank=9_981, perplexity=56.0 + seed) for seed in (1, 2)},
+        "ptb/mos.valid": {"source": {"path": "runs/mos", "split": "valid"}, "pairs": "all", "kld": 5.25},
+        "ptb/kn5": {"source": {"path": "kn5:ptb", "split": "test"}, "how": "static", "bits": 7.0, "perplexity": 128.0},
+        **{f"ptb-small-mos/k{K}": report(f"k{K}", head="mos", rank=100 * K) for K in (3, 10)},
+        "text8/mos7": report("mos7", perplexity=2.0**1.5),
+        "compare": comparison(),
+        "bench/training": {"machine": {}, "cases": bench_cases()},
+        **{f"transformer-study/{number}": run for number, run in enumerate(study())},
     }
-    for name, values, error in (
-        ("softmax", LOW_RANK, 0.0), ("moc", LOW_RANK, 0.0), ("mos", FULL, ERROR), ("lms-plif", FULL + 1, ERROR)
-    ):  # fmt: skip
-        more = {"function": function} if name == "lms-plif" else {}
-        write(place / "demo" / f"{name}.json", report(name, **more))
-        save_spectrum(
-            place / "demo" / f"{name}.npz", spectrum(values, error=error, method="gram" if error else "dense"), {}
-        )
-    for seed, perplexity in enumerate((56.0, 57.0, 58.0)):
-        name = f"mos-{seed}" if seed else "mos"
-        more = {"adaptive": {"dynamic": 48.0, "cache": 50.0}} if not seed else {}
-        write(place / "ptb" / f"{name}.json", report("mos", seed=seed, rank=9_981, perplexity=perplexity, **more))
-    for softmaxes in (3, 10):
-        name = f"k{softmaxes}"
-        write(place / "ptb-small-mos" / f"{name}.json", report(name, head="mos", rank=100 * softmaxes))
-    write(
-        place / "ptb" / "mos.valid.json",
-        {"source": {"path": "runs/mos", "split": "valid"}, "pairs": "all", "kld": 5.25},
-    )
-    score = {"how": "static", "bits": 7.0, "perplexity": 128.0}
-    write(place / "ptb" / "kn5.json", {"source": {"path": "kn5:ptb", "split": "test"}, **score})
-    write(place / "text8" / "mos7.json", report("mos7", perplexity=2.0**1.5))
-    write(place / "compare.json", comparison())
-    write(place / "bench" / "training.json", {"machine": {}, "cases": bench_cases()})
-    for number, run in enumerate(study()):
-        write(place / "transformer-study" / f"{number}.json", run)
-    return place
+    for name, content in files.items():
+        write(tmp_path / "results" / f"{name}.json", content)
+    for name, (values, error) in SPECTRA.items():
+        saved = spectrum(values, error=error, method="gram" if error else "dense")
+        save_spectrum(tmp_path / "results" / "demo" / f"{name}.npz", saved, {})
+    return tmp_path / "results"
 
 
 def study() -> list[dict[str, Any]]:

@@ -81,13 +81,13 @@ def test_a_loss_beyond_the_exponential_has_no_perplexity() -> None:
 
 
 def test_few_models_stand_beside_each_other_in_columns(tmp_path: Path) -> None:
-    files = [save(tmp_path / f"m{number}", DECAYING) for number in range(5)]
-    header, rows = comparison_table(read_saved(files[:4]))
-    assert header == ["", "m0", "m1", "m2", "m3"]
-    assert [*rows[0]] == ["d", "24", "24", "24", "24"]
+    files = [save(tmp_path / f"m{number}", DECAYING) for number in range(6)]
+    header, rows = comparison_table(read_saved(files[:5]))
+    assert header == ["", "m0", "m1", "m2", "m3", "m4"]
+    assert [*rows[0]] == ["d", "24", "24", "24", "24", "24"]
     header, rows = comparison_table(read_saved(files))
-    assert [header[:2], rows[4][:2]] == [["model", "d"], ["m4", "24"]]
-    assert read_saved(files).title == "5 models"
+    assert [header[:2], rows[5][:2]] == [["model", "d"], ["m5", "24"]]
+    assert [read_saved(files[:2]).title, read_saved(files).title] == ["m0 and m1", "6 models"]
 
 
 def test_what_else_a_source_says_is_shown(tmp_path: Path) -> None:
