@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from .completion import completing, head_names
+from .completion import HEADS, completing
 from .measurements import terminal_table
 from .options import NAMES, Command, Count, device_option, example, json_option, listed, progress
 from .outputs import emit
@@ -65,7 +65,7 @@ def spectrum(shape: str, **options: Any) -> None:
 
 
 @command.command(epilog=example("bottleneck bench heads --only mos --shrink 100"))
-@listed("--only", "only", NAMES, metavar="NAME,…", shell_complete=completing(head_names),
+@listed("--only", "only", NAMES, metavar="NAME,…", shell_complete=completing(HEADS, "heads"),
         help="Heads to time.  [default: all]")  # fmt: skip
 @shrink_option("contexts and vocabulary")
 @device_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .completion import completing, kept_names
+from .completion import CORPORA, PRETRAINED, completing
 from .options import example, json_option, progress
 from .outputs import emit
 from .streams import echo
@@ -61,7 +61,7 @@ def list_corpora(json_to: Path | None) -> None:
 
 
 @command.command(epilog=example("bottleneck data get ptb --from ptb.zip"))
-@click.argument("name", shell_complete=completing(kept_names))
+@click.argument("name", shell_complete=completing(CORPORA, PRETRAINED))
 @click.option(
     "--from",
     "sources",
@@ -93,7 +93,7 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
 
 
 @command.command(epilog=example("bottleneck data path ptb"))
-@click.argument("name", shell_complete=completing(kept_names))
+@click.argument("name", shell_complete=completing(CORPORA, PRETRAINED))
 def path(name: str) -> None:
     """Print the folder that holds a corpus, or the file that holds a model."""
     from softmax_bottleneck import corpora
@@ -103,7 +103,7 @@ def path(name: str) -> None:
 
 
 @command.command("rm", epilog=example("bottleneck data rm ptb"))
-@click.argument("name", shell_complete=completing(kept_names))
+@click.argument("name", shell_complete=completing(CORPORA, PRETRAINED))
 def remove(name: str) -> None:
     """Remove a corpus or a model from the cache; 'bottleneck data get' brings it back."""
     from softmax_bottleneck import corpora

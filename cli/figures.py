@@ -9,14 +9,14 @@ from pathlib import Path
 
 import rich_click as click
 
-from .completion import completing, figure_names
+from .completion import FIGURES, completing
 from .options import example, style_option
 from .outputs import Output, keep_inputs
 from .streams import echo
 
 
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
-@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(figure_names))
+@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(FIGURES))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
 @click.option("--results", "folder", default="demo/reports", type=click.Path(path_type=Path),
               metavar="DIR",

@@ -14,7 +14,7 @@ import rich_click as click
 from softmax_bottleneck.core.options import OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
-from .completion import completing, corpus_names
+from .completion import CORPORA, completing
 from .outputs import Output
 from .verbosity import is_quiet
 
@@ -118,7 +118,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 
 
 SPECIAL: Mapping[str, dict[str, Any]] = {
-    "data": {"shell_complete": completing(corpus_names)},
+    "data": {"shell_complete": completing(CORPORA)},
     "method": {"type": method},
     "scale": {"type": float},
     "softcap": {"type": float},

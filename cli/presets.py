@@ -9,13 +9,13 @@ from typing import Any
 
 import rich_click as click
 
-from .completion import completing, preset_names
+from .completion import PRESETS, completing
 from .options import example, json_option
 from .outputs import emit
 
 
 @click.command("presets", epilog=example("bottleneck presets 'ptb-*'"))
-@click.argument("pattern", default="*", metavar="[NAME|PATTERN]", shell_complete=completing(preset_names))
+@click.argument("pattern", default="*", metavar="[NAME|PATTERN]", shell_complete=completing(PRESETS))
 @json_option
 def command(pattern: str, json_to: Path | None) -> None:
     """List the named configurations with their parameters, expected cost, expected result and its source.

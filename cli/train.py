@@ -10,7 +10,7 @@ import rich_click as click
 
 from softmax_bottleneck.errors import ConfigurationError
 
-from .completion import completing, preset_names
+from .completion import PRESETS, completing
 from .options import device_option, example, progress
 from .streams import echo, echo_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--preset",
     metavar="NAME",
-    shell_complete=completing(preset_names),
+    shell_complete=completing(PRESETS),
     help="Use a configuration that 'bottleneck presets' lists.",
 )
 @click.option(

@@ -16,13 +16,13 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from ..errors import BottleneckError
+from .checks import shown
 from .files import open_file
 
 LARGEST = 1 << 28
 """Bytes of the largest file that is read: several times the words of a large vocabulary."""
 DEEPEST = 100
 """Largest depth of nested lists and objects."""
-_LONGEST_VALUE = 60
 
 Count = Annotated[int, Interval(ge=0, lt=2**63)]
 """A number of things: not negative, and below the limit of 64 bits."""
@@ -140,13 +140,7 @@ def first_fault(fault: Any) -> str:
         return f"{place} is missing"
     if first["type"] == "value_error":
         return f"{place}: {message}" if place else message
-    return f"{place + ': ' if place else ''}{message[:1].lower()}{message[1:]}, not {short(first['input'])}"
-
-
-def short(value: Any) -> str:
-    """Return a value as a short text."""
-    text = type(value).__name__ if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return f"{place + ': ' if place else ''}{message[:1].lower()}{message[1:]}, not {shown(first['input'])}"
 
 
 def _bytes(path: Path) -> bytes:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from torch import Tensor, nn
 
 from .. import heads
-from ..core.json_file import short
+from ..core.checks import shown
 from ..core.machine import free_memory
 from ..errors import ConfigurationError
 from . import backbones
@@ -66,7 +66,7 @@ def _check_types(component: Component, types: Mapping[str, Any], what: str) -> N
         try:
             TypeAdapter(types[key], config=_STRICT).validate_python(value)
         except ValidationError as error:
-            raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {short(value)})") from None
+            raise ValueError(f"{key} of {what}: {error.errors()[0]['msg']} (got {shown(value)})") from None
 
 
 def _check_sizes(make: Callable[[], nn.Module], copies: int = 1) -> None:

@@ -48,11 +48,12 @@ def test_left_alone_they_are_fetched_again_and_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")]
+    ("name", "value", "keeps"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", "131072", False),
+        ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072", False),
+        ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=2048", True),
+    ],
 )
-def test_a_user_has_the_last_word(name: str, value: str) -> None:
-    assert _faults("keep", **{name: value})[0] is False
-
-
-def test_a_user_who_speaks_of_something_else() -> None:
-    assert _faults("keep", GLIBC_TUNABLES="glibc.rtld.optional_static_tls=2048")[0] is True
+def test_settings_of_malloc_in_the_environment_stay(name: str, value: str, keeps: bool) -> None:
+    assert _faults("keep", **{name: value})[0] is keeps

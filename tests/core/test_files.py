@@ -10,7 +10,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,6 @@ def _raise(number: int) -> Callable[..., Any]:
         raise OSError(number, os.strerror(number))
 
     return fail
-
-
-def test_write_and_replace(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    for data in (b"first", b"", b"third\n"):
-        files.write_bytes(file, data)
-        assert file.read_bytes() == data
-        assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
 
 
 @pytest.mark.parametrize(
@@ -72,19 +63,6 @@ def test_a_folder_below_a_file(tmp_path: Path) -> None:
             files.make_folder(path)
     with pytest.raises(OutputError, match="a file stands where a folder is needed"):
         files.write_bytes(tmp_path / "file" / "name", b"new")
-
-
-def test_a_pipe_is_written_through(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    found: list[bytes] = []
-    thread = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
-    thread.start()
-    files.write_bytes(pipe, b"data" * 100_000)
-    assert stat.S_ISFIFO(pipe.lstat().st_mode)
-    thread.join(60)
-    assert found == [b"data" * 100_000]
-    assert [*tmp_path.iterdir()] == [pipe]
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -225,8 +203,3 @@ def test_a_file_system_without_locks_knows_of_no_other_process(tmp_path: Path, m
     monkeypatch.setattr(fcntl, "flock", _raise(errno.ENOLCK))
     with files.only_process(tmp_path) as alone:
         assert alone
-
-
-def test_a_folder_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot write"), files.only_process(tmp_path / "nowhere"):
-        pass

@@ -40,17 +40,6 @@ def test_the_last_of_several_threads_restores_the_settings() -> None:
     assert precision_state() == before
 
 
-def test_threads_that_measure_one_module_get_one_result() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Embedding(30, 6), nn.Dropout(0.5), nn.Linear(6, 30)).train()
-    ids, before = [torch.arange(30)[None]], precision_state()
-    with ThreadPoolExecutor(8) as pool:
-        reports = [*pool.map(lambda _: rank(model, data=ids), range(24))]
-    assert len({report.rank.sigma_1 for report in reports}) == 1
-    assert all(module.training for module in model.modules())
-    assert precision_state() == before
-
-
 def test_a_default_device_without_numbers() -> None:
     torch.set_default_device("meta")
     try:

@@ -41,13 +41,6 @@ def test_silence_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_terminal_gets_a_line_now_and_then(clock: list[float]) -> None:
-    stream = io.StringIO()
-    clock[1] = 0.01  # seconds a step: 12 in all, below the 15 between two lines
-    _work(StreamProgress(stream))
-    assert stream.getvalue() == "done: 5.0\n"
-
-
 def test_a_line_says_where_the_work_stands(clock: list[float]) -> None:
     stream = io.StringIO()
     clock[1] = progress.SECONDS_BETWEEN_LINES / 1000
@@ -78,18 +71,6 @@ def test_a_line_within_a_bar_stands_alone() -> None:
         reporter.line("a finished step")
         bar.advance(5)
     assert "a finished step\n" in stream.getvalue()
-
-
-def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    _work(StreamProgress())
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == "done: 5.0\n"
-
-
-def test_an_interrupted_bar_lets_the_error_through() -> None:
-    with pytest.raises(KeyboardInterrupt), StreamProgress(_Terminal()).bar("epoch", 10, "steps"):
-        raise KeyboardInterrupt
 
 
 def test_a_stage_is_seen_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

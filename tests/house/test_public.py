@@ -129,15 +129,6 @@ def test_an_opened_source_is_measured_often() -> None:
         assert str(result)
 
 
-def test_sizes_are_read() -> None:
-    matrix = np.random.default_rng(0).standard_normal((9, 4))
-    assert sb.rank(matrix, kind="matrix", max_memory="1GiB", device="auto").rank.value == 4
-    with pytest.raises(sb.BottleneckError, match=r"more than the 1\.0 KiB allowed"):
-        sb.rank(matrix, kind="matrix", method="dense", max_memory="1 KiB")
-    with pytest.raises(sb.BottleneckError, match="'lots' is not a size"):
-        sb.rank(matrix, kind="matrix", max_memory="lots")
-
-
 @pytest.mark.parametrize(
     ("text", "size"), [("8GiB", 8 << 30), ("1.5 kb", 1500), (".5MiB", 1 << 19), ("7", 7), (9, 9), (None, None)]
 )
