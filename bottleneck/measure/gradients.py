@@ -195,23 +195,21 @@ def _project(
     """Project the gradients of blocks onto W, or each by itself onto its Jacobian; return the largest dimension."""
     log_prob, possible, largest = source.head.log_prob, _possible(source), 0
     basis = None if weight is None else orthonormal_basis(weight[possible])
-    ranges = [each for each in source.ranges() if rows.used[each.start : each.stop].any()]
+    ranges = source.ranges()
+    if weight is None:
+        ranges = [range(row, row + 1) for row in np.flatnonzero(rows.used).tolist()]
     with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
         for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
-            blocks = [(slice(each.start, each.stop), hidden)]
+            place = slice(each.start, each.stop)
             if weight is None:
-                places = each.start + np.flatnonzero(rows.used[each.start : each.stop])
-                blocks = [(slice(row, row + 1), hidden[[row - each.start]]) for row in places.tolist()]
-            for place, states in blocks:
-                if weight is None:
-                    basis = orthonormal_basis(jacobian(log_prob, states)[possible])
-                assert basis is not None
-                with full_precision():
-                    residue = _gradient(log_prob(states), targets[place])
-                    rows.whole[place] = _squares(residue)
-                    rows.projected[place] = _squares(residue[:, possible].to(basis) @ basis)
-                largest = max(largest, basis.shape[1])
-                bar.advance(len(states))
+                basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])
+            assert basis is not None
+            with full_precision():
+                residue = _gradient(log_prob(hidden), targets[place])
+                rows.whole[place] = _squares(residue)
+                rows.projected[place] = _squares(residue[:, possible].to(basis) @ basis)
+            largest = max(largest, basis.shape[1])
+            bar.advance(len(hidden))
     return largest
 
 
