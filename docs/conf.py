@@ -24,6 +24,7 @@ extensions = [
 ]
 exclude_patterns = ["checks", "extensions", "gallery"]
 default_role = "py:obj"
+smartquotes_action = "qe"  # "--" begins the name of an option
 
 html_theme = "furo"
 html_title = f"softmax-bottleneck {version}"
