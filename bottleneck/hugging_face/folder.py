@@ -16,7 +16,7 @@ from ..core.json_file import read_json
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from .headed import MARK, MODEL_TYPE
 
-CONFIG, ADAPTER, GENERATION = "config.json", "adapter_config.json", "generation_config.json"
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
 OF_A_RUN = ("vocabulary.json", "metrics.jsonl")
 """Files beside the config.json of a run of this tool."""
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -136,12 +136,6 @@ def read_config(path: Path) -> dict[str, Any]:
     if native is None or (classes and not any("CausalLM" in c or "LMHead" in c or c == native for c in classes)):
         raise SourceError(f"{path} is not a causal language model ({kind}); {supported}")
     return config
-
-
-def check_generation(path: Path) -> None:
-    """Refuse settings of text generation that are not an object of JSON."""
-    if (path / GENERATION).exists():
-        read_json(path / GENERATION, dict[str, Any], error=SourceError, remedy=AGAIN)
 
 
 def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:

@@ -121,7 +121,6 @@ def from_pretrained(path: str | Path, **options: Any) -> Any:
         )
     if fixed := sorted(name for name in NOT_OPTIONS if options.get(name)):
         raise ConfigurationError(f"{fixed[0]} cannot be chosen here: give the folder of safetensors, and leave it out")
-    folder.check_generation(path)
     options = {name: value for name, value in options.items() if name not in NOT_OPTIONS}
     model: Any = loading.load(kind, path, config, folder.weight_files(path), **options)
     if any(parameter.is_meta for parameter in model.get_output_embeddings().parameters()):

@@ -426,7 +426,7 @@ def test_a_folder_without_a_head_or_with_other_settings(folder: Path, content: s
         from_pretrained(tmp_path)
     shutil.copytree(folder, tmp_path / "headed")
     (tmp_path / "headed" / "generation_config.json").write_text(content)
-    with pytest.raises(SourceError, match=r"generation_config\.json is damaged or of another kind \(it must be an obj"):
+    with pytest.raises(SourceError, match="transformers cannot load"):
         from_pretrained(tmp_path / "headed")
 
 
