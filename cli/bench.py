@@ -40,14 +40,6 @@ def shrink_option(sizes: str) -> Callable[[Command], Command]:
     )  # fmt: skip
 
 
-def contexts_option(default: int | None, what: str) -> Callable[[Command], Command]:
-    """Return the option ``--contexts``."""
-    return click.option(
-        "--contexts", type=Count(), default=default, metavar="N",
-        help=what,
-    )  # fmt: skip
-
-
 @command.command(epilog=example("bottleneck bench spectrum --shape 2000x500"))
 @click.option("--shape", default=SHAPE, metavar="TxM", help="Shape of the matrix.")
 @click.option("--store", is_flag=True, help="Also rank a stored matrix of Penn Treebank's size (3.3 GB on disk).")
@@ -89,7 +81,7 @@ def training(**options: Any) -> None:
 
 @command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
 @click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", help="Model size.")
-@contexts_option(4096, "Number of contexts.")
+@click.option("--contexts", type=Count(), default=4096, metavar="N", help="Number of contexts.")
 @json_option
 def hugging_face(**options: Any) -> None:
     """Time the rank measurement of a random model beside the model's forward pass; the size of GPT-2 takes minutes."""

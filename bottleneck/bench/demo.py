@@ -97,13 +97,7 @@ def file_name(preset: Preset, seed: int) -> str:
     return f"{preset.model}-{seed}" if seed else preset.model
 
 
-def run(
-    out: Path,
-    study: Study | None = None,
-    *,
-    device: str = "cpu",
-    progress: Progress = SILENT,
-) -> str:
+def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
     """Train and measure every preset of a family; return the table as text.
 
     Writes ``runs/NAME``, ``reports/NAME.json``, the spectrum as ``reports/NAME.npz``, and ``cdf.png``, ``cdf.pdf``,
