@@ -77,9 +77,12 @@ def find(source: Any) -> Kind:
     """
     if is_several(source):
         raise SourceError("several sources at once are measured by rank alone: give one of them")
-    for kind in KINDS.values():
-        if kind.matches(source):
-            return kind
+    try:
+        for kind in KINDS.values():
+            if kind.matches(source):
+                return kind
+    except OSError as error:  # such as a text in place of a name
+        raise SourceError(f"{str(source)[:80]!r} cannot be opened: {error.strerror}") from error
     for name in plugins.names("sources"):
         kind = plugins.find("sources", name)
         if kind.matches(source):

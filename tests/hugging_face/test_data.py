@@ -56,6 +56,11 @@ def test_ids(model: tuple[Path, Any, Any]) -> None:
     assert perplexity(folder, data=ids).perplexity == expected
 
 
+def test_a_text_in_place_of_a_model() -> None:
+    with pytest.raises(BottleneckError, match=r"^'xxx.{70,90} cannot be opened: File name too long$"):
+        perplexity("x" * 5000)
+
+
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
