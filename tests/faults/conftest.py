@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from attacks import promise
+from attacks.damage import Damage
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.corpora.ids import write_ids
 from softmax_bottleneck.hugging_face.loading import quiet
@@ -197,3 +199,18 @@ def place(
     for path in (folder, *folder.rglob("*")):  # what an attack made unreadable
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)
+
+
+@pytest.fixture
+def refusal(place: Callable[..., Path]) -> Callable[..., str]:
+    """Damage a part of the world, run a command that reads it, and return its sentence; nothing else may change."""
+
+    def refusal(names: Sequence[str], file: str, change: Damage, command: str) -> str:
+        folder = place(*names)
+        change(folder / file)
+        before = promise.snapshot(folder)
+        sentence = promise.check(promise.run(command.split()))
+        promise.check_kept(before, folder)
+        return sentence
+
+    return refusal

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from attacks import promise
 from attacks.damage import REMOVED, Damage, with_value
 
 TOKENS = 21
@@ -30,20 +29,6 @@ SETTINGS: list[tuple[str, Any]] = [
     ("transformers_weights", "elsewhere.safetensors"),
     ("dtype", "float7"),
 ]
-
-
-@pytest.mark.parametrize(("key", "value"), SETTINGS, ids=[f"{key} {value!r}"[:40] for key, value in SETTINGS])
-def test_a_setting_out_of_range(key: str, value: Any, place: Callable[..., Path]) -> None:
-    folder = place("hf", "words.txt")
-    with_value(key, value)(folder / "hf" / "config.json")
-    _refused(folder)
-
-
-def _refused(folder: Path) -> str:
-    before = promise.snapshot(folder)
-    sentence = promise.check(promise.run(["rank", "hf", "--data", "words.txt", "--contexts", "20"]))
-    promise.check_kept(before, folder)
-    return sentence
 
 
 def _weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
@@ -72,13 +57,6 @@ WEIGHTS: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_that_are_no_weights(name: str, place: Callable[..., Path]) -> None:
-    folder = place("hf", "words.txt")
-    WEIGHTS[name](folder / "hf")
-    _refused(folder)
-
-
 TOKENIZERS: dict[str, Damage] = {
     "negative ids": with_value("model.vocab.w3", -3),
     "ids outside the model": with_value("model.vocab.w3", 5_000),
@@ -89,10 +67,13 @@ TOKENIZERS: dict[str, Damage] = {
     "no model": with_value("model", REMOVED),
     "an unknown model": with_value("model.type", "\x1b[31mNovel"),
 }
+CASES: dict[str, tuple[str, Damage]] = {
+    **{f"{key} {value!r}"[:40]: ("hf/config.json", with_value(key, value)) for key, value in SETTINGS},
+    **{name: ("hf", change) for name, change in WEIGHTS.items()},
+    **{name: ("hf/tokenizer.json", change) for name, change in TOKENIZERS.items()},
+}
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_a_tokenizer_of_another_model(name: str, place: Callable[..., Path]) -> None:
-    folder = place("hf", "words.txt")
-    TOKENIZERS[name](folder / "hf" / "tokenizer.json")
-    _refused(folder)
+@pytest.mark.parametrize("name", CASES)
+def test_a_folder_that_is_damaged(name: str, refusal: Callable[..., str]) -> None:
+    refusal(("hf", "words.txt"), *CASES[name], "rank hf --data words.txt --contexts 20")
