@@ -126,8 +126,13 @@ def _npz(path: Path) -> dict[str, Any]:
     with open_file(path) as file, np.load(file, allow_pickle=False) as loaded:
         for member in loaded.zip.infolist():
             check_size((member.file_size,), 1, stored=member.compress_size, what=member.filename, whole=True)
-        arrays = {name: loaded[name] for name in loaded.files}
-    return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+        arrays: dict[str, Any] = {}
+        for name in loaded.files:
+            try:
+                arrays[name] = loaded[name]
+            except ValueError as error:  # objects, beside arrays that can be read
+                arrays[name] = unreadable(path, error)
+    return {name: array for name, array in arrays.items() if not isinstance(array, bytes)}
 
 
 def _safetensors(path: Path) -> dict[str, FileRows]:

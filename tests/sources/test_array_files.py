@@ -40,7 +40,7 @@ def _hdf5(path: Path, **arrays: NDArray[Any]) -> None:
 WRITERS: dict[str, Callable[[Path], object]] = {
     ".npy": lambda path: np.save(path, LOG_PROBS),
     ".safetensors": lambda path: save_file({"matrix": torch.from_numpy(LOG_PROBS), "bias": torch.zeros(5)}, path),
-    ".npz": lambda path: np.savez(path, matrix=LOG_PROBS, step=np.array(3)),
+    ".npz": lambda path: np.savez(path, matrix=LOG_PROBS, step=np.array(3), names=np.array([{}], object)),
     ".pt": lambda path: torch.save(torch.from_numpy(LOG_PROBS), path),
     ".pth": lambda path: torch.save({"matrix": torch.from_numpy(LOG_PROBS), "bias": torch.zeros(5)}, path),
     ".csv": lambda path: pd.DataFrame(LOG_PROBS).to_csv(path, index=False, header=False),
