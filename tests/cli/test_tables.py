@@ -124,3 +124,15 @@ def test_results_before_an_error_are_shown_and_written(world: Path, bottleneck: 
         names = [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))]
         written = json.loads(Path(f"{command}.json").read_text(encoding="utf-8"))["results"]
         assert names == [result["source"]["label"] for result in written] == ["softmax", "mos"]
+
+
+def test_goals_of_a_benchmark_are_a_table(bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch) -> None:
+    goals = [
+        {"what": f"MoS, K = 15, {part}: plain seconds / ours", "measured": 1.2345, "bound": ">= 1.2", "met": is_met}
+        for part, is_met in (("forward", True), ("forward and backward", False))
+    ]
+    measured = {"cases": {"mos": {"seconds": 1.0, "memory_bytes": 5 << 20}}, "goals": goals}
+    monkeypatch.setattr("softmax_bottleneck.bench.bench_heads", lambda **_: measured)
+    lines = bottleneck("bench", "heads").stdout.splitlines()
+    assert [line.split()[-3:] for line in lines[-2:]] == [[">=", "1.2", "met"], ["1.2", "NOT", "MET"]]
+    assert max(map(len, lines)) <= 80
