@@ -172,10 +172,10 @@ def _lines(values: Mapping[str, Any], *, at_size: bool) -> Iterator[str]:
         yield f"{name}: {ratio:.3f}"
     if at_size:
         goals = [
-            [goal["what"], f"{goal['measured']:.3g}", goal["bound"], "met" if goal["met"] else "NOT MET"]
+            [goal["what"], f"{goal['measured']:.3g}", goal["bound"], "yes" if goal["met"] else "NO"]
             for goal in values["goals"]
         ]
         if goals:
-            yield terminal_table(["goal", "measured", "bound", ""], goals)
+            yield terminal_table(["goal", "measured", "bound", "met"], goals)
     else:
         yield "the project's goals are for the default size"
