@@ -140,6 +140,12 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
         signs = 1.0 - 2.0 * random.integers(2, size=residual.shape, dtype=np.int8)
         return bool(values[r] <= max(ABOVE * edges[r] * _largest_value(residual * signs, random), arithmetic))
 
+    def bisected(signal: int, found: int) -> int:
+        while signal + 1 < found:
+            middle = (signal + found) // 2
+            signal, found = (signal, middle) if is_noise(places[middle]) else (middle, found)
+        return found
+
     if not is_noise(last):
         return None
     # Random signs hardly make a larger norm than the largest norms of a row and of a column together.
@@ -151,14 +157,13 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
     signal, found = -1, 0
     while places[found] < last and not is_noise(places[found]):
         signal, found = found, min(len(places) - 1, found + 1 + found // 6)
-    while signal + 1 < found:
-        middle = (signal + found) // 2
-        signal, found = (signal, middle) if is_noise(places[middle]) else (middle, found)
-    low = places[found]
+    low = places[bisected(signal, found)]
+    largest = LARGEST * float(np.sqrt(np.mean(centered**2)))
+    if values[low] > largest * norms[low]:  # a direction of a few entries, whose signs are any
+        low = places[bisected(found, len(places) - 1)]
     if values[low] <= arithmetic:
         return NoiseFloor(float(arithmetic / norms[0]), low, resolved=False)
-    deviation = float(values[low] / norms[low])
-    return None if deviation > LARGEST * np.sqrt(np.mean(centered**2)) else NoiseFloor(deviation, low)
+    return NoiseFloor(float(values[low] / norms[low]), low) if values[low] <= largest * norms[low] else None
 
 
 def _norms_behind(vectors: Rows, values: Rows) -> Rows:
