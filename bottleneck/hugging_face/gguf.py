@@ -51,7 +51,7 @@ class Header:
         """The type of W, and the types of the body's tensors, the most frequent first."""
         output = OUTPUT if OUTPUT in self.types else INPUT
         body = Counter(kind for name, kind in self.types.items() if name != output)
-        return f"(W in {self.types.get(output)}, body in {', '.join(kind for kind, _ in body.most_common())})"
+        return f"W in {self.types.get(output)}, body in {', '.join(kind for kind, _ in body.most_common())}"
 
 
 def find(path: Path) -> Path | None:

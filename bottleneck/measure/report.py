@@ -216,8 +216,9 @@ class RankReport(Result):
         ]
 
     def _source(self) -> str:
-        shown = ("path", "head", "quantization", "corpus", "split")
-        return " ".join(str(self.source[key]) for key in shown if self.source.get(key))
+        model = ", ".join(str(self.source[key]) for key in ("head", "quantization") if self.source.get(key))
+        text = " ".join(str(self.source[key]) for key in ("corpus", "split") if self.source.get(key))
+        return f"{self.source['path']}{model and f' ({model})'}{text and f' on {text}'}"
 
     def _size(self) -> str:
         dropped = f", {n:,} columns with -inf dropped" if (n := self.source.get("dropped_columns")) is not None else ""

@@ -57,7 +57,7 @@ def verdict(
     if limit is not None and rank.value == limit and (rank.determinate or (rank.at_least and rank.low == limit)):
         return Verdict(f"at its bound: this output layer gives at most {name} {most}, and the matrix has it", BEYOND)
     if not rank.determinate:
-        return _open(rank, name, most)
+        return _open(rank, name, most, embedding_size)
     if not rank.value:
         return Verdict("every entry is zero", "")
     if limit is None:
@@ -85,7 +85,7 @@ def _formula(bound: int, d: int | None) -> str:
     return "" if d is None or not 0 <= bound - d <= 2 else " = d" + (f" + {bound - d}" if bound > d else "")
 
 
-def _open(rank: RankEstimate, name: str, most: str) -> Verdict:
+def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
     """Return the verdict of an indeterminate rank: why, and what would settle it."""
     allowed = f", and the output layer allows {most}" if most else ""
     if rank.at_least:
@@ -99,6 +99,8 @@ def _open(rank: RankEstimate, name: str, most: str) -> Verdict:
     interval = f"{rank.low:,}" if rank.low == rank.high else f"between {rank.low:,} and {rank.high:,}"
     if not rank.doubt:
         doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are"
+        if d is not None and rank.low > d + 2:
+            settles = f"even {rank.low:,} is beyond a softmax with d = {d:,}, which has at most {d + 2:,}"
     else:
         doubt, settles = (
             rank.doubt,

@@ -77,7 +77,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) -> None:
     source = sb.open(model, data=IDS, context_length=59, stride=59)
-    assert source.description["quantization"] == "(W in Q8_0, body in Q8_0, F32)"
+    assert source.description["quantization"] == "W in Q8_0, body in Q8_0, F32"
     assert source.description["architecture"] == "LlamaForCausalLM"
     ((_, log_probs),) = source.blocks()
     state: dict[str, Any] = source.model.body.state_dict()
@@ -93,7 +93,7 @@ def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) 
     torch.testing.assert_close(torch.from_numpy(log_probs), torch.log_softmax(logits, -1), rtol=1e-4, atol=1e-4)
     report = sb.rank(model, data=IDS, context_length=59, stride=59)
     assert (report.rank.value, report.rank_centered.value) == (d + 1, d)
-    assert "(W in Q8_0, body in Q8_0, F32)" in str(report)
+    assert "W in Q8_0, body in Q8_0, F32" in str(report)
 
 
 def test_every_command_takes_a_file_or_its_folder(model: Path, tmp_path: Path) -> None:

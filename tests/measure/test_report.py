@@ -116,7 +116,7 @@ def test_each_rule_counts_by_its_own_tolerance() -> None:
 
 def test_text() -> None:
     lines = dict(line.strip().split("  ", 1) for line in report(MATRICES["low rank"]).details().splitlines())
-    assert lines["source"] == "runs/a mos ptb test"
+    assert lines["source"] == "runs/a (mos) on ptb test"
     assert lines["matrix"] == "8 contexts × 5 tokens"
     assert lines["bound"] == "12 raw, 11 row-centred (algebra)"
     assert lines["rank"].startswith("5 (determinate; tolerance 2.37e-05, σ_1 106.4")
