@@ -57,8 +57,8 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     echo_text(
-        "\nA rank of 328 to 2,588 (1,291) means: 1,291 singular values exceed the tolerance, 328 ten times it, and "
-        "2,588 a tenth of it."
+        "\nA rank of A to B (N) means: N singular values exceed the tolerance, A exceed ten times it, and B exceed a "
+        "tenth of it."
         f"\nWritten to {out}: runs (trained models), reports (JSON and singular values), cdf.png, .pdf, .svg and .csv."
         f"\nNext:\n  {program} rank {here}/runs/{name}"
         f"\n  {program} report {here}/reports --out {here}/report.html"
