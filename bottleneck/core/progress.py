@@ -25,13 +25,16 @@ class Bar:
         """Report that all units are done, and that work of unknown length follows."""
 
 
+SILENT_BAR = Bar()
+
+
 class Progress:
     """A progress display that reports nothing, the default of library functions and the base of others."""
 
     @contextmanager
     def bar(self, description: str, total: int, unit: str, *, done: int = 0) -> Iterator[Bar]:
         """Report one task of ``total`` units, ``done`` of them earlier, while the block runs."""
-        yield Bar()
+        yield SILENT_BAR
 
     def line(self, text: str) -> None:
         """Report one finished step."""

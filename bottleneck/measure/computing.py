@@ -139,8 +139,7 @@ def _run_method(source: Source, factors: FactorRows | None, chosen: SpectrumMeth
             processes=how.processes,
             what=str(source.description["path"]),
             remedy=MASKED,
-            advance=bar.advance,
-            decomposing=lambda: bar.stage("decomposing the matrix, which may take minutes"),
+            bar=bar,
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.parallel import ALONE, Processes
+from ..core.progress import SILENT_BAR, Bar
 from ..errors import MatrixError
 from .accelerator import arithmetic_for
 from .base import Options, SpectrumMethod
@@ -84,8 +85,7 @@ def measure(
     processes: Processes = ALONE,
     what: str = "the matrix",
     remedy: str = "leave out the columns of such tokens",
-    advance: Callable[[int], None] = lambda rows: None,
-    decomposing: Callable[[], None] = lambda: None,
+    bar: Bar = SILENT_BAR,
 ) -> Spectrum:
     """Feed consecutive blocks of rows to a method, checked and in float64, and return the spectrum.
 
@@ -97,8 +97,7 @@ def measure(
         processes: processes that share the computation, each with its own blocks.
         what: name of the matrix in errors.
         remedy: what the error for an entry of −∞ advises.
-        advance: called with the number of rows taken, including those of a saved state.
-        decomposing: called when all rows are taken and the decomposition begins.
+        bar: shows how many rows are taken, including those of a saved state, and when the decomposition begins.
     """
     if method.passes > 1 and isinstance(blocks, Iterator):
         raise MatrixError(f"the {method.name} method needs the rows {method.passes} times: give an array or a store")
@@ -110,16 +109,16 @@ def measure(
             method.end_pass()
             done = 0
         remaining = blocks(done) if callable(blocks) else blocks
-        advance(done)
+        bar.advance(done)
         empty = done > 0 or not processes.first
         finite = checked(remaining, what=what, start=done, may_be_empty=empty, remedy=remedy)
         for rows in gathered(finite, method.rows_at_once):
             method.update(np.ldexp(rows, -exponent, dtype=np.float64) if exponent else rows)
             done += len(rows)
-            advance(len(rows))
+            bar.advance(len(rows))
             if saved:
                 saved.offer(method, passed, done)
-    decomposing()
+    bar.stage("decomposing the matrix, which may take minutes")
     if processes.count > 1:
         _combine(method, processes)
     spectrum = processes.in_first(method.finish)

@@ -39,7 +39,12 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
         "measure more than 282 contexts",
     ),
     (estimate(50), {"shape": (1_000, 50)}, "not a bottleneck: full rank, 50 of 50", ""),
-    (OPEN, {"bound": FREE}, "open: the rank is between 9,713 and 9,999; it depends on the tolerance", "even 9,713 is beyond a softmax with d = 280, which has at most 282"),
+    (
+        OPEN,
+        {"bound": FREE},
+        "open: the rank is between 9,713 and 9,999; it depends on the tolerance",
+        "even 9,713 is beyond a softmax with d = 280, which has at most 282",
+    ),
     (estimate(10_000), {"bound": FREE}, "not a bottleneck: full rank, 10,000 of 10,000", ""),
     (estimate(9_999), {"bound": FREE}, "full rank but for one direction: 9,999 of 10,000", ""),
     (
