@@ -16,6 +16,8 @@ COPIES, BLOCKS = 7, 3
 (itself, with what is put above or beside it, and LAPACK's copy)."""
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
+AT_ONCE = 1 << 25
+"""Entries of Y that are one block: merging triangles would take longer."""
 
 
 @final
@@ -42,7 +44,7 @@ class Factored(SpectrumMethod):
     def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
         """Return the cost of `COPIES` of the triangle, a block of Y and the factorizations of X and [1, Y]."""
         (T, M), r = shape, options.factor_columns
-        block = min(max(T, M), _rows_at_once(r))
+        block = max(min(T, _rows_at_once(r)), min(M, max(AT_ONCE // r, _rows_at_once(r))))
         return Cost(8 * r * (COPIES * r + BLOCKS * block), (2.0 * M + 3.0 * T) * r**2 / QR_SHARE, r * (r + block))
 
     @classmethod
@@ -59,8 +61,9 @@ class Factored(SpectrumMethod):
 
     def _right_blocks(self) -> Iterator[Tensor]:
         """Yield the rows of Y in float64."""
-        for start in range(0, self._right.shape[0], self.rows_at_once):
-            yield self.arithmetic.take(self._right[start : start + self.rows_at_once])
+        rows = max(AT_ONCE // self.columns, self.rows_at_once)
+        for start in range(0, self._right.shape[0], rows):
+            yield self.arithmetic.take(self._right[start : start + rows])
 
     def _add(self, rows: Tensor) -> None:
         triangle = triangle_of(torch.cat([self._triangle, rows]))
@@ -73,12 +76,13 @@ class Factored(SpectrumMethod):
     def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
         # of its centred columns. Columns that centring makes zero are left out: they would add only roundoff.
-        bordered = self.arithmetic.zeros(self.columns + 1, self.columns + 1)
+        bordered = self.arithmetic.zeros(0, self.columns + 1)
         first = self.arithmetic.take(self._right[:1])
         varying = torch.zeros_like(first[0], dtype=torch.bool)
         for block in self._right_blocks():
             varying |= (block != first).any(0)
-            bordered = self.arithmetic.eliminate(bordered, torch.cat([torch.ones_like(block[:, :1]), block], 1))
+            joined = torch.cat([torch.ones_like(block[:, :1]), block], 1)
+            bordered = self.arithmetic.eliminate(bordered, joined) if len(bordered) else triangle_of(joined)
         corner = bordered[:, 1:]
         raw, driver = arithmetic.singular_values(self._triangle @ corner.T, careful=careful)
         core = self._triangle[:, varying] @ corner[1:, varying].T

@@ -10,8 +10,12 @@ from softmax_bottleneck.spectrum import Factored, numerical_rank
 from .methods import spectrum_of
 
 
-@pytest.mark.parametrize("shape", [(40, 30), (12, 30), (5, 30), (40, 4)], ids=["tall", "wide", "T < r", "M < r"])
-def test_factored_equals_dense(shape: tuple[int, int]) -> None:
+SHAPES = {"tall": (40, 30), "wide": (12, 30), "T < r": (5, 30), "M < r": (40, 4), "Y in blocks": (20, 5000)}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_factored_equals_dense(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softmax_bottleneck.spectrum.factored.AT_ONCE", 1)  # 2,048 rows of Y are a block
     rng = np.random.default_rng(1)
     left, right = rng.standard_normal((shape[0], 7)), rng.standard_normal((shape[1], 7)) + 1
     left[:, -1] *= 50  # a column like −log Z
