@@ -9,7 +9,6 @@ from softmax_bottleneck.spectrum import Factored, numerical_rank
 
 from .methods import spectrum_of
 
-
 SHAPES = {"tall": (40, 30), "wide": (12, 30), "T < r": (5, 30), "M < r": (40, 4), "Y in blocks": (20, 5000)}
 
 
