@@ -173,9 +173,11 @@ class RankReport(Result):
 
     def columns(self) -> dict[str, Any]:
         """Return the embedding size, the bound, and both ranks with their intervals."""
-        ranks = {f"rank{suffix}": _with_interval(report.rank) for suffix, report in self._matrices()}
-        centered = {"row-centred rank": _with_interval(self.rank_centered)}
-        return {"d": self.embedding_size, "bound": self.bound["raw"], **ranks, **centered}
+        shown: dict[str, Any] = {"d": self.embedding_size, "bound": self.bound["raw"]}
+        for suffix, report in self._matrices():
+            shown |= {f"rank{suffix}": _with_interval(report.rank)}
+            shown |= {f"row-centred rank{suffix}": _with_interval(report.rank_centered)}
+        return shown
 
     @property
     def verdict(self) -> Verdict:

@@ -111,7 +111,13 @@ def _npy(path: Path) -> dict[str, FileRows]:
         with open_file(path), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a header that Python 2 wrote
             mapped = np.load(path, mmap_mode="r")
-        return mapped if part is None else np.array(mapped[part])  # mapped anew: no page of other rows stays
+        if part is None:
+            return mapped
+        if not mapped.flags.c_contiguous:
+            return np.array(mapped[part])
+        # Rows are read, not mapped: a mapped file that becomes shorter ends the process (SIGBUS).
+        count, start = (part.stop - part.start) * mapped[:1].size, part.start * mapped.strides[0]
+        return np.fromfile(path, mapped.dtype, count, offset=mapped.offset + start).reshape(-1, *mapped.shape[1:])
 
     whole = rows()
     check_untyped(whole.dtype, str(path))

@@ -101,6 +101,8 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     assert report.summary()["rank_no_padding"] == alone["rank"]["value"]
     for result in (divergence, report):
         assert all("no padding" in table([result], format=kind).replace("_", " ") for kind in FORMATS)
+    centered = ("row-centred rank, no padding", "rank_centered_no_padding")
+    assert all(any(name in table([report], format=kind) for name in centered) for kind in FORMATS)
     tokens = argmaxable(open_model(folder))
     padding = tokens.to_dict()["padding"]
     assert (padding["first"], padding["last"]) == (60, 71)
