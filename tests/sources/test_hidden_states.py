@@ -57,6 +57,7 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
     np.testing.assert_allclose(ours.spectrum.values, theirs.spectrum.values)
     assert (ours.spectrum.method, ours.rank, ours.bound) == (theirs.spectrum.method, theirs.rank, theirs.bound)
     assert sb.kld(source, pairs=500).kld == pytest.approx(sb.kld(head, pairs=500, **expected).kld)
+    assert str(perplexity(source)).startswith("perplexity")
     assert perplexity(source).perplexity == pytest.approx(perplexity(head, **expected).perplexity)
 
 
