@@ -28,9 +28,9 @@ DATA = (
 )
 DATA_IN_PYTHON = (
     "Also a text, a list of texts, or token ids (N,) of one text. For a Hugging Face model also a dataset with a "
-    "column text, ids (B, L) of B texts, or batches of these. For a function or a torch module batches of ids (B, L), "
-    "padded ones with an attention mask. Each row of ids (B, L) is a text of its own: no context begins in the row "
-    "before."
+    "column text, and for this, a function or a torch module batches of token ids, such as a DataLoader yields: ids "
+    "(B, L), or mappings with input_ids. Padding, which attention_mask marks, is not read; a Hugging Face model does "
+    "not predict targets with the label -100. Each row is a text of its own: no context begins in the row before."
 )
 KIND = "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is."
 DTYPE = (

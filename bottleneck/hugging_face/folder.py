@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from ..core.files import meant_path
 from ..core.json_file import read_json
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
-from .headed import MARK, MODEL_TYPE
+from .headed import MARK
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 OF_A_RUN = ("vocabulary.json", "metrics.jsonl")
@@ -109,7 +109,7 @@ def read_config(path: Path) -> dict[str, Any]:
     config: dict[str, Any] = read_json(path / CONFIG, _Config, error=SourceError, remedy=AGAIN)
     if not config.keys() & {"model_type", "auto_map"}:
         raise SourceError(f"{path / CONFIG} was written neither by this tool nor by transformers; give another folder")
-    if isinstance(config.get(MARK), dict) and config.get("model_type") == MODEL_TYPE:
+    if isinstance(config.get(MARK), dict):
         config["model_type"] = config[MARK].get("model_type")
     model_type, classes = config.get("model_type"), config.get("architectures") or []
     native = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).get(model_type or "")

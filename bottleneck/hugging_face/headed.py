@@ -23,8 +23,8 @@ from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
 
-MODEL_TYPE = "softmax_bottleneck"
-"""``model_type`` of a saved model with a head; transformers refuses it by this name until the package is imported."""
+MODEL_TYPE = "softmax_bottleneck; first import softmax_bottleneck.integrations.transformers"
+"""``model_type`` of a saved model with a head: transformers names it where it refuses the folder, without the import."""
 MARK = "bottleneck_head"
 """Key of ``config.json`` with the head; in format 1, with its name alone."""
 HEAD = "bottleneck_head.json"

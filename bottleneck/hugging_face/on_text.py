@@ -64,13 +64,13 @@ class HuggingFaceOnText(ModelOnText):
     def __init__(self, model: HuggingFaceModel, text: Tokens, *, options: HuggingFaceOptions, path: str) -> None:
         self.model, self._text, self._options = model, text, options
         self._windows = _windows(text, model.module, options)
-        self.contexts, first = self._windows.contexts, self._windows.minimum
+        self.contexts, first = len(self._windows.places), self._windows.least
         self.dtype = "float64" if options["precise"] or model.dtype == "float64" else "float32"
-        places, tokenizer = text.places(first), text.tokenizer
+        places, tokenizer = self._windows.places.numpy(), text.tokenizer
         targets = text.ids.numpy()[places]
         self.targets = targets if targets.max() < self.skeleton.vocab_size else None
         if tokenizer is not None:
-            self.text = TokenizedText(text.ids.numpy(), places, tokenizer, text.texts or 1)
+            self.text = TokenizedText(text.ids.numpy(), places, tokenizer, text.starts.numpy())
             both = options["vocab"] == "both" and isinstance(self.skeleton, Softmax)
             self.own_tokens = tokenizer.size if both else None
             self.columns = tokenizer.size if options["vocab"] == "tokenizer" else None
@@ -85,8 +85,8 @@ class HuggingFaceOnText(ModelOnText):
             "architecture": type(model.module).__name__,
             "revision": options["revision"],
             "body_dtype": model.dtype,
-            "context_length": self._windows.length + len(prefix),
-            "stride": self._windows.stride,
+            "context_length": self.longest_input + len(prefix),
+            "stride": self.longest_input - first + 1,
             "least_context": first,
             "prefix": tokenizer.tokens(prefix) if tokenizer else prefix,
         }
@@ -99,7 +99,7 @@ class HuggingFaceOnText(ModelOnText):
     @cached_property
     def checked_head(self) -> CheckedHead:
         """The output layer, after a check that it makes the model's own logits and that the body is causal."""
-        sample = torch.cat([self._text.prefix, self._text.read[: min(SAMPLE, self._windows.length)]])
+        sample = max(self.windows(), key=len)[: len(self._text.prefix) + SAMPLE]
         return check_head(self.model, sample, BODY_DTYPES[self.dtype])
 
     @property
@@ -119,7 +119,7 @@ class HuggingFaceOnText(ModelOnText):
             **self.model.identity,
             "corpus": self._text.sha256,
             "tokens": sha256_bytes(self._text.ids.numpy().tobytes()),
-            "windows": f"{self._windows.length} {self._windows.stride}",
+            "windows": f"{self.description['context_length']} {self.description['stride']}",
             "prefix": " ".join(map(str, self._text.prefix.tolist())),
             "body": self.model.dtype,
         }
@@ -145,9 +145,8 @@ class HuggingFaceOnText(ModelOnText):
 
     def windows(self) -> Iterator[Tensor]:
         """Yield the ids of each window that the body reads, including overlaps."""
-        end = self._windows.minimum + self.contexts - 1
-        for start in range(0, self.contexts, self._windows.stride):
-            yield torch.cat([self._text.prefix, self._text.read[start : min(start + self._windows.length, end)]])
+        for start, length in zip(self._windows.starts, self._windows.lengths, strict=True):
+            yield torch.cat([self._text.prefix, self._text.ids[start : start + length]])
 
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield the hidden states of ranges of contexts, (n, d) each, in the head's type."""
@@ -158,11 +157,11 @@ class HuggingFaceOnText(ModelOnText):
         _ = self.full_head  # the model is checked before it runs over the whole text
         return HiddenStates(
             self._encode,
-            self._text.read,
+            self._text.ids,
             self._windows,
-            shape=(self.contexts, self.skeleton.hidden_size),
+            size=self.skeleton.hidden_size,
             dtype=BODY_DTYPES[self.model.dtype],
-            batch_size=self._options["batch_size"] or max(1, TOKENS_AT_ONCE // self._windows.length),
+            batch_size=self._options["batch_size"] or max(1, TOKENS_AT_ONCE // self.longest_input),
         )
 
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -170,10 +169,14 @@ class HuggingFaceOnText(ModelOnText):
         ids, mask = torch.cat([before, ids], 1), torch.cat([torch.ones_like(before), mask], 1)
         return loading.final_hidden(self.model.body, ids, mask)[:, before.shape[1] :]
 
-    @property
+    @cached_property
     def longest_input(self) -> int:
         """Largest number of tokens that a window holds, without its special tokens."""
-        return self._windows.length
+        return int(self._windows.lengths.max())
+
+    def _keep_first(self, contexts: int) -> None:
+        super()._keep_first(contexts)
+        self._windows = self._windows.first(contexts)
 
     def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
         """Return a function from a future to log P of the token after each of n histories with it, (n, M).
@@ -210,14 +213,16 @@ def _limit(module: Any) -> int | None:
 def _windows(text: Tokens, module: Any, options: HuggingFaceOptions) -> Windows:
     """Return the windows of a text that a model reads."""
     limit, prefix = _limit(module), len(text.prefix)
-    if text.length is not None:
-        shortest = min(options["context_length"] or text.length, options["stride"] or text.length)
-        if min(shortest, limit or shortest) < text.length:
+    if not text.is_running:
+        windows = Windows(text.starts, text.places(1), 1)
+        longest = int(windows.lengths.max())
+        allowed = min(options["context_length"] or longest, options["stride"] or longest, limit or longest)
+        if allowed < longest:
             raise ConfigurationError(
-                f"each row of ids (B, L) is a text of its own, read in one window of {text.length:,} tokens, and "
-                f"{min(shortest, limit or shortest):,} are allowed: give shorter rows, or one text as ids (N,)"
+                f"each row of ids (B, L) is a text of its own, read in one window of {longest:,} tokens, and "
+                f"{allowed:,} are allowed: give shorter rows, or one text as ids (N,)"
             )
-        return Windows(len(text.read), text.length, text.length)
+        return windows
     length = options["context_length"] or min(limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     stride = options["stride"] or max(1, (length - prefix) // 2)
     if limit and length > limit:
@@ -239,13 +244,15 @@ def _windows(text: Tokens, module: Any, options: HuggingFaceOptions) -> Windows:
             f", not {stride:,} with {length:,}",
         )
     length -= prefix
-    if len(text.read) <= length:
+    if len(text.ids) <= length:
         raise SourceError(
-            f"the text has {len(text.read):,} tokens, and one window of {length:,} and the token after it need more: "
+            f"the text has {len(text.ids):,} tokens, and one window of {length:,} and the token after it need more: "
             "give a longer text, or a smaller ",
             Parameter("context_length"),
         )
-    return Windows(len(text.read), length, min(stride, length))
+    stride = min(stride, length)
+    least = length - stride + 1
+    return Windows(torch.arange(0, len(text.ids) - least, stride), text.places(least), least)
 
 
 def open_saved(

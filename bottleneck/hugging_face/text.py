@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import corpora
@@ -19,6 +19,7 @@ from ..core.json_file import parse_json
 from ..core.options import OPENING
 from ..corpora import EOS, Text
 from ..errors import ConfigurationError, CorpusError, Parameter, SourceError, first_line
+from ..language_models.batches import texts_of
 from .tokenizer import Tokenizer
 
 DATASET = Parameter("dataset", flag=OPENING["dataset"].flag)
@@ -56,74 +57,44 @@ class Tokens:
     """int64, (n,), special tokens at the start of every window."""
     tokenizer: Tokenizer | None
     """Tokenizer that encoded the text, if it is known."""
-    texts: int | None = None
-    """Number of texts of one length that ``ids`` are, each read in a window of its own; ``None`` for a running text."""
+    starts: Tensor = field(default_factory=partial(torch.zeros, 1, dtype=torch.int64))
+    """int64, (n,), where each text begins."""
+    is_running: bool = True
+    """Whether there is one text, read in windows, in place of texts that are each read in a window of its own."""
+    is_target: Tensor | None = None
+    """Whether each token counts as a prediction, (N,); ``None`` for all."""
 
-    @property
-    def length(self) -> int | None:
-        """Number of tokens of each such text that the model reads: all but the last one."""
-        return len(self.ids) // self.texts - 1 if self.texts else None
-
-    @cached_property
-    def read(self) -> Tensor:
-        """The tokens that the model reads, one text after the other, and the last one of all."""
-        if self.texts is None:
-            return self.ids
-        return torch.cat([self.ids.view(self.texts, -1)[:, :-1].flatten(), self.ids[-1:]])
-
-    def places(self, least: int) -> NDArray[np.int64]:
-        """Return the indices of the predicted tokens, those after at least ``least`` tokens of their text."""
-        return np.arange(len(self.ids)).reshape(self.texts or 1, -1)[:, least:].reshape(-1)
+    def places(self, least: int) -> Tensor:
+        """Return the indices of the predicted tokens, (T,): targets after at least ``least`` tokens of their text."""
+        is_target = torch.ones(len(self.ids), dtype=torch.bool) if self.is_target is None else self.is_target.clone()
+        is_target[self.starts.unsqueeze(1) + torch.arange(least)] = False
+        return is_target.nonzero().squeeze(1)
 
 
 def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
-    """Return given token ids: one text (N,), B texts (B, L), batches of such texts, or the output of a tokenizer.
+    """Return given token ids: one text (N,), B texts (B, L), or texts and batches in the forms that `texts_of` reads.
 
-    A single row that is longer than a ``window`` and the token after it is one text (N,), and any single row where
+    A single text that is longer than a ``window`` and the token after it is a running text, and any single text where
     ``window`` is ``None``.
     """
-    is_whole = isinstance(data, np.ndarray | Tensor) or hasattr(data, "keys") or not isinstance(data, Iterable)
+    is_whole = isinstance(data, np.ndarray | Tensor | Mapping) or not isinstance(data, Iterable)
     given = [data] if is_whole else list(data)  # a generator is asked once
-    if not is_whole and not (given and (hasattr(given[0], "keys") or isinstance(given[0], np.ndarray | Tensor))):
+    if not is_whole and not (given and hasattr(given[0], "__len__")):
         given = [given]  # plain numbers
-    parts = [_unpadded(each) for each in given]
-    if len({part.shape[-1] for part in parts}) > 1:
-        lengths = sorted(part.shape[-1] for part in parts)
-        raise SourceError(
-            f"the rows of ids have {lengths[0]:,} to {lengths[-1]:,} tokens: give texts of one length, or one text (N,)"
-        )
-    ids = parts[0] if len(parts) == 1 else torch.cat([part.reshape(-1, part.shape[-1]) for part in parts])
+    texts = [text for number, batch in enumerate(given) for text in texts_of(batch, number) if len(text[0])]
+    if not any(is_target[1:].any() for _, is_target in texts):
+        raise SourceError("no token is predicted: give texts of at least two tokens, the later ones targets")
+    ids, is_target = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*texts, strict=True))
     if bool((ids < 0).any()) or bool((ids >= vocab_size).any()):
         raise SourceError(
             f"token ids must lie between 0 and {vocab_size - 1:,}, the last token with an input embedding, not "
             f"{int(ids.min()):,} to {int(ids.max()):,}"
         )
-    is_running = ids.ndim == 1 or (len(ids) == 1 and (window is None or ids.shape[1] > window + 1))
-    if not is_running and ids.shape[1] < 2:
-        raise SourceError(
-            f"each row of ids (B, L) is a text of its own and needs at least two tokens, not {tuple(ids.shape)}: give "
-            "one text as (N,)"
-        )
-    sha256, none = sha256_bytes(ids.numpy().tobytes()), torch.empty(0, dtype=torch.int64)
-    return Tokens("token ids", None, sha256, ids.reshape(-1), none, tokenizer, None if is_running else len(ids))
-
-
-def _unpadded(given: Any) -> Tensor:
-    """Return the ids of one text, of a batch or of a tokenizer's output; padded ones are refused."""
-    mask = given.get("attention_mask") if hasattr(given, "get") else None
-    if mask is not None and not bool(torch.as_tensor(mask).bool().all()):
-        raise SourceError("the ids are padded (attention_mask holds zeros): give texts of one length without padding")
-    return _integers(given["input_ids"] if hasattr(given, "keys") else given)
-
-
-def _integers(given: Any) -> Tensor:
-    try:
-        ids = torch.as_tensor(given).detach().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SourceError(f"data must be a text or token ids, (N,) or (B, L) integers: {error}") from error
-    if ids.ndim not in (1, 2) or ids.is_floating_point() or not ids.numel():
-        raise SourceError(f"token ids must be integers of shape (N,) or (B, L), not {ids.dtype} of {tuple(ids.shape)}")
-    return ids.to(torch.int64)
+    starts = torch.tensor([0, *accumulate(len(text) for text, _ in texts)])[:-1]
+    is_running = len(texts) == 1 and (window is None or len(ids) > window + 1)
+    sha256 = sha256_bytes(b"".join(each.numpy().tobytes() for each in (ids, is_target, starts)))
+    none = torch.empty(0, dtype=torch.int64)
+    return Tokens("token ids", None, sha256, ids, none, tokenizer, starts, is_running, is_target)
 
 
 def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningText:

@@ -159,8 +159,10 @@ def _read(file: Path) -> dict[str, Any]:
 class TokenizedText(Text):
     """A text that a model's tokenizer encoded."""
 
-    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.int64], tokenizer: Tokenizer, texts: int = 1) -> None:
-        super().__init__(ids, places, texts=texts)
+    def __init__(
+        self, ids: NDArray[np.int64], places: NDArray[np.int64], tokenizer: Tokenizer, starts: NDArray[np.int64]
+    ) -> None:
+        super().__init__(ids, places, starts)
         self._tokenizer = tokenizer
 
     def tokens(self, ids: list[int]) -> list[str]:

@@ -1,10 +1,10 @@
-"""Windows of a long text for a model of bounded context, and the hidden states of their tokens."""
+"""The windows of a text that a model of bounded context reads, and the hidden states of its contexts."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,30 +13,31 @@ LARGEST_IN_MEMORY = 1 << 30
 """Bytes of hidden states above which they are kept in a temporary file, which is read in order."""
 
 
-@dataclass(frozen=True)
 class Windows:
-    """Windows of L = ``length`` tokens, each ``stride`` tokens after the one before.
+    """Windows of a text of N tokens. A context is all tokens of its window before the token that it predicts.
 
-    A context is all tokens of its window up to one of them, and it has at least L − stride + 1 tokens. So each token
-    from index L − stride + 1 on is predicted in exactly one window, and row r of the matrix predicts token
-    ``minimum + r``.
+    Args:
+        starts: int64, (n,), ascending: index of each window's first token.
+        places: int64, (T,), ascending: index of the token that each row of the matrix predicts, in the last window that
+            begins ``least`` or more tokens before it.
+        least: number of tokens of the shortest context.
     """
 
-    tokens: int
-    """Number of tokens of the text, at least L + 1."""
-    length: int
-    stride: int
-    """1 to L."""
+    def __init__(self, starts: Tensor, places: Tensor, least: int) -> None:
+        first = torch.searchsorted(places, starts + least)  # the first row of each window
+        has_rows = first < torch.cat([first[1:], torch.tensor([len(places)])])
+        self.starts, self.places, self.least = starts[has_rows], places, least
+        self.rows = torch.cat([first[has_rows], torch.tensor([len(places)])])
+        """(n + 1,): window i predicts the rows from ``rows[i]`` to ``rows[i + 1] - 1``."""
 
-    @property
-    def minimum(self) -> int:
-        """Number of tokens of the shortest context."""
-        return self.length - self.stride + 1
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(n,), the number of tokens that are read in each window."""
+        return self.places[self.rows[1:] - 1] - self.starts
 
-    @property
-    def contexts(self) -> int:
-        """The number T of predicted tokens."""
-        return self.tokens - self.minimum
+    def first(self, contexts: int) -> Windows:
+        """Return the windows of the first rows."""
+        return Windows(self.starts, self.places[:contexts], self.least)
 
 
 class HiddenStates:
@@ -47,7 +48,7 @@ class HiddenStates:
             mask 0.
         ids: int64, (N,), the text.
         windows: windows of the text.
-        shape: (T, d).
+        size: d.
         dtype: type of the hidden states.
         batch_size: windows encoded at once.
     """
@@ -58,12 +59,13 @@ class HiddenStates:
         ids: Tensor,
         windows: Windows,
         *,
-        shape: tuple[int, int],
+        size: int,
         dtype: torch.dtype,
         batch_size: int,
     ) -> None:
         self._encode, self._ids, self._windows, self._batch_size = encode, ids, windows, batch_size
         self._done: set[int] = set()
+        shape = (len(windows.places), size)
         if shape[0] * shape[1] * dtype.itemsize <= LARGEST_IN_MEMORY:
             self._states = torch.empty(shape, dtype=dtype)
         else:
@@ -75,17 +77,20 @@ class HiddenStates:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Return the hidden states of contexts ``start`` to ``stop`` − 1, on the CPU: (n, d)."""
-        rows = self._windows.stride * self._batch_size
-        for first in range(start // rows * rows, stop, rows):
-            if first not in self._done:
-                self._make(first, min(first + rows, len(self._states)))
-                self._done.add(first)
+        first, last = (int(torch.searchsorted(self._windows.rows, row, right=True)) - 1 for row in (start, stop - 1))
+        for batch in range(first // self._batch_size, last // self._batch_size + 1):
+            if batch not in self._done:
+                self._make(slice(batch * self._batch_size, (batch + 1) * self._batch_size))
+                self._done.add(batch)
         return self._states[start:stop]
 
-    def _make(self, first: int, stop: int) -> None:
-        """Encode the windows of the contexts ``first`` to ``stop`` − 1."""
-        least, end = self._windows.minimum - 1, self._windows.minimum + len(self._states) - 1
-        starts = torch.arange(first, stop, self._windows.stride).unsqueeze(1)
-        places = starts + torch.arange(min(self._windows.length, end - first))
-        hidden = self._encode(self._ids[places.clamp(max=end - 1)], (places < end).long())[:, least:]
-        self._states[first:stop] = hidden.flatten(0, 1)[: stop - first].cpu()
+    def _make(self, batch: slice) -> None:
+        """Encode some windows."""
+        starts, lengths = self._windows.starts[batch], self._windows.lengths[batch]
+        rows = self._windows.rows[batch.start : batch.start + len(starts) + 1]
+        columns = torch.arange(int(lengths.max()))
+        ids = self._ids[(starts.unsqueeze(1) + columns).clamp(max=len(self._ids) - 1)]
+        hidden = self._encode(ids, (columns < lengths.unsqueeze(1)).long())
+        window = torch.repeat_interleave(rows.diff())
+        last = self._windows.places[rows[0] : rows[-1]] - 1 - starts[window]
+        self._states[rows[0] : rows[-1]] = hidden[window, last].cpu()

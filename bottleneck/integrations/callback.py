@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from traceback import walk_stack
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import ConfigurationError
 from ..sources import open_source
@@ -19,11 +18,11 @@ class TransformersCallback(TrainerCallback):
     Only the first process measures; models with weights sharded over processes are not supported.
 
     Args:
-        data: held-out token ids, (B, L) or (N,), or a text with ``tokenizer``; see `model_statistics`.
+        data: held-out token ids, or a text with ``tokenizer``; see `model_statistics`.
+        log: function that takes the numbers: ``trainer.log`` passes them on to Weights & Biases, TensorBoard and the
+            others of ``report_to``.
         every: steps between two measurements; another one follows at the end of training.
         tokenizer: tokenizer of a text.
-        log: function that takes the numbers; by default ``trainer.log``, which passes them on to Weights & Biases,
-            TensorBoard and the others of ``report_to``.
         prefix: prefix of each number's name.
 
     Raises:
@@ -32,21 +31,22 @@ class TransformersCallback(TrainerCallback):
     Example::
 
         trainer = Trainer(model=model, args=args, train_dataset=data)
-        trainer.add_callback(TransformersCallback(held_out_ids, every=500))
+        trainer.add_callback(TransformersCallback(held_out_ids, log=trainer.log, every=500))
     """
 
     def __init__(
         self,
         data: Any,
         *,
+        log: Callable[[dict[str, float]], None],
         every: int = 500,
         tokenizer: Any = None,
-        log: Callable[[dict[str, float]], None] | None = None,
         prefix: str = "bottleneck/",
     ) -> None:
         if every < 1:
             raise ConfigurationError(f"every must be at least 1 step, not {every}")
-        self.data, self.every, self.tokenizer, self.log, self.prefix = data, every, tokenizer, log, prefix
+        self.data = list(data) if isinstance(data, Iterator) else data  # it is read at every measurement
+        self.log, self.every, self.tokenizer, self.prefix = log, every, tokenizer, prefix
         self._measured = -1
 
     def on_train_begin(
@@ -73,11 +73,5 @@ class TransformersCallback(TrainerCallback):
         statistics = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
         named = {f"{self.prefix}{name}": value for name, value in statistics.items()}
         should_log = control.should_log  # `Trainer.log` takes it back, and the loss of this step is still to be logged
-        (self.log or _running_trainer().log)(named)
+        self.log(named)
         control.should_log = should_log
-
-
-def _running_trainer() -> Trainer:
-    """Return the trainer that calls a callback, which transformers does not pass to it."""
-    frames = (frame.f_locals.get("self") for frame, _ in walk_stack(None))
-    return next(each for each in frames if isinstance(each, Trainer))

@@ -214,7 +214,8 @@ class RankReport(Result):
             ("effective rank", f"{held} directions hold 99.9, 99.99, 99.999 % of Σσ²"),
             *(report._row_of_variant() for report in self.variants.values()),
             *(row for finding in self.findings if not finding.is_detail for row in finding.rows),
-            ("next", "; ".join(filter(None, (found.next, "all numbers: --details or .details()")))),
+            *([("next", found.next)] if found.next else []),
+            ("all numbers", "--details, or .details() in Python"),
         ]
 
     def _source(self) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..spectrum import RankEstimate
 
-BEYOND = "a larger d or another output layer goes beyond it (docs/transformers.md)"
+BEYOND = "a larger d or another output layer goes beyond it"
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..core.checks import check_positive
 from ..core.full_precision import full_precision
 from ..core.unchanged import unchanged
 from ..errors import ConfigurationError, MatrixError, SourceError
+from ..language_models.batches import texts_of
 from ..language_models.checked_product import WITHOUT_LOGITS
 from ..language_models.source import spanning
 from ..spectrum.blocks import as_array, native_dtype
@@ -59,9 +60,8 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
             the last position; an `Adapter`; or an ``nn.Module`` whose output is such logits or has them as ``logits``.
             The ids are a NumPy array; a function that raises `TypeError` or `AttributeError` for it, as code for torch
             does, is given a torch tensor on the CPU.
-        data: batches of ids (B, L), each row a text of its own; they are kept. Arrays, tensors, mappings with
-            ``input_ids``, or tuples that begin with ids, such as a ``DataLoader`` yields. What an attention mask
-            leaves out is not read: texts of one length are read together, without their padding.
+        data: batches of ids (B, L), each row a text of its own, such as a ``DataLoader`` yields; they are kept. See
+            `texts_of`. Texts of one length are read together, without their padding.
         vocab_size: M; by default that of the adapter, or of the function's first output.
 
     Raises:
@@ -75,7 +75,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
     check_positive(vocab_size=vocab_size)
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
-    batches = [ids for number, batch in enumerate(data) for ids in _ids(batch, number)]
+    batches = [ids for number, batch in enumerate(data) for ids in _alike(texts_of(batch, number))]
     answers = _Answers(LogitsFunction(function), batches, vocab_size)
     return MatrixSource(answers, kind="logits", path=name)
 
@@ -174,35 +174,10 @@ class _Answers:
         return np.array(logits.reshape(-1, logits.shape[-1]))  # the function may reuse its memory
 
 
-def _ids(batch: Any, number: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the ids of a batch, (B, L); of a padded one without the padding, those of each length by themselves."""
-    mask = None
-    if isinstance(batch, Mapping):
-        mask, batch = batch.get("attention_mask"), batch.get("input_ids")
-    elif isinstance(batch, tuple | list) and len(batch) and getattr(batch[0], "ndim", 0) == 2:
-        mask = next((other for other in batch[1:] if _is_padding_mask(other, batch[0].shape)), None)
-        batch = batch[0]
-    try:
-        ids = np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
-    except ValueError as error:
-        raise SourceError(
-            f"batch {number} of the data has texts of several lengths: pad them and give attention_mask, or give "
-            "batches of texts of equal length"
-        ) from error
-    if ids.ndim != 2 or ids.size == 0 or ids.dtype.kind not in "iu":
-        raise SourceError(
-            f"batch {number} of the data must be whole token ids of shape (B, L), not {ids.dtype} of shape {ids.shape}"
-        )
-    is_text = np.ones(ids.shape, dtype=bool) if mask is None else as_array(mask).astype(bool)
-    lengths = is_text.sum(1)
-    for length in np.unique(lengths[lengths > 0]):
-        rows = lengths == length
-        yield ids[rows][is_text[rows]].reshape(-1, length).astype(np.int64)
-
-
-def _is_padding_mask(other: Any, shape: Any) -> bool:
-    """Return whether what comes with ids is a mask of zeros and ones, and holds both."""
-    return tuple(getattr(other, "shape", ())) == tuple(shape) and np.array_equal(np.unique(as_array(other)), [0, 1])
+def _alike(texts: Iterable[tuple[NDArray[np.int64], Any]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the ids of texts, those of each length together, (B, L)."""
+    ids = sorted((ids for ids, _ in texts if len(ids)), key=len)
+    return (np.stack([*group]) for _, group in groupby(ids, key=len))
 
 
 KIND = Kind(

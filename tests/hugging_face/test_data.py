@@ -7,13 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from torch import Tensor
+from torch.nn import functional as F
 
+import softmax_bottleneck as sb
 from softmax_bottleneck import perplexity
 from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.integrations import model_statistics
+from softmax_bottleneck.integrations.transformers import with_head
 
+LENGTHS = (5, 12, 2, 9, 1, 12)
 LINES = [" ".join(f"w{7 * word % 30}" for word in range(start, start + 80)) for start in (0, 11)]
 
 
@@ -56,6 +63,49 @@ def test_ids(model: tuple[Path, Any, Any]) -> None:
     assert perplexity(folder, data=ids).perplexity == expected
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_padding_and_ignored_labels_are_left_out(name: str, side: str, save: Callable[..., Path]) -> None:
+    """The numbers are those of the texts read one by one; the first third of each is a prompt with the label −100."""
+    folder = save(name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    texts = [torch.randint(0, 59, (length,), generator=torch.Generator().manual_seed(length)) for length in LENGTHS]
+    rows: list[dict[str, Tensor]] = []
+    log_probs, targets = [], []
+    for text in texts:
+        prompt, gap = max(1, len(text) // 3), max(LENGTHS) - len(text)
+        labels = text.clone()
+        labels[:prompt] = -100
+        padding = (gap, 0) if side == "left" else (0, gap)
+        parts = {"input_ids": (text, 59), "attention_mask": (torch.ones_like(text), 0), "labels": (labels, -100)}
+        rows.append({key: F.pad(part, padding, value=value) for key, (part, value) in parts.items()})
+        with torch.no_grad():
+            log_probs.append(model(text[None]).logits[0].log_softmax(-1)[prompt - 1 : -1])
+        targets.append(text[prompt:])
+    expected, wanted = torch.cat(log_probs), torch.cat(targets)
+    loader = torch.utils.data.DataLoader(rows, batch_size=4)  # type: ignore[arg-type,var-annotated]
+    for given in (model, with_head(model, "mos", components=2)):
+        source = sb.open(given, data=loader)
+        found = np.concatenate([block.log_probs for block in source.blocks(source.ranges(5))])
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        np.testing.assert_array_equal(source.targets, wanted)
+        nll = F.nll_loss(expected.double(), wanted)
+        assert perplexity(given, data=loader).perplexity == pytest.approx(float(nll.exp()), rel=1e-5)
+        statistics = model_statistics(given, loader)
+        assert statistics["pairwise_kl"] == pytest.approx(sb.pairwise_kld(expected).kld, rel=1e-4)
+        assert statistics["rank_centered"] == sb.rank(expected).rank_centered.value
+    words = [f"w{token}" for token in texts[-1]]
+    text = sb.open(model, data=loader, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)).text
+    assert text is not None
+    assert (text.before(len(wanted) - 1, 50), text.sentence(len(wanted) - 2, 50)) == (
+        " ".join(words[:-1]), " ".join(words),
+    )  # fmt: skip
+    without_labels = [{key: row[key] for key in ("input_ids", "attention_mask")} for row in rows]
+    several = [each.tolist() for each in texts]
+    for data in (without_labels, texts, several):
+        assert sb.open(model, data=data).shape == (sum(LENGTHS) - len(LENGTHS), 60)
+
+
 def test_a_text_in_place_of_a_model() -> None:
     with pytest.raises(BottleneckError, match=r"^'xxx.{70,90} cannot be opened: File name too long$"):
         perplexity("x" * 5000)
@@ -67,10 +117,14 @@ def test_a_text_in_place_of_a_model() -> None:
         ("content.jsonl", "record 1 has no text in the field 'text' .its fields are content.; name one as FILE.jsonl:"),
         ("broken.jsonl", "record 1 is not JSON"),
         ("x" * 5000, "x' is not a corpus: choose one of"),
-        ([torch.zeros(5, dtype=torch.int64), torch.zeros(9, dtype=torch.int64)], "the rows of ids have 5 to 9 tokens"),
-        ([{"input_ids": torch.ones(2, 9), "attention_mask": torch.eye(2, 9)}], "the ids are padded"),
-        ([], "token ids must be integers"),
-        ([None], "data must be a text or token ids"),
+        ([{"input_ids": torch.ones(2, 9, dtype=torch.int64), "labels": torch.ones(9)}], "a mask or labels of another"),
+        ([{"input_ids": torch.ones(2, 9)}], r"must be token ids, whole numbers .* not float32 of shape \(9,\)"),
+        (
+            [{"input_ids": torch.ones(1, 9, dtype=torch.int64), "attention_mask": torch.zeros(1, 9)}],
+            "no token is predi",
+        ),
+        ([], "must be token ids"),
+        ([None], "must be token ids"),
     ],
 )
 def test_what_is_not_a_text(

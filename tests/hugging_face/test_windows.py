@@ -36,10 +36,11 @@ def encode(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def test_each_token_is_predicted_once_from_its_window(
     length: int, stride: int, more: int, contexts: int, batch_size: int, in_memory: bool
 ) -> None:
-    """Row r predicts token ``minimum + r`` from all tokens of its window before it, in any order of rows."""
+    """Row r predicts token ``least + r`` from all tokens of its window before it, in any order of rows."""
     ids, stride = torch.arange(length + more) ** 2, min(stride, length)
-    windows = Windows(len(ids), length, stride)
-    contexts = min(contexts, windows.contexts)
+    least = length - stride + 1
+    windows = Windows(torch.arange(0, len(ids) - least, stride), torch.arange(least, len(ids)), least).first(contexts)
+    contexts = min(contexts, len(ids) - least)
     read: list[int] = []
 
     def counted(batch: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -49,10 +50,10 @@ def test_each_token_is_predicted_once_from_its_window(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "LARGEST_IN_MEMORY", 1 << 30 if in_memory else 0)
-        hidden = HiddenStates(counted, ids, windows, shape=(contexts, 2), dtype=torch.float64, batch_size=batch_size)
+        hidden = HiddenStates(counted, ids, windows, size=2, dtype=torch.float64, batch_size=batch_size)
     expected = []
     for row in range(contexts):
-        context = ids[row // stride * stride : windows.minimum + row]
+        context = ids[row // stride * stride : least + row]
         assert length - stride < len(context) <= length
         expected.append([float(context.sum()), float(len(context))])
     later = hidden.rows(contexts // 2, contexts).clone()

@@ -50,7 +50,7 @@ def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
     )  # fmt: skip
     trainer = Trainer(model=model, args=settings, train_dataset=data)
     held_out = rows[:8]
-    trainer.add_callback(TransformersCallback(held_out, every=2))
+    trainer.add_callback(TransformersCallback(held_out, log=trainer.log, every=2))
     own: list[dict[str, float]] = []
     trainer.add_callback(TransformersCallback(held_out, every=3, prefix="alone/", log=own.append))
     seen: list[Any] = []
@@ -84,7 +84,7 @@ def test_ids_in_any_container_and_shape() -> None:
 
 
 def test_a_text_that_cannot_be_read_is_refused_before_the_first_step() -> None:
-    callback = TransformersCallback(torch.full((2, 12), M), every=500)
+    callback = TransformersCallback(torch.full((2, 12), M), log=print)
     state: Any = SimpleNamespace(is_world_process_zero=True, global_step=0)
     with pytest.raises(BottleneckError):
         callback.on_train_begin(None, state, None, model=_model())  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_a_text_that_cannot_be_read_is_refused_before_the_first_step() -> None:
 
 def test_steps_are_counted_from_one() -> None:
     with pytest.raises(ConfigurationError, match="every must be at least 1 step, not 0"):
-        TransformersCallback([1, 2, 3], every=0)
+        TransformersCallback([1, 2, 3], log=print, every=0)
 
 
 def test_head_statistics_are_those_of_numpy() -> None:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.hugging_face.headed import MODEL_TYPE
 from softmax_bottleneck.integrations.transformers import from_pretrained, output_layer, with_head
 
 M, d = 60, 8
@@ -343,7 +344,7 @@ def test_the_auto_classes_load_the_head(folder: Path) -> None:
     torch.testing.assert_close(model(IDS).logits, expected.double(), rtol=1e-4, atol=1e-4)
     assert type(model.config) is transformers.Qwen2Config
     config = transformers.AutoConfig.from_pretrained(folder, hidden_act="relu")
-    assert (config.hidden_size, config.hidden_act, config.model_type) == (d, "relu", "softmax_bottleneck")
+    assert (config.hidden_size, config.hidden_act, config.model_type) == (d, "relu", MODEL_TYPE)
     assert transformers.AutoModelForCausalLM.from_config(config).head.components == 3
     text = transformers.pipeline("text-generation", model=str(folder))
     prompt = {"max_new_tokens": 3, "do_sample": False, "return_full_text": False}
@@ -356,7 +357,8 @@ def test_the_auto_classes_load_the_head(folder: Path) -> None:
 def test_without_this_package_loading_fails_and_names_it(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "has model type `softmax_bottleneck` but Transformers does not recognize" in done.stderr
+    expected = "`softmax_bottleneck; first import softmax_bottleneck.integrations.transformers` but Transformers does"
+    assert expected in done.stderr
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("gpt2", 70), ("llama", 40), ("llama", 70)])

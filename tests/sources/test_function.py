@@ -76,8 +76,7 @@ def test_a_padding_mask_beside_the_ids_is_seen() -> None:
     mask[0, 5:] = 0
     assert open_source(logits, data=[(ids, ids), (ids, mask)]).shape == (26, M)
     for ragged in ([[1, 2, 3], [4, 5]], {"input_ids": [[1, 2, 3], [4, 5]]}):
-        with pytest.raises(SourceError, match="batch 1 of the data has texts of several lengths: pad them and give"):
-            open_source(logits, data=[ids, ragged])
+        assert open_source(logits, data=[ids, ragged]).shape == (19, M)
 
 
 def test_code_for_torch_is_given_tensors() -> None:
@@ -155,7 +154,7 @@ def test_masked_tokens_are_named() -> None:
         ({"vocab_size": M}, ConfigurationError, "a function needs data=batches"),
         ({"data": "ptb", "vocab_size": M}, ConfigurationError, "a function needs data=batches"),
         ({"data": [], "vocab_size": M}, SourceError, "data is empty"),
-        ({"data": [[1, 2]], "vocab_size": M}, SourceError, r"batch 0 .* shape \(B, L\), not int64 of shape \(2,\)"),
+        ({"data": [1, 2], "vocab_size": M}, SourceError, r"batch 0 .* shape .* \(B, L\), not int64 of shape \(\)"),
         ({"data": [[[0.5]]], "vocab_size": M}, SourceError, "not float64 of shape"),
         ({"data": BATCHES, "vocab_size": M + 1}, MatrixError, r"must return logits of shape \(2, 7, 31\) or \(2, 31\)"),
     ],
