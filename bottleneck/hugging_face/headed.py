@@ -24,7 +24,7 @@ from ..errors import ConfigurationError, SourceError
 from ..heads import Head
 
 MODEL_TYPE = "softmax_bottleneck; first import softmax_bottleneck.integrations.transformers"
-"""``model_type`` of a saved model with a head: transformers names it where it refuses the folder, without the import."""
+"""``model_type`` of a saved model with a head; without the import, transformers names it and refuses the folder."""
 MARK = "bottleneck_head"
 """Key of ``config.json`` with the head; in format 1, with its name alone."""
 HEAD = "bottleneck_head.json"
