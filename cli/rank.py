@@ -39,6 +39,12 @@ INDETERMINATE = 3
     "the text: the extended logit matrix of Golowich, Liu and Shetty 2026.",
 )
 @click.option(
+    "--checkpoints",
+    is_flag=True,
+    panel="What to measure",
+    help="Measure every checkpoint of a run, or of a Trainer's folder, and add what H, W, gradient and loss show.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     panel="How to compute",
@@ -51,6 +57,14 @@ INDETERMINATE = 3
     panel="Output",
     help="Write the singular values of one SOURCE to FILE.npz.",
 )
+@click.option(
+    "--plot",
+    "plot_to",
+    type=Output("a figure", ".png", ".pdf", ".svg"),
+    metavar="FIGURE.(png|pdf|svg)",
+    panel="Output",
+    help="Draw the checkpoints' values against the step.",
+)
 @json_option
 @format_option
 @click.option("--details", is_flag=True, panel="Output", help="Print every number, with how it was found.")
@@ -59,6 +73,7 @@ def command(
     sources: dict[str, Source],
     processes: Processes,
     save_spectrum: Path | None,
+    plot_to: Path | None,
     json_to: Path | None,
     as_format: str | None,
     details: bool,
@@ -72,13 +87,15 @@ def command(
     .csv, .mat, .parquet, .h5). Several sources are measured into one table, in which LABEL=SOURCE gives a source
     another name.
     """
-    from softmax_bottleneck.measure import RankReport
+    from softmax_bottleneck.measure import RankReport, RankReports
     from softmax_bottleneck.spectrum import save_spectrum as save
 
     if save_spectrum is not None and len(sources) > 1:
         raise click.UsageError("--save-spectrum takes one SOURCE at a time; 'bottleneck report' takes several")
     if settings["dry_run"] and (strict or save_spectrum is not None):
         raise click.UsageError("--dry-run measures nothing, so --save-spectrum and --strict do not go with it")
+    if plot_to is not None and not settings["checkpoints"]:
+        raise click.UsageError("--plot draws --checkpoints; 'bottleneck spectrum' draws singular values")
 
     def show(results: Sequence[Result]) -> None:
         if processes.first:
@@ -90,6 +107,8 @@ def command(
         return
     if save_spectrum is not None and reports:
         save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
+    if plot_to is not None and reports:
+        RankReports(reports).save(plot_to)
     open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]
     if strict and open_ranks:
         echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)
@@ -97,10 +116,17 @@ def command(
 
 
 def _measured(
-    source: Source, processes: Processes, *, extended: tuple[int, int] | None, dry_run: bool, **settings: Any
+    source: Source,
+    processes: Processes,
+    *,
+    checkpoints: bool,
+    extended: tuple[int, int] | None,
+    dry_run: bool,
+    **settings: Any,
 ) -> Result:
     """Return the report of one source, or its cost for ``--dry-run``."""
     from softmax_bottleneck.measure import estimate_cost, rank
+    from softmax_bottleneck.measure.course import checkpoint_finding
     from softmax_bottleneck.measure.extended import power_law_finding
     from softmax_bottleneck.sources import extended_logits
 
@@ -110,6 +136,8 @@ def _measured(
         names = ("method", "eps", "max_memory", "width", "device")
         return estimate_cost(source, **{name: settings[name] for name in names})
     report = rank(source, processes=processes, progress=progress(), **settings)
+    if checkpoints:
+        report = replace(report, findings=(*report.findings, *checkpoint_finding(source, progress())))
     if extended is not None:
         report = replace(report, findings=(*report.findings, power_law_finding(report.spectrum.values)))
     return report

@@ -54,6 +54,8 @@ def with_source(
         def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
             if count > 1 and len(sources) != count:
                 raise click.UsageError(f"the command takes {count} sources, not {len(sources)}")
+            if given.get("checkpoints"):
+                sources = _checkpoints(sources)
             named = {source: source} if count == 1 else _labelled(sources)
             check_outputs(given, sources=named.values(), data=given["data"])
             options = {name: given.pop(name) for name in shown}
@@ -82,6 +84,12 @@ def with_source(
         return click.argument("sources", nargs=-1, required=True, metavar=several, shell_complete=files)(wrapped)
 
     return decorate
+
+
+def _checkpoints(folders: Sequence[str]) -> list[str]:
+    from softmax_bottleneck.measure import checkpoints
+
+    return [str(path) for folder in folders for path in checkpoints(folder)]
 
 
 def _labelled(names: Sequence[str]) -> dict[str, str]:

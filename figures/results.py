@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "comparison": (("first_better", "second_better"), "bottleneck compare --json FILE"),
     "divergence": (("pairs", "kld"), "bottleneck kld --json FILE"),
     "rank": (("rank", "rank_centered", "rank_by_rule"), "bottleneck rank --json FILE"),
+    "gradient": (("kept", "kept_energy", "bands"), "bottleneck gradient --json FILE"),
     "evaluation": (("how", "bits", "perplexity"), "bottleneck eval --json FILE"),
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),
     "transformer": (("regime", "bits_per_byte"), "bottleneck bench transformer-study --out DIR"),

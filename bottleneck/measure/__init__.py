@@ -4,6 +4,7 @@ from .argmax import argmaxable, output_embeddings
 from .comparison import Comparison, compare
 from .computing import RankOptions, SpectrumSettings
 from .cost import CostEstimate, estimate_cost
+from .course import checkpoints
 from .directions import Directions, HeadStatistics, directions, head_statistics
 from .dumping import dump
 from .extended import ExtendedStructure, extended_structure
@@ -31,6 +32,7 @@ __all__ = [
     "SpectrumSettings",
     "Verdict",
     "argmaxable",
+    "checkpoints",
     "compare",
     "directions",
     "dump",

@@ -24,11 +24,14 @@ from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..sources import open_source
+from ..spectrum import RankEstimate, numerical_rank, singular_values
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
 JACOBIAN_BYTES = 64 << 20
 """Size of one block of directions of a Jacobian."""
+BATCH = 256
+"""Largest number of contexts whose gradients are kept to determine their rank."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,25 @@ class GradientReport(Result):
     norm: float
     """‖G‖_F over the contexts used."""
     kept: float
-    """‖ΠG‖_F / ‖G‖_F."""
+    """‖ΠG‖_F / ‖G‖_F, of all contexts together."""
     lost: float
     """1 − kept."""
     kept_energy: float
     """‖ΠG‖²_F / ‖G‖²_F."""
+    random_kept: float
+    """√(directions / M): the root mean square of ‖Πx‖ / ‖x‖ for a direction x drawn uniformly from R^M."""
+    random_kept_energy: float
+    """directions / M, the mean of ‖Πx‖² / ‖x‖²."""
+    ratio: float
+    """kept / random_kept."""
+    mean_kept: float
+    """Mean over the contexts of ‖Πg‖ / ‖g‖, which counts each context alike."""
+    mean_kept_energy: float
+    """Mean over the contexts of ‖Πg‖² / ‖g‖²."""
+    batch: int
+    """Number of contexts in ``batch_rank``: the first of those used."""
+    batch_rank: RankEstimate
+    """Rank of these contexts' G, (batch, M), at the roundoff of float32; at most ``directions`` of it pass."""
     bands: tuple[Band, ...]
     """Contexts grouped by the frequency of their target, rarest first."""
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -85,19 +102,26 @@ class GradientReport(Result):
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
-        shares = f"{100 * self.kept:.2f} % of its norm, {100 * self.kept_energy:.2f} % of its squared norm"
         return [
-            ("gradient kept", shares),
+            ("gradient kept", f"{_percent(self.kept)} of its norm, {_percent(self.kept_energy)} of its squared norm"),
+            ("random direction", f"{_percent(self.random_kept)} and {_percent(self.random_kept_energy)}"),
+            ("gradient over random", f"{self.ratio:.2f} times the norm, {self.ratio**2:.2f} times the squared norm"),
+            ("mean over contexts", f"{_percent(self.mean_kept)} and {_percent(self.mean_kept_energy)}"),
+            ("rank of the gradient", f"{self.batch_rank} in {self.batch:,} contexts; {self.directions:,} can pass"),
             ("matrix", f"{used} × {self.vocab:,} tokens"),
             ("projection", f"onto {onto}, less their means: {self.directions:,} directions"),
             *(
                 (
                     f"targets that occur {band.least:,} to {band.most:,} times",
-                    f"{100 * band.lost:.2f} % lost ({band.contexts:,} contexts)",
+                    f"{_percent(band.lost)} lost ({band.contexts:,} contexts)",
                 )
                 for band in self.bands
             ),
         ]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 @takes(Opening)
@@ -107,9 +131,10 @@ def gradient(
 ) -> GradientReport:
     r"""Measure the share of the loss gradient at the logits that backpropagation passes on to the hidden states.
 
-    The loss −log P(y) has the gradient G = P − onehot(y) at the logits, (T, M), and G W at the hidden states. The rows
-    of G sum to zero, so G W = G C with C = (I − 11ᵀ/M) W, whose columns have mean zero. The part of G orthogonal to
-    these columns is lost. With Q an orthonormal basis of the columns of C,
+    The loss −log P(y) has the gradient G = P − onehot(y) at the logits, (T, M), and G W at the hidden states, the input
+    of the output layer (after any final norm). The rows of G sum to zero, so G W = G C with C = (I − 11ᵀ/M) W, whose
+    columns have mean zero. The part of G orthogonal to these columns is lost. With Q an orthonormal basis of the
+    columns of C,
 
     .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad Q = C R^{-1}, \quad R^⊤R = C^⊤C
 
@@ -118,6 +143,9 @@ def gradient(
     J = ∂ log P / ∂h is the Jacobian at each context's hidden state h. For a softmax this is the same space, because
     J = (I − 1pᵀ) W differs from W by multiples of 1. If hidden states are smaller than d, they reach only a part of
     W's column space, so J is also used for a log-linear output layer.
+
+    A direction drawn uniformly from R^M keeps r/M of its squared norm on average, with r the number of columns of Q.
+    For uniform P and every token once as the target, G = 11ᵀ/M − I keeps r/(M − 1) exactly, whatever W is.
 
     Args:
         source: a model as for `rank`, with known targets.
@@ -147,8 +175,9 @@ def gradient(
         used[:] = False
         used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
     rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), used)
-    directions = _project(opened, weight, targets, rows, reporting(progress))
+    directions, batch = _project(opened, weight, targets, rows, reporting(progress))
     kept, norm = rows.share(used)
+    random_energy, shares = directions / opened.shape[1], rows.shares()
     return GradientReport(
         contexts=opened.shape[0],
         vocab=opened.shape[1],
@@ -159,6 +188,13 @@ def gradient(
         kept=kept,
         lost=1 - kept,
         kept_energy=kept**2,
+        random_kept=math.sqrt(random_energy),
+        random_kept_energy=random_energy,
+        ratio=kept / math.sqrt(random_energy) if directions else 1.0,
+        mean_kept=float(np.sqrt(shares).mean()),
+        mean_kept_energy=float(shares.mean()),
+        batch=len(batch),
+        batch_rank=_rank(batch),
         bands=tuple(_bands(rows, targets)),
         source=opened.description,
         seconds=round(time.monotonic() - started, 3),
@@ -181,6 +217,11 @@ class _Rows:
         # A model that is certain of every target has no gradient to lose.
         return (min(1.0, math.sqrt(projected / whole)) if whole else 1.0), math.sqrt(whole)
 
+    def shares(self) -> NDArray[np.float64]:
+        """Return ‖Πg‖² / ‖g‖² of each context that is used."""
+        whole, projected = self.whole[self.used], self.projected[self.used]
+        return np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
+
 
 def _weight(source: ModelOnText) -> Tensor | None:
     """Return W of a log-linear layer whose context vectors are no larger than its hidden states."""
@@ -191,9 +232,14 @@ def _weight(source: ModelOnText) -> Tensor | None:
 
 def _project(
     source: ModelOnText, weight: Tensor | None, targets: NDArray[np.int64], rows: _Rows, progress: Progress
-) -> int:
-    """Project the gradients of blocks onto W, or each by itself onto its Jacobian; return the largest dimension."""
+) -> tuple[int, Tensor]:
+    """Project the gradients of blocks onto W, or each by itself onto its Jacobian.
+
+    Returns:
+        The largest dimension projected onto, and G of the first `BATCH` contexts that are used.
+    """
     log_prob, possible, largest = source.head.log_prob, _possible(source), 0
+    batch: list[Tensor] = []
     basis = None if weight is None else orthonormal_basis(weight[possible])
     ranges = source.ranges()
     if weight is None:
@@ -208,9 +254,16 @@ def _project(
                 residue = _gradient(log_prob(hidden), targets[place])
                 rows.whole[place] = _squares(residue)
                 rows.projected[place] = _squares(residue[:, possible].to(basis) @ basis)
+            batch.append(residue[: BATCH - sum(map(len, batch))].clone())
             largest = max(largest, basis.shape[1])
             bar.advance(len(hidden))
-    return largest
+    return largest, torch.cat(batch)
+
+
+def _rank(gradient: Tensor) -> RankEstimate:
+    """Return the rank of G, (n, M)."""
+    values = singular_values(gradient.cpu().numpy(), method="dense").values
+    return numerical_rank(values, shape=(len(gradient), gradient.shape[1]), eps="float32")
 
 
 def _squares(rows: Tensor) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ from ..spectrum import Precision, RankEstimate, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
+from .course import checkpoint_finding, steps_of
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
 from .report import Doubts, Finding, RankReport
@@ -68,7 +69,8 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
             * ``width``, ``processes``, ``estimate_hidden_size``: see `RankOptions`.
 
     Returns:
-        A report, or of several sources one for each, as `RankReports`.
+        A report, or of several sources one for each, as `RankReports`. If they are `checkpoints` of one training, the
+        reports also have effective ranks of H and W, RankMe and αReQ of H, the gradient kept and the perplexity.
 
     Raises:
         BottleneckError: for a source that cannot be read, numbers that are not finite or not log-probabilities, or a
@@ -86,11 +88,12 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
         return _rank(partial(open_source, source, **opening), options)
     named = labelled(source)
     opened = open_sources(named.values(), opening)
+    is_course = steps_of(named.values()) is not None
     # What a source keeps in memory is gone with it.
-    return RankReports(_rank(partial(opened.pop, 0), options).named(label) for label in named)
+    return RankReports(_rank(partial(opened.pop, 0), options, is_course).named(label) for label in named)
 
 
-def _rank(opening: Callable[[], Source], options: RankOptions) -> RankReport:
+def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bool = False) -> RankReport:
     """Return the report of the source that ``opening`` returns."""
     started, state = time.monotonic(), precision_state()
     settings: dict[str, Any] = {name: option.default for name, option in RANK.items()} | dict(options)
@@ -113,6 +116,8 @@ def _rank(opening: Callable[[], Source], options: RankOptions) -> RankReport:
     findings = _unjudged(matrix, asked)
     if how.processes.count == 1 and (analysis := head_analysis(opened)):
         findings.append(analysis)
+    if is_checkpoint:
+        findings += checkpoint_finding(opened, how.progress)
     if settings["estimate_hidden_size"]:
         findings.append(hidden_size_finding(report.spectrum, report.eps, report.doubts, matrix.embedding_size))
     return replace(

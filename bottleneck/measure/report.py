@@ -46,6 +46,8 @@ class Finding:
     """Label and text."""
     is_detail: bool = False
     """Whether only `RankReport.details` shows the rows."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Headings of the values that a table shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,6 +165,7 @@ class RankReport(Result):
             "high_centered": centered.high,
             "determinate_centered": centered.determinate,
             "effective_rank_1e-3": effective_rank(values, epsilon=1e-3, residual=self.spectrum.residual),
+            **{key: finding.values[key] for finding in self.findings for key in finding.columns},
             **{
                 f"{key}_no_padding": value
                 for report in self.variants.values()
@@ -177,6 +180,11 @@ class RankReport(Result):
         for suffix, report in self._matrices():
             shown |= {f"rank{suffix}": _with_interval(report.rank)}
             shown |= {f"row-centred rank{suffix}": _with_interval(report.rank_centered)}
+        summary = self.summary()
+        for finding in self.findings:
+            if finding.columns:
+                shown["effective rank"] = summary["effective_rank_1e-3"]
+            shown |= {heading: summary[key] for key, heading in finding.columns.items()}
         return shown
 
     @property

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, overload
 
 from ..results.base import frame, short_names, table
 from ..results.tables import TableText, latex
+from .course import steps_of
 from .report import RankReport
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_STEP = re.compile(r"(?P<run>.*?)(?P<unit>step|checkpoint|epoch)[-_](?P<number>\d+)(/|\.\w+)?")
+    from ..results.plotting.layout import Panel
 
 
 @final
@@ -66,51 +68,70 @@ class RankReports(Sequence[RankReport]):
         return self.table()._repr_html_()
 
     def plot(self, ax: Axes | None = None, *, part: str = "raw", log: bool = True, style: str = "screen") -> Axes:
-        """Draw the singular values of all reports into one panel, or of checkpoints of one run the rank at each step.
+        """Draw the singular values of all reports into one panel, or checkpoints of one run against the step.
 
-        Checkpoints are folders of one parent with names such as ``step-300`` or ``checkpoint-300``.
+        Checkpoints have names such as ``step-300`` or ``checkpoint-300`` in one folder, see `checkpoints`.
 
         Args:
-            ax: axes to draw into; by default those of a new figure.
+            ax: axes to draw into, of checkpoints the ranks alone; by default those of a new figure.
             part: as for `RankReport.plot`.
             log: as for `RankReport.plot`.
             style: as for `RankReport.plot`.
         """
+        from ..results.plotting.layout import show
+
+        return show(self._panels(part, log), ax, style=style)
+
+    def save(self, *paths: Path, part: str = "raw", log: bool = True, style: str = "screen") -> None:
+        """Write the figure of `plot` to every path, which ends in png, pdf or svg."""
+        from ..results.plotting.layout import save_panels
+
+        save_panels(self._panels(part, log), *paths, style=style)
+
+    def _panels(self, part: str, log: bool) -> list[Panel]:
         import pandas as pd
 
-        from ..results.plotting.layout import Panel, show
+        from ..results.plotting.layout import Panel
         from ..results.plotting.spectra import spectrum_panels
 
-        if course := _course(self):
-            return show([Panel(lambda ax: _draw_course(ax, *course))], ax, style=style)
+        if course := steps_of(report.source["path"] for report in self):
+            unit, steps = course
+            values = pd.DataFrame([_of_course(report) for report in self], index=steps).sort_index()
+            names = [column for column in ("perplexity", "gradient kept", "αReQ of H") if column in values]
+            draws: list[Callable[..., None]] = [_draw_ranks, *(partial(_draw_value, name=name) for name in names)]
+            label = "epoch" if unit == "epoch" else "step"
+            return [Panel(partial(draw, data=values, label=label)) for draw in draws]
         names = short_names(report.name for report in self)
         curves = [report.spectrum.curves(name, report.limits) for name, report in zip(names, self, strict=True)]
-        return show(spectrum_panels(pd.concat(curves), part=part, log=log), ax, style=style)
+        return spectrum_panels(pd.concat(curves), part=part, log=log)
 
 
-def _course(reports: Iterable[RankReport]) -> tuple[str, dict[int, RankReport]] | None:
-    """Return the unit and the reports by step, ascending, if they are those of checkpoints of one run."""
-    matches = {_STEP.fullmatch(str(report.source["path"])): report for report in reports}
-    places = {(match["run"], match["unit"]) if match else None for match in matches}
-    if len(matches) < 2 or len(places) > 1 or None in matches:
-        return None
-    steps = {int(match["number"]): report for match, report in matches.items() if match}
-    (place,) = places
-    assert place is not None
-    return place[1], dict(sorted(steps.items()))
+def _of_course(report: RankReport) -> dict[str, float | None]:
+    """Return the values of one checkpoint that a figure draws."""
+    shown = report.columns() | {"effective rank": report.summary()["effective_rank_1e-3"]}
+    for name, rank in (("rank", report.rank), ("row-centred rank", report.rank_centered)):
+        shown |= {name: rank.value, f"{name}, low": rank.low, f"{name}, high": rank.high}
+    return shown
 
 
-def _draw_course(ax: Axes, unit: str, reports: Mapping[int, RankReport]) -> None:
-    """Draw rank, row-centred rank and effective rank against the step; bars show the interval of a rank."""
-    from ..results.plotting.looks import BLACK, BLUE, ORANGE
+def _draw_ranks(ax: Axes, data: pd.DataFrame, label: str) -> None:
+    """Draw ranks against the step; bars show the interval of a rank."""
+    from ..results.plotting.looks import BLACK, BLUE, GREEN, ORANGE, RED, SKY
 
-    steps = list(reports)
-    for name, color, marker in (("rank", BLACK, "o"), ("row-centred rank", BLUE, "D")):
-        ranks = [report.rank if name == "rank" else report.rank_centered for report in reports.values()]
-        ax.plot(steps, [rank.value for rank in ranks], color=color, marker=marker, label=name)
-        ax.vlines(steps, [rank.low for rank in ranks], [rank.high for rank in ranks], color=color, linewidth=0.8)
-    effective = [report.summary()["effective_rank_1e-3"] for report in reports.values()]
-    known = [float("nan") if count is None else count for count in effective]
-    ax.plot(steps, known, color=ORANGE, marker="s", label="effective rank (99.9 %)")
-    ax.set(xlabel="epoch" if unit == "epoch" else "step", ylabel="rank")
+    for name, color, marker in (
+        ("rank", BLACK, "o"), ("row-centred rank", BLUE, "D"), ("effective rank", ORANGE, "s"),
+        ("effective rank of H", GREEN, "^"), ("effective rank of W", RED, "v"), ("RankMe of H", SKY, "x"),
+    ):  # fmt: skip
+        if name in data:
+            ax.plot(data.index, data[name].astype(float), color=color, marker=marker, label=name)
+        if f"{name}, low" in data:
+            ax.vlines(data.index, data[f"{name}, low"], data[f"{name}, high"], color=color, linewidth=0.8)
+    ax.set(xlabel=label, ylabel="rank")
+    ax.set_ylim(bottom=0)
+
+
+def _draw_value(ax: Axes, data: pd.DataFrame, label: str, name: str) -> None:
+    """Draw one value against the step."""
+    ax.plot(data.index, data[name].astype(float), color="black", marker="o")
+    ax.set(xlabel=label, ylabel=name)
     ax.set_ylim(bottom=0)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from softmax_bottleneck import gradient, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.language_models import ModelOnText
-from softmax_bottleneck.measure.gradients import jacobian, orthonormal_basis
+from softmax_bottleneck.measure.gradients import GradientReport, jacobian, orthonormal_basis
 from softmax_bottleneck.sources import Source, open_source
 
 
@@ -80,6 +81,47 @@ def test_jacobians_of_every_head(name: str, repeatable: None) -> None:
     hidden = torch.randn(1, 6, dtype=torch.float64)
     expected = torch.autograd.functional.jacobian(lambda h: head.log_prob(h)[0], hidden)[:, 0]
     torch.testing.assert_close(jacobian(head.log_prob, hidden), expected, atol=1e-12, rtol=1e-10)
+
+
+def uniform(dimensions: int, tokens: int, targets: torch.Tensor) -> GradientReport:
+    """The gradient of random output embeddings W at uniform P: h = 0, so it does not depend on W."""
+    layer = torch.nn.Linear(dimensions, tokens, bias=False, dtype=torch.float64)
+    torch.nn.init.normal_(layer.weight)
+    return gradient(layer, hidden=torch.zeros(len(targets), dimensions).double(), targets=targets)
+
+
+@pytest.mark.parametrize(("d", "M"), [(4, 40), (20, 200)])
+def test_every_token_once_at_uniform_probabilities(d: int, M: int, repeatable: None) -> None:
+    """G = 11ᵀ/M − I is a projection of rank M − 1, of which any W keeps d dimensions."""
+    found = uniform(d, M, torch.arange(M))
+    assert (found.directions, found.norm) == (d, pytest.approx(np.sqrt(M - 1)))
+    assert found.kept_energy == pytest.approx(d / (M - 1), rel=1e-12)
+    assert found.mean_kept_energy == pytest.approx(d / (M - 1), rel=1e-12)
+    assert found.mean_kept < found.kept
+    assert (found.random_kept, found.random_kept_energy) == (pytest.approx(np.sqrt(d / M)), d / M)
+    assert found.ratio == pytest.approx(np.sqrt(M / (M - 1)), rel=1e-5)
+    assert (found.batch, found.batch_rank.value, found.batch_rank.determinate) == (M, M - 1, True)
+    assert f"{M - 1} in {M} contexts; {d} can pass" in str(found)
+
+
+def test_a_random_projection_keeps_a_beta_distributed_share(repeatable: None) -> None:
+    """A projection onto d random dimensions of M − 1 keeps a share Beta(d/2, (M − 1 − d)/2) of any squared norm."""
+    d, M = 5, 30
+    shares = [uniform(d, M, torch.tensor([3])).kept_energy for _ in range(200)]
+    assert stats.kstest(shares, stats.beta(d / 2, (M - 1 - d) / 2).cdf).pvalue > 1e-3
+
+
+def test_the_batch_is_the_first_contexts(runs: dict[str, Path]) -> None:
+    source = open_source(runs["softmax"], dtype="float64")
+    found, G = gradient(source), whole_gradient(source)
+    assert found.batch == min(256, len(G))
+    values = np.linalg.svd(G[: found.batch], compute_uv=False)
+    assert found.batch_rank.sigma_1 == pytest.approx(values[0])
+    assert found.batch_rank.value == (values > found.batch_rank.tolerance).sum()
+    kept = through(G, source.head.weight.detach().double().numpy())
+    shares = (kept**2).sum(1) / (G**2).sum(1)
+    assert found.mean_kept_energy == pytest.approx(shares.mean(), rel=1e-9)
+    assert found.mean_kept == pytest.approx(np.sqrt(shares).mean(), rel=1e-9)
 
 
 def test_a_constant_column_is_no_direction() -> None:

@@ -108,5 +108,5 @@ def test_checkpoints_of_one_run_are_drawn_against_the_step(files: tuple[str, ...
     assert curves["rank"] == {3: 7, 20: 3, 100: 5}
     assert curves["row-centred rank"] == {3: 6, 20: 2, 100: 4}
     effective = dict(zip((20, 100, 3), reports.to_frame()["effective_rank_1e-3"], strict=True))
-    assert curves["effective rank (99.9 %)"] == effective
+    assert curves["effective rank"] == effective
     assert ax.get_xlabel() == "step"

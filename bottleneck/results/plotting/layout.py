@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from .looks import plain
-from .style import find_style
+from .style import find_style, save_figure
 
 LEAST_PANEL = 1.8
 """Width in inches that a panel needs, unless it is given: narrower panels move to further rows."""
@@ -100,6 +101,15 @@ def show(panels: Sequence[Panel], ax: Axes | None = None, *, style: str = "scree
     if ax.get_legend_handles_labels()[1]:
         ax.legend()
     return ax
+
+
+def save_panels(panels: Sequence[Panel], *paths: Path, style: str = "screen") -> None:
+    """Write a figure of all panels to every path, which ends in png, pdf or svg."""
+    with mpl.rc_context(find_style(style)):
+        figure = Figure()
+        lay_out(figure, panels, height=0.85, share_y=False)
+        for path in paths:
+            save_figure(figure, path)
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], heading: str, place: Axes | None) -> None:

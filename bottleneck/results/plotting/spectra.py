@@ -7,20 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ...core.files import write_bytes
 from ...errors import ConfigurationError
 from ...spectrum.rules import MARGIN
 from ..tables import csv_text
-from .layout import Panel, lay_out
+from .layout import Panel, save_panels
 from .looks import Look, looks
-from .style import find_style, save_figure
 
 PARTS = ("raw", "row-centred")
 LEFT = 1e-10
@@ -53,11 +50,7 @@ def save_spectra(
     Raises:
         ConfigurationError: for an unknown part, style or suffix.
     """
-    with mpl.rc_context(find_style(style)):
-        figure = Figure()
-        lay_out(figure, spectrum_panels(curves, part=part, log=log), height=0.85, share_y=False)
-        for path in paths:
-            save_figure(figure, path)
+    save_panels(spectrum_panels(curves, part=part, log=log), *paths, style=style)
     shown = curves[curves["part"].isin(_parts(part))].drop(columns="size")
     write_bytes(paths[0].with_suffix(".csv"), csv_text(shown).encode(errors="backslashreplace"))
 
