@@ -42,6 +42,7 @@ COMMANDS = {
     "synthetic": "synthetic",
     "compare": "compare",
     "gradient": "gradient",
+    "head": "head",
     "argmaxable": "argmaxable",
     "report": "report",
     "figures": "figures",

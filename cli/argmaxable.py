@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import rich_click as click
 
 from .measurements import show
 from .options import Count, example, json_option, progress
-from .sources import with_source
-
-if TYPE_CHECKING:
-    from softmax_bottleneck.sources import Source
+from .sources import with_layer
 
 
 @click.command("argmaxable", epilog=example("bottleneck argmaxable demo/runs/softmax"))
-@with_source()
+@with_layer
+@click.option("--kind", type=click.Choice(["matrix"]), hidden=True, help="What a file of W needed before.")
 @click.option(
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
@@ -25,13 +23,15 @@ if TYPE_CHECKING:
 )
 @click.option("--workers", type=Count(), help="Number of processes.  [default: one for each processor]")
 @json_option
-def command(source: Source, limit: float, workers: int | None, json_to: Path | None) -> None:
+def command(
+    source: str, limit: float, workers: int | None, json_to: Path | None, kind: str | None, **options: Any
+) -> None:
     """Find the tokens that no context vector makes the most likely: their embeddings lie in the others' convex hull.
 
-    SOURCE is a run folder or a Hugging Face model with a single softmax. With --kind matrix, it is a matrix
-    file of the output embeddings, one row per token. The answer depends on these alone, and on no text.
+    SOURCE is a run folder, a Hugging Face model or a GGUF file with a single softmax, or W as FILE or FILE:NAME, one
+    row per token. A text is not needed.
     """
     from softmax_bottleneck.core.machine import cores
     from softmax_bottleneck.measure import argmaxable
 
-    show(argmaxable(source, limit=limit, workers=workers or cores(), progress=progress()), json_to)
+    show(argmaxable(source, limit=limit, workers=workers or cores(), progress=progress(), **options), json_to)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import OPENING, Opening
+from softmax_bottleneck.core.options import LAYER, OPENING, Opening
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 
 from .completion import files
@@ -90,6 +90,17 @@ def _checkpoints(folders: Sequence[str]) -> list[str]:
     from softmax_bottleneck.measure import checkpoints
 
     return [str(path) for folder in folders for path in checkpoints(folder)]
+
+
+def with_layer(command: Command) -> Command:
+    """Add the argument SOURCE and the options of an output layer that needs no text; the command opens it itself."""
+
+    @functools.wraps(command)
+    def checked(source: str, **given: Any) -> Any:
+        check_outputs(given, sources=[source])
+        return command(source=source, **given)
+
+    return click.argument("source", shell_complete=files)(cast(Any, options_of(LAYER)(checked)))
 
 
 def _labelled(names: Sequence[str]) -> dict[str, str]:

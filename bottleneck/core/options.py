@@ -61,12 +61,27 @@ _array = partial(Option, None, panel=STATES, metavar="FILE[:NAME]")
 _count = partial(Option, None, panel=MODELS, counts=True)
 
 
-class HuggingFaceOptions(TypedDict, total=False):
-    """The options of Hugging Face models and their texts."""
+class SavedOptions(TypedDict, total=False):
+    """The options of saved Hugging Face models without a text."""
 
     revision: Annotated[
         str | None, Option(None, "Branch, tag or commit of a model on the Hugging Face hub.", MODELS, metavar="NAME")
     ]
+    vocab: Annotated[str, Option("both", VOCAB, MODELS, ("both", "model", "tokenizer"))]
+    allow_pickle: Annotated[
+        bool, Option(False, "Accept pickled weights; only their numbers are read, and no code in them runs.", MODELS)
+    ]
+
+
+class LayerOptions(SavedOptions, total=False):
+    """The options of an output layer that is measured without a text."""
+
+    bias: Annotated[str | None, _array("Bias of the output layer, (M,), where SOURCE is a file with W.")]
+
+
+class HuggingFaceOptions(SavedOptions, total=False):
+    """The options of Hugging Face models and their texts."""
+
     context_length: Annotated[
         int | None, _count("Tokens in each window of the text.  [default: the model's limit, at most 1,024]")
     ]
@@ -77,16 +92,12 @@ class HuggingFaceOptions(TypedDict, total=False):
     batch_size: Annotated[
         int | None, _count("Windows in one forward pass.  [default: as many as hold about 4,096 tokens]")
     ]
-    vocab: Annotated[str, Option("both", VOCAB, MODELS, ("both", "model", "tokenizer"))]
     precise: Annotated[bool, Option(False, "Compute the output layer of a Hugging Face model in float64.", MODELS)]
     dataset: Annotated[
         str | None,
         Option(
             None, "Read the text from a dataset of the Hugging Face hub.", MODELS, (), "NAME[:CONFIG]", "hf-dataset"
         ),
-    ]
-    allow_pickle: Annotated[
-        bool, Option(False, "Accept pickled weights; only their numbers are read, and no code in them runs.", MODELS)
     ]
 
 
@@ -140,7 +151,9 @@ def _hints(options: type) -> list[tuple[str, Any]]:
 OPENING: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Opening)}
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
 
-for _options, _named in ((HuggingFaceOptions, HUGGING_FACE), (Opening, OPENING)):
+LAYER: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(LayerOptions)}
+
+for _options, _named in ((HuggingFaceOptions, HUGGING_FACE), (Opening, OPENING), (LayerOptions, LAYER)):
     _options.__doc__ = f"{_options.__doc__}\n\n" + "\n".join(
         f"* ``{name}``: {option.help} {option.more}".rstrip() for name, option in _named.items()
     )

@@ -74,7 +74,7 @@ class HuggingFaceModel:
         self, module: Any, *, name: str, path: Path | None = None, files: list[Path] | None = None, device: str = "cpu"
     ) -> None:
         self.module, self.name = module, name
-        self._path, self._files, self._device = path, files or [], device
+        self._path, self.files, self._device = path, files or [], device
         self.dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
         self.tied: bool = getattr(module.get_input_embeddings(), "weight", None) is output_layer(module).weight
         """Whether the output embeddings are the input embeddings."""
@@ -85,7 +85,7 @@ class HuggingFaceModel:
         if self._path is not None:
             config, dtype = self.module.config, BODY_DTYPES[self.dtype]
             generation = getattr(self.module, "generation_config", None)
-            load(_class_around(self.module), self._path, config, self._files, dtype=dtype, generation_config=generation)
+            load(_class_around(self.module), self._path, config, self.files, dtype=dtype, generation_config=generation)
             layer = output_layer(self.module)
             if self.tied and layer.weight is not self.module.get_input_embeddings().weight:
                 key = next(key for key, part in self.module.named_modules() if part is layer)
@@ -104,7 +104,7 @@ class HuggingFaceModel:
             return {"model": digest(self.module.state_dict()), "config": config}
         others = {"config": self._path / folder.CONFIG, "head": self._path / HEAD}
         return {
-            "model": sha256_bytes("".join(map(sha256_file, self._files)).encode()),
+            "model": sha256_bytes("".join(map(sha256_file, self.files)).encode()),
             **{name: sha256_file(file) for name, file in others.items() if file.exists()},
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from numpy.typing import NDArray
@@ -255,6 +255,29 @@ def _windows(text: Tokens, module: Any, options: HuggingFaceOptions) -> Windows:
     return Windows(torch.arange(0, len(text.ids) - least, stride), text.places(least), least)
 
 
+class Saved(NamedTuple):
+    """A saved model whose weights are read when they are needed, and how its tokenizer is read."""
+
+    model: HuggingFaceModel
+    tokenizer: Callable[[], Tokenizer | None]
+    quantization: str | None = None
+    """Types of the tensors of a GGUF file."""
+
+
+def saved(name: str, *, dtype: str, device: str = "cpu", revision: str | None, allow_pickle: bool) -> Saved:
+    """Return a model by its folder, its GGUF file or its name."""
+    folder.import_transformers()
+    path = PRETRAINED[name].path() if name in PRETRAINED else Path(name)
+    if file := gguf.find(path):
+        header = gguf.read_header(file)
+        model = gguf.gguf_model(file, header, dtype=dtype, device=device)
+        return Saved(model, lambda: gguf.gguf_tokenizer(file, header), header.quantization)
+    if not path.exists():
+        path = folder.fetch(name, revision=revision, allow_pickle=allow_pickle)
+    model = loading.saved_model(path, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    return Saved(model, lambda: read_tokenizer(path))
+
+
 def open_saved(
     name: str,
     *,
@@ -265,22 +288,13 @@ def open_saved(
     hugging_face: HuggingFaceOptions,
 ) -> HuggingFaceOnText:
     """Open a model by its folder, its GGUF file or its name; its weights are read when they are needed."""
-    folder.import_transformers()
-    path, allow_pickle = Path(name), hugging_face["allow_pickle"]
-    if name in PRETRAINED:
-        path = PRETRAINED[name].path()
-    if file := gguf.find(path):
-        header = gguf.read_header(file)
-        model = gguf.gguf_model(file, header, dtype=dtype, device=device)
-        tokens = _tokens(data, lambda: gguf.gguf_tokenizer(file, header), model, split=split, options=hugging_face)
-        source = HuggingFaceOnText(model, tokens, options=hugging_face, path=name)
-        source.description = {**source.description, "quantization": header.quantization}
-        return source
-    if not path.exists():
-        path = folder.fetch(name, revision=hugging_face["revision"], allow_pickle=allow_pickle)
-    model = loading.saved_model(path, dtype=dtype, device=device, allow_pickle=allow_pickle)
-    tokens = _tokens(data, lambda: read_tokenizer(path), model, split=split, options=hugging_face)
-    return HuggingFaceOnText(model, tokens, options=hugging_face, path=name)
+    revision, allow_pickle = hugging_face["revision"], hugging_face["allow_pickle"]
+    found = saved(name, dtype=dtype, device=device, revision=revision, allow_pickle=allow_pickle)
+    tokens = _tokens(data, found.tokenizer, found.model, split=split, options=hugging_face)
+    source = HuggingFaceOnText(found.model, tokens, options=hugging_face, path=name)
+    if found.quantization:
+        source.description = {**source.description, "quantization": found.quantization}
+    return source
 
 
 def open_loaded(

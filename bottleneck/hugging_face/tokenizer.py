@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -20,6 +21,8 @@ from .loading import quiet
 
 VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
 """Files of tokenizers: of the package tokenizers, SentencePiece, BPE and WordPiece, tiktoken, and Mistral."""
+UNUSED = re.compile(r"[<\[]\W*\w*(reserved|unused)\w*\W*[>\]]", re.IGNORECASE)
+"""Names of tokens that no text holds, such as ``<|reserved_special_token_0|>`` and ``[unused1]``."""
 PROBE = 200
 """Number of characters that are encoded to see which special tokens the tokenizer puts before a text."""
 
@@ -91,6 +94,10 @@ class Tokenizer:
                 f"the tokenizer of {self._name} names no token that begins a text: leave out ", Parameter("bos", "on")
             )
         return []
+
+    def unused(self) -> list[int]:
+        """Return the ids of the tokens whose names say that no text holds them."""
+        return sorted(number for name, number in self._tokenizer.get_vocab().items() if UNUSED.fullmatch(name))
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token as text."""

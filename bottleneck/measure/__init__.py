@@ -1,6 +1,6 @@
-"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, argmax."""
+"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer."""
 
-from .argmax import argmaxable, output_embeddings
+from .argmax import argmaxable
 from .comparison import Comparison, compare
 from .computing import RankOptions, SpectrumSettings
 from .cost import CostEstimate, estimate_cost
@@ -9,6 +9,8 @@ from .directions import Directions, HeadStatistics, directions, head_statistics
 from .dumping import dump
 from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
+from .head_report import HeadReport, head
+from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .ranks import rank
 from .report import Finding, RankReport
@@ -24,6 +26,8 @@ __all__ = [
     "ExtendedStructure",
     "Finding",
     "GradientReport",
+    "HeadReport",
+    "HeadRows",
     "HeadStatistics",
     "HiddenSizeEstimate",
     "RankOptions",
@@ -40,10 +44,11 @@ __all__ = [
     "estimate_hidden_size",
     "extended_structure",
     "gradient",
+    "head",
+    "head_rows",
     "head_statistics",
     "kld",
     "logits_from_top_k",
-    "output_embeddings",
     "rank",
     "singular_values",
     "verdict",

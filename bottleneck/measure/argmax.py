@@ -6,18 +6,13 @@ import time
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
-from torch import Tensor
-
 from ..core.checks import check_above_zero, check_positive, typed
-from ..core.options import Opening, takes
+from ..core.options import LAYER, Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import Parameter, SourceError
+from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
-from ..hugging_face import HuggingFaceOnText
-from ..language_models import ModelOnText
-from ..sources import MatrixSource, Source, open_source
+from ..sources import output_weights
 from ..theory import ArgmaxReport, unargmaxable
 
 
@@ -34,44 +29,27 @@ def argmaxable(
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
 
     Args:
-        source: a model as for `rank`, whose head is a single softmax, log-linear or with an increasing function
-            applied to each logit; or W itself, (M, d), with ``kind="matrix"``.
+        source: an output layer as for `head`, a single softmax, log-linear or with an increasing function applied to
+            each logit. A text is neither read nor asked for.
         limit: seconds for each token's linear program; a token that exceeds it is reported as unknown.
         workers: number of processes; see `theory.unargmaxable`.
         progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: see `LayerOptions`; the other options of `Opening` are accepted and change nothing.
 
     Raises:
-        SourceError: for a mixture, whose argmax no single set of logits decides, or a matrix of log-probabilities.
+        SourceError: for a mixture, whose argmax no single set of logits decides, or what has no output layer.
         MatrixError: for numbers that are not finite.
     """
     started = time.monotonic()
     check_positive(workers=workers)
     check_above_zero(limit=limit)
-    opened = open_source(source, **options)
-    W, b = output_embeddings(opened)
-    report = unargmaxable(W, b, seconds=limit, workers=workers, progress=reporting(progress))
-    tokens = opened.vocabularies["tokenizer"] if isinstance(opened, HuggingFaceOnText) else None
-    padding = range(0) if tokens is None else range(tokens, report.vocab)
-    seconds = round(time.monotonic() - started, 3)
-    return replace(report, source=opened.description, padding=padding, seconds=seconds)
-
-
-@typed
-def output_embeddings(source: Source) -> tuple[Tensor, Tensor | None]:
-    """Return the output embeddings W, (M, d), and the output bias b, (M,), of a source; see `argmaxable`."""
-    what = source.description["path"]
-    if isinstance(source, ModelOnText):
-        head = source.head
-        if not isinstance(head, LogLinear | Pointwise):
-            raise SourceError(
-                f"{what} has a {source.description['head']} head: the argmax of a mixture is not decided by one set of "
-                "logits; give a model with a single softmax"
-            )
-        return head.weight.detach().cpu(), None if head.bias is None else head.bias.detach().cpu()
-    if isinstance(source, MatrixSource) and source.description["kind"] == "matrix":
-        return torch.cat([torch.from_numpy(block.log_probs.copy()) for block in source.blocks()]), None
-    raise SourceError(
-        f"{what} is not an output layer: give a run, a Hugging Face model, or a matrix file of W with ",
-        Parameter("kind", "matrix"),
-    )
+    known: Any = {name: value for name, value in options.items() if name in LAYER}
+    layer = output_weights(source, **known)
+    if not isinstance(layer.head, LogLinear | Pointwise):
+        raise SourceError(
+            f"{layer.source['path']} has a {layer.source['head']} head: the argmax of a mixture is not decided by one "
+            "set of logits; give a model with a single softmax"
+        )
+    report = unargmaxable(layer.weight, layer.bias, seconds=limit, workers=workers, progress=reporting(progress))
+    padding = range(0) if layer.own_tokens is None else range(layer.own_tokens, report.vocab)
+    return replace(report, source=layer.source, padding=padding, seconds=round(time.monotonic() - started, 3))

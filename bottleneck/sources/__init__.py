@@ -7,6 +7,7 @@ from .kinds import KINDS, find, is_several, labelled, open_source, open_sources
 from .matrix import MatrixSource, from_blocks, open_matrix
 from .ngram import NGramSource
 from .opening import Kind
+from .output_weights import OutputWeights, output_weights
 from .store import StoreSource, open_zarr
 from .views import FiniteColumns
 
@@ -22,6 +23,7 @@ __all__ = [
     "Kind",
     "MatrixSource",
     "NGramSource",
+    "OutputWeights",
     "RightFactor",
     "Source",
     "StoreSource",
@@ -35,4 +37,5 @@ __all__ = [
     "open_source",
     "open_sources",
     "open_zarr",
+    "output_weights",
 ]

@@ -59,8 +59,8 @@ def open_states(
     Raises:
         SourceError: for a file that cannot be read, or an array of another shape.
     """
-    weight = _floats(_array(head), "W, (M, d)", 2).float()
-    b = None if bias is None else _floats(_array(bias), "the bias, (M,)", 1).float()
+    weight = floats(read_place(head), "W, (M, d)", 2).float()
+    b = None if bias is None else floats(read_place(bias), "the bias, (M,)", 1).float()
     if b is not None and len(b) != len(weight):
         raise SourceError(f"the bias {bias} has {len(b):,} entries, and W has {len(weight):,} rows")
     layer = Softmax.of(weight, b, scale=1.0 if scale is None else scale, soft_cap=softcap)
@@ -84,13 +84,13 @@ def open_states(
     return given
 
 
-def _array(place: str) -> Any:
+def read_place(place: str) -> Any:
     """Return the array FILE or FILE:NAME."""
     file, _, name = place.rpartition(":")
     return read_array(Path(place)) if Path(place).exists() or not file else read_array(Path(file), name)
 
 
-def _floats(array: Any, what: str, *dimensions: int) -> Tensor:
+def floats(array: Any, what: str, *dimensions: int) -> Tensor:
     """Return a whole array of real numbers as a tensor."""
     tensor = torch.as_tensor(array[0 : array.shape[0]])
     if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):
@@ -101,7 +101,7 @@ def _floats(array: Any, what: str, *dimensions: int) -> Tensor:
 def _text(place: str, size: int) -> StatesOfText:
     """Return the hidden states in a file, and its token ids if it has them."""
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
-    states = _floats(arrays[STATES] if STATES in arrays else _array(place), f"hidden states, (T, {size})", 2, 3)
+    states = floats(arrays[STATES] if STATES in arrays else read_place(place), f"hidden states, (T, {size})", 2, 3)
     states = states[:, -1] if states.ndim == 3 else states
     if states.shape[1] != size:
         raise SourceError(f"the states in {place} have {states.shape[1]:,} dimensions, and W has {size:,} columns")
@@ -117,13 +117,13 @@ def _text(place: str, size: int) -> StatesOfText:
 
 def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     """Return the final norm whose weight is at a place."""
-    weight = _floats(_array(place), f"the weight of a norm, ({size},)", 1).float()
+    weight = floats(read_place(place), f"the weight of a norm, ({size},)", 1).float()
     if len(weight) != size:
         raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
     file, _, name = place.rpartition(":")
     beside = f"{name.removesuffix('weight')}bias"
     if file and not Path(place).exists() and beside in (arrays := read_arrays(Path(file))):
-        bias = _floats(arrays[beside], f"the bias of a norm, ({size},)", 1).float()
+        bias = floats(arrays[beside], f"the bias of a norm, ({size},)", 1).float()
         return lambda states: F.layer_norm(states, (size,), weight, bias)
     return lambda states: F.rms_norm(states, (size,), weight, eps=1e-6)
 

@@ -67,8 +67,10 @@ CASES = {
     "gradient": Case(f"gradient mos {TEXT} --json -"),
     "gradient-softmax": Case(f"gradient softmax {TEXT} --json -"),
     "gradient-gpt2": Case("gradient gpt2 --data text.txt --context-length 12 --json -", rtol=1e-4),
-    "argmaxable-gpt2": Case("argmaxable gpt2 --data text.txt --context-length 12 --workers 1 --json -"),
-    "argmaxable": Case(f"argmaxable softmax {TEXT} --json -"),
+    "argmaxable-gpt2": Case("argmaxable gpt2 --workers 1 --json -"),
+    "argmaxable": Case("argmaxable softmax --json -"),
+    "head": Case("head gpt2 --json -"),
+    "head-run": Case("head mos --json -"),
     "synthetic": Case(
         "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --processes 1 "
         "--out syn --json -",

@@ -47,6 +47,7 @@ sb.rank("gpt2", context_length=64, stride=32, bos="off")
 head: sb.heads.Head = sb.heads.MoS(hidden_size=5, vocab_size=7, components=2)
 loss: torch.Tensor = head.nll(torch.randn(2, 5), torch.tensor([1, 2]))
 table = sb.frame([report, sb.kld(source)])
+sb.head("gpt2", revision="main").rows_found.never_trained
 sb.head_statistics(nn.Linear(3, 4).weight).weight.energy(0.9)
 numbers: dict[str, float] = training_statistics(head, torch.randn(9, 5))
 run = sb.checkpoint.load(Path("runs/mos"))

@@ -52,5 +52,5 @@ def test_a_matrix_file(tmp_path: Path) -> None:
 def test_what_has_no_single_softmax(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
     with pytest.raises(SourceError, match="has a mos head: the argmax of a mixture"):
         argmaxable(open_source(runs["mos"]))
-    with pytest.raises(SourceError, match="array is not an output layer"):
+    with pytest.raises(SourceError, match="array is not an output layer: give a model, or W"):
         argmaxable(open_source(log_probs()))

@@ -1,0 +1,87 @@
+"""The output layer of a saved model as its files store it, read without the rest of the model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from . import gguf
+from .loading import HuggingFaceModel, output_layer
+
+RENAMED = {"lm_head": "embed_out"}
+"""Names of modules that transformers renames when it reads a file, and their names in the file: GPT-NeoX's."""
+AT_ONCE = 8192
+"""Rows of a GGUF tensor that are dequantized at once."""
+
+
+def read_weights(model: HuggingFaceModel) -> tuple[Tensor, Tensor | None, str]:
+    """Return W, (M, d), and the bias, (M,), in the types of the file, and the name of W's type, such as ``"Q8_0"``.
+
+    Quantized weights of a GGUF file are dequantized to float32. Where the names in the files do not tell which tensors
+    they are, and for pickled weights, the whole model is loaded.
+    """
+    layer = _owner(model.module)
+    parameters = [layer.weight, *([] if layer.bias is None else [layer.bias])]
+    stored = ""
+    if model.files and model.files[0].suffix.lower() == gguf.SUFFIX:
+        tensors, stored = _from_gguf(model.files[0])
+    else:
+        tensors = [found for each in parameters if (found := _from_safetensors(model, each)) is not None]
+    if [each.shape for each in tensors] != [each.shape for each in parameters]:
+        layer = _owner(model.body)
+        tensors = [layer.weight.detach(), *([] if len(parameters) == 1 else [layer.bias.detach()])]
+    stored = stored or str(tensors[0].dtype).removeprefix("torch.")
+    return tensors[0], tensors[1] if len(tensors) > 1 else None, stored
+
+
+def _owner(module: Any) -> Any:
+    """Return the module that holds W and b: the linear output layer, or the head in its place."""
+    layer = output_layer(module)
+    return getattr(layer, "head", layer)
+
+
+def _from_safetensors(model: HuggingFaceModel, parameter: Tensor) -> Tensor | None:
+    """Return the one stored tensor that has a name of a parameter, or that name without or with a prefix."""
+    names = [name for name, each in model.module.named_parameters(remove_duplicate=False) if each is parameter]
+    for module, name in itertools.product(RENAMED, names.copy()):
+        names.append(name.replace(module, RENAMED[module]))
+    places = [(file, key) for file in model.files if file.suffix == ".safetensors" for key in _keys(file)]
+    fitting = [(file, key) for file, key in places if any(_is_same(key, name) for name in names)]
+    if len(fitting) != 1:
+        return None
+    ((file, key),) = fitting
+    with safe_open(file, framework="pt") as opened:
+        tensor: Tensor = opened.get_tensor(key)
+    return tensor if tensor.is_floating_point() else None
+
+
+def _keys(file: Path) -> Sequence[str]:
+    with safe_open(file, framework="pt") as opened:
+        return list(opened.keys())
+
+
+def _is_same(key: str, name: str) -> bool:
+    """Return whether two names differ at most by a prefix of modules; both end in a module and its parameter."""
+    return "." in key and (f".{key}".endswith(f".{name}") or f".{name}".endswith(f".{key}"))
+
+
+def _from_gguf(file: Path) -> tuple[list[Tensor], str]:
+    """Return the output embeddings (the input embeddings if there are none), the bias if any, and the type of W."""
+    from gguf import GGUFReader, dequantize
+
+    tensors = {each.name: each for each in GGUFReader(file).tensors}
+    names = [gguf.OUTPUT if gguf.OUTPUT in tensors else gguf.INPUT, gguf.OUTPUT.replace("weight", "bias")]
+
+    def rows(tensor: Any) -> Iterable[Any]:
+        for start in range(0, len(tensor.data), AT_ONCE):
+            yield np.asarray(dequantize(tensor.data[start : start + AT_ONCE], tensor.tensor_type))
+
+    found = [torch.from_numpy(np.concatenate([*rows(tensors[name])])) for name in names if name in tensors]
+    return found, tensors[names[0]].tensor_type.name

@@ -1,0 +1,226 @@
+"""What W alone says of an output layer."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Unpack
+
+import torch
+from numpy.typing import NDArray
+
+from ..core.checks import typed
+from ..core.options import LayerOptions, takes
+from ..core.version import __version__
+from ..heads import RankBound
+from ..results.base import Result
+from ..sources import output_weights
+from ..spectrum import EPS, effective_rank, entropy_rank, stable_rank
+from ..spectrum.measures import ENERGY_LEFT_OUT
+from ..theory import PowerLaw, power_law
+from .directions import ROWS, Directions, directions
+from .head_rows import HeadRows, head_rows
+
+NAMED = 8
+"""Number of tokens that a line names."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadReport(Result):
+    """Sizes, spectrum, mean and unusual rows of the output embeddings W, and the bound that the output layer sets."""
+
+    source: Mapping[str, Any]
+    """``path``, ``kind`` and ``head``."""
+    stored: str
+    """Type of W in its file."""
+    tied: bool | None
+    """Whether W is also the input embeddings, if that is known."""
+    has_bias: bool
+    bound: RankBound
+    """Bound on the rank of log P."""
+    weight: Directions
+    """Singular values and ranks of W, raw and with the mean row subtracted."""
+    power_laws: tuple[PowerLaw | None, PowerLaw | None]
+    """Fits of σ_i ∝ i^(−exponent) over the first half of both spectra; ``None`` for fewer than three values."""
+    rows_found: HeadRows
+    names: Mapping[int, str]
+    """The tokens of the rows found, if a tokenizer or a vocabulary is there."""
+    seconds: float
+    """Wall-clock time."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        vocab, size = self.weight.shape
+        both = zip(("raw", "centered"), (self.weight.values, self.weight.centered), self.power_laws, strict=True)
+        return {
+            "source": dict(self.source),
+            "vocab": vocab,
+            "embedding_size": size,
+            "stored": self.stored,
+            "tied": self.tied,
+            "bias": self.has_bias,
+            "bound": asdict(self.bound),
+            **{name: _measures(values, law) for name, values, law in both},
+            "weight": self.weight.to_dict(),
+            "rows": self.rows_found.to_dict(),
+            "names": {str(token): name for token, name in self.names.items()},
+            "seconds": self.seconds,
+            "version": __version__,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Return the values that a table shows."""
+        found, (vocab, size) = self.rows_found, self.weight.shape
+        laws = [None if law is None else law.exponent for law in self.power_laws]
+        return {
+            "vocab": vocab,
+            "embedding_size": size,
+            "bound": self.bound.raw,
+            "rank": self.weight.rank.value,
+            "rank_centered": self.weight.rank_centered.value,
+            "stable_rank": stable_rank(self.weight.values),
+            "exponent_centered": laws[1],
+            "mean_cosine": self.weight.mean_cosine,
+            "never_trained": len(found.never_trained),
+            "zero": len(found.zero),
+            "duplicates": sum(map(len, found.duplicates)),
+            "outliers": len(found.outliers),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the result as pairs of label and text."""
+        vocab, size = self.weight.shape
+        found, weight, bound = self.rows_found, self.weight, self.bound
+        tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
+        limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
+        grouped = [token for group in found.duplicates for token in group]
+        layer = f"{self.source['path']} ({self.source['head']}): {vocab:,} tokens × {size:,}, {self.stored}{tied}"
+        norms = f"norm {found.mean_norm:.4g}, the rows' median {found.median_norm:.4g}"
+        return [
+            ("output layer", f"{layer}, {'with a bias' if self.has_bias else 'without bias'}"),
+            ("bound", limit),
+            ("rank of W", f"{weight.rank}, with the mean row subtracted {weight.rank_centered}"),
+            ("spectrum", _line(weight.values, self.power_laws[0])),
+            ("mean subtracted", _line(weight.centered, self.power_laws[1])),
+            ("mean row", f"{norms}; mean cosine of two rows {weight.mean_cosine:.3f}"),
+            ("never trained", self._never_trained()),
+            ("rows of zeros", self._listed(found.zero)),
+            ("equal rows", f"{self._listed(grouped)}{f'; in {len(found.duplicates):,} groups' if grouped else ''}"),
+            ("unusual norms", self._listed(found.outliers)),
+            ("argmax", self._argmax()),
+        ]
+
+    def _never_trained(self) -> str:
+        found = self.rows_found
+        start = f"{len(found.known_unused):,} rows known to be unused" if found.known_unused else ""
+        reasons = {
+            "equal to others": found.equal,
+            f"alike {start or 'rows of small norm'}": found.alike,
+            f"like random rows, as {start or 'rows of small norm'}": found.initial,
+        }
+        because = [f"{len(ids):,} {why}" for why, ids in reasons.items() if ids]
+        return f"{self._listed(found.never_trained)}{'; ' if because or start else ''}{', '.join(because) or start}"
+
+    def _argmax(self) -> str:
+        found = self.rows_found
+        never = sum(map(len, found.duplicates)) if not self.has_bias else 0
+        equal = f"; the {never:,} with equal rows are never the only one" if never else ""
+        return (
+            f"{found.argmaxable:,} of the {found.tried:,} tokens tried can be it{equal}; bottleneck argmaxable decides "
+            "all"
+        )
+
+    def _listed(self, tokens: Sequence[int]) -> str:
+        if not tokens:
+            return "none"
+        shown = [f"{token} {self.names[token]!r}" if token in self.names else str(token) for token in tokens[:NAMED]]
+        return f"{len(tokens):,}: {', '.join([*shown, *(['…'] if len(tokens) > NAMED else [])])}"
+
+
+@takes(LayerOptions)
+@typed
+def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
+    r"""Return what the output embeddings W alone say of an output layer; a text is neither read nor asked for.
+
+    Ranks and spectra of W bound those of the logits H Wᵀ, and those of W less its mean row :math:`\mu` the row-centred
+    ones, :math:`H (W - 1\mu^⊤)^⊤`. The mean logit of a context is h·μ (Stollenwerk, Lokrantz and Hertzberg 2026, arXiv
+    2601.02031). `head_rows` says how rows are found that were never trained (Land and Bartolo 2024, arXiv 2405.05417).
+    W is read in blocks, and every number is computed in float64.
+
+    Args:
+        source: a run, a Hugging Face model (a folder, a name or a loaded one), a GGUF file, W as an array or FILE or
+            FILE:NAME, an ``nn.Linear``, or a `Head`.
+        options: see `LayerOptions`.
+
+    Raises:
+        SourceError: for what has no output layer.
+        MatrixError: for numbers that are not finite.
+
+    Example:
+        >>> report = head(torch.randn(500, 8, generator=torch.Generator().manual_seed(0)))
+        >>> report.weight.rank.value, report.bound.raw, report.rows_found.never_trained
+        (8, 9, ())
+    """
+    started = time.monotonic()
+    layer = output_weights(source, **options)
+    M = len(layer.weight)
+    padding = () if layer.own_tokens is None else range(layer.own_tokens, M)
+    unused = [token for token in layer.unused if token < M]
+    weight = directions(layer.weight.split(ROWS))
+    with torch.no_grad():
+        found = head_rows(layer.weight, layer.bias, known_unused=[*padding, *unused], roundoff=_roundoff(layer.stored))
+    tokens = [
+        *found.zero,
+        *found.never_trained,
+        *found.outliers,
+        *(token for each in found.duplicates for token in each),
+    ]
+    named = sorted({token for token in tokens if layer.own_tokens is None or token < layer.own_tokens})
+    spectra = ((weight.values, weight.rank.value), (weight.centered, weight.rank_centered.value))
+    laws = [_law(values, rank) for values, rank in spectra]
+    return HeadReport(
+        source=layer.source,
+        stored=layer.stored,
+        tied=layer.tied,
+        has_bias=layer.bias is not None,
+        bound=layer.head.rank_bound,
+        weight=weight,
+        power_laws=(laws[0], laws[1]),
+        rows_found=found,
+        names={} if layer.names is None else dict(zip(named, layer.names(named), strict=True)),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _roundoff(stored: str) -> float:
+    """Return the relative roundoff of a type: one step of the largest number in a block, for quantized ones."""
+    types = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+    bits = re.search(r"Q(\d)", stored)
+    return 2.0 ** (1 - int(bits[1])) if bits else EPS.get(types.get(stored, stored), EPS["bfloat16"])
+
+
+def _law(values: NDArray[Any], rank: int) -> PowerLaw | None:
+    last = min(rank, max(3, len(values) // 2))
+    return power_law(values, last=last) if last >= 3 else None
+
+
+def _measures(values: NDArray[Any], law: PowerLaw | None) -> dict[str, Any]:
+    return {
+        "effective_rank": {name: effective_rank(values, epsilon=float(name)) for name in ENERGY_LEFT_OUT},
+        "entropy_rank": entropy_rank(values),
+        "stable_rank": stable_rank(values),
+        "power_law": None if law is None else asdict(law),
+    }
+
+
+def _line(values: NDArray[Any], law: PowerLaw | None) -> str:
+    counts = ", ".join(f"{effective_rank(values, epsilon=float(name)):,}" for name in ENERGY_LEFT_OUT)
+    fit = "" if law is None else (
+        f"; σ_i ∝ i^−{law.exponent:.3f} ({law.low:.3f} to {law.high:.3f}) up to i = {law.last:,}"
+    )  # fmt: skip
+    return (
+        f"{counts} directions hold 99.9, 99.99, 99.999 % of Σσ²; entropy rank {entropy_rank(values):.1f}, stable rank "
+        f"{stable_rank(values):.2f}{fit}"
+    )

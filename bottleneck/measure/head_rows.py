@@ -1,0 +1,231 @@
+"""Rows of the output embeddings that stand out: zero, equal, never trained, or of an unusual norm."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import beta
+from scipy.stats import norm as gaussian
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ..core.full_precision import full_precision
+from ..spectrum import EPS
+
+ROWS = 4096
+"""Rows that are in memory in float64 at once."""
+LEVEL = 0.05
+"""Probability that a test names any row of a vocabulary in which none stands out: each of the M rows is tested at
+LEVEL / M (Bonferroni)."""
+GROUPS = 64
+"""Most groups of equal rows, the largest first, that other rows are compared with."""
+PRODUCTS = 5e10
+"""Multiplications spent on a sample of tokens that may be the argmax: seconds."""
+
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """Ids of the rows of W that stand out; see `head_rows`."""
+
+    zero: tuple[int, ...]
+    """Rows of zeros."""
+    duplicates: tuple[tuple[int, ...], ...]
+    """Groups of equal rows, those of zeros left out. With equal biases none of a group is ever strictly the argmax."""
+    equal: tuple[int, ...]
+    """Never trained: rows of these groups, and rows equal to them up to the roundoff of W's type."""
+    alike: tuple[int, ...]
+    """Never trained: rows alike the rows that were started from."""
+    initial: tuple[int, ...]
+    """Never trained: rows like random ones of the size of the rows that were started from."""
+    known_unused: tuple[int, ...]
+    """Rows known to be unused: those beyond the tokenizer's tokens, and tokens that it names reserved or unused."""
+    cosines: tuple[float, ...]
+    """Cosine of each row of ``alike`` to the mean of the rows that were started from, all less the mean of the others
+    (Land and Bartolo 2024)."""
+    median_cosine: float | None
+    """Median cosine of the rows that were started from, each to the mean of the others; ``None`` without such rows."""
+    outliers: tuple[int, ...]
+    """Other rows whose norm stands out."""
+    median_norm: float
+    """Median norm of the rows."""
+    mean_norm: float
+    """Norm ‖μ‖ of the mean row; the mean logit of a context is h·μ."""
+    tried: int
+    """Number of tokens, evenly spaced, whose centred row was tried as a context vector."""
+    argmaxable: int
+    """Number of those that it makes the argmax, by more than roundoff."""
+
+    @property
+    def never_trained(self) -> tuple[int, ...]:
+        """Rows that look never trained, for any of the three reasons."""
+        return tuple(sorted({*self.equal, *self.alike, *self.initial}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {"never_trained": list(self.never_trained), **asdict(self)}
+
+
+def head_rows(
+    weight: Tensor, bias: Tensor | None = None, *, known_unused: Sequence[int] = (), roundoff: float = EPS["float32"]
+) -> HeadRows:
+    r"""Find the rows of W, (M, d), that stand out; in blocks, in float64. No threshold is tuned.
+
+    **Norms.** The cube root of a squared norm is close to normal for Gaussian rows (Wilson and Hilferty 1931). A norm
+    stands out if it is further from the median than M draws of a normal variable get, with probability 1 − `LEVEL`. The
+    standard deviation on either side is that of the central half or of the central 95 % of the rows, the larger one.
+
+    **Never trained, equal.** Equal rows have equal logits and no bias tells them apart, so their gradients differ as
+    soon as one of their tokens is a target: rows that are equal were not trained since they became so.
+
+    **Never trained, alike.** Land and Bartolo (2024, arXiv 2405.05417) compare rows with the mean u of rows known to be
+    unused, less the mean of W. The rows to start from are those, or, if fewer than two are known, the rows of unusually
+    small norm. They are alike if their median cosine to u, each left out of u in turn, is above the largest that M
+    random directions reach (the square of a cosine is a Beta(½, (d − 1)/2) variable). The squared tangent of the angle
+    between u and u with Gaussian noise is a multiple of a χ² variable of d degrees of freedom. So a row counts whose
+    squared tangent is not above those of M such rows with the median of the rows to start from.
+
+    **Never trained, at initialization.** If the rows to start from are not alike, as random rows are not, a row counts
+    whose squared norm is that of M Gaussian rows with their median, and whose cosine to the mean of W is that of a
+    random direction.
+
+    Args:
+        weight: W, (M, d).
+        bias: b, (M,).
+        known_unused: ids of rows that are known to be unused.
+        roundoff: relative roundoff of W's type in its file, up to which rows are equal.
+    """
+    M, d = weight.shape
+    norms, total, groups = _sums(weight)
+    zero, mean, limit = norms == 0, total / M, float(gaussian.isf(LEVEL / (2 * M)))
+    scores = _scores(norms, ~zero)
+    repeated = [ids for ids in groups if len(ids) > 1 and not zero[ids[0]]]
+    known = np.array(sorted({*known_unused}), dtype=np.int64)
+    start = known[~zero[known]]
+    if len(start) < 2:
+        start = np.setdiff1d(np.flatnonzero(scores < -limit), np.concatenate([[-1], *repeated]))
+    equal, alike, initial = (np.zeros(M, dtype=bool) for _ in range(3))
+    cosines, middle = np.zeros(M), None
+    if repeated:
+        firsts = torch.tensor([ids[0] for ids in sorted(repeated, key=len, reverse=True)[:GROUPS]])
+        (nearest,) = _cosines(weight, mean, [weight[firsts].double() - mean])
+        equal = _tangents(nearest) <= max(2 * roundoff, EPS["float32"]) ** (2 / 3)
+    if 2 <= len(start) < M:
+        rows = weight[torch.from_numpy(start)].double()
+        others = (total - rows.sum(0)) / (M - len(start))
+        cosines, to_others = _cosines(weight, others, [rows.mean(0)[None] - others], others[None])
+        rest = (len(rows) * rows.mean(0) - rows) / (len(rows) - 1)
+        own = (normalize(rows - others) * normalize(rest - others)).sum(1).numpy()
+        middle = float(np.median(own))
+        if middle > (math.sqrt(float(beta.isf(LEVEL / M, 0.5, (d - 1) / 2))) if d > 1 else 1.0):
+            alike = (_tangents(cosines) <= _interval(_tangents(own), d, limit)[1]) & ~zero
+        else:
+            low, high = _interval(norms[start] ** (2 / 3), d, limit)
+            initial = (norms ** (2 / 3) >= low) & (norms ** (2 / 3) <= high)
+            initial &= _tangents(abs(to_others)) >= np.cbrt(1 / beta.isf(LEVEL / M, 0.5, (d - 1) / 2) - 1)
+            initial &= initial.sum() > 1
+    odd = (abs(scores) > limit) & ~(zero | equal | alike | initial)
+    tried, argmaxable = _tried(weight, bias, mean, float(norms.max()))
+    ids = [tuple(np.flatnonzero(mask).tolist()) for mask in (zero, equal, alike, initial, odd)]
+    return HeadRows(
+        zero=ids[0],
+        duplicates=tuple(map(tuple, repeated)),
+        equal=ids[1],
+        alike=ids[2],
+        initial=ids[3],
+        known_unused=tuple(known.tolist()),
+        cosines=tuple(cosines[alike].tolist()),
+        median_cosine=middle,
+        outliers=ids[4],
+        median_norm=float(np.median(norms)),
+        mean_norm=float(mean.norm()),
+        tried=tried,
+        argmaxable=argmaxable,
+    )
+
+
+def _blocks(weight: Tensor) -> Iterator[tuple[int, Tensor]]:
+    return ((start, weight[start : start + ROWS].double().cpu()) for start in range(0, len(weight), ROWS))
+
+
+def _sums(weight: Tensor) -> tuple[Floats, Tensor, list[list[int]]]:
+    """Return the rows' norms, their sum, and the ids of equal rows together."""
+    norms, total = np.empty(len(weight)), torch.zeros(weight.shape[1], dtype=torch.float64)
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for start, rows in _blocks(weight):
+        norms[start : start + len(rows)] = torch.linalg.vector_norm(rows, dim=1).numpy()
+        total += rows.sum(0)
+        for place, row in enumerate(rows.numpy() + 0.0):  # −0 is 0
+            groups[hashlib.blake2b(row.data, digest_size=16).digest()].append(start + place)
+    return norms, total, [*groups.values()]
+
+
+def _scores(norms: Floats, counted: Mask) -> Floats:
+    """Return how many standard deviations each norm's cube root of the square is from the median of those counted."""
+    if not counted.any():
+        return np.zeros_like(norms)
+    roots = norms ** (2 / 3)
+    away = roots - np.median(roots[counted])
+    places = np.array([0.025, 0.25, 0.75, 0.975])
+    below, above = (abs(np.quantile(away[counted], places) / gaussian.ppf(places))).reshape(2, 2).max(1)
+    least = EPS["float32"] * float(np.median(roots[counted]))
+    scores: Floats = away / np.maximum(np.where(away < 0, below, above), least)
+    return np.where(counted, scores, 0.0)
+
+
+def _tangents(cosines: Floats) -> Floats:
+    """Return the cube roots of the angles' squared tangents; infinite for an angle of 90° or more."""
+    with np.errstate(divide="ignore"):
+        return np.where(cosines > 0, np.cbrt(np.maximum(cosines, 0.0) ** -2.0 - 1), np.inf)
+
+
+def _interval(roots: Floats, d: int, limit: float) -> tuple[float, float]:
+    """Return the interval of ``limit`` deviations of the cube root of a χ² variable of d degrees with this median.
+
+    The deviation is the expected one or, if that is larger, the observed one; angles below 10⁻⁷ are zero.
+    """
+    width, middle = 2 / (9 * d), float(np.median(roots))
+    finite = roots[np.isfinite(roots)]
+    observed = 1.4826 * float(np.median(abs(finite - middle)))
+    reach = limit * max(math.sqrt(width) * middle / (1 - width), observed) + EPS["float32"] ** (2 / 3)
+    return middle - reach, middle + reach
+
+
+def _cosines(weight: Tensor, origin: Tensor, targets: Sequence[Tensor], *plain: Tensor) -> list[Floats]:
+    """Return each row's largest cosine to targets (n, d), less an origin, and to others without it."""
+    units = [(normalize(each), origin) for each in targets] + [(normalize(each), 0 * origin) for each in plain]
+    with full_precision():
+        found = [[(normalize(rows - zero) @ unit.T).amax(1) for unit, zero in units] for _, rows in _blocks(weight)]
+    return [torch.cat(each).numpy() for each in zip(*found, strict=True)]
+
+
+def _tried(weight: Tensor, bias: Tensor | None, mean: Tensor, largest: float) -> tuple[int, int]:
+    """Try the centred rows of evenly spaced tokens as context vectors; return how many, and how many are the argmax."""
+    M, d = weight.shape
+    tokens = torch.linspace(0, M - 1, min(M, max(1, int(PRODUCTS / (M * d))))).long()
+    contexts = weight[tokens].double().cpu() - mean
+    own, best = torch.zeros(len(tokens)).double(), torch.full((len(tokens),), -torch.inf).double()
+    with full_precision():
+        for start, rows in _blocks(weight):
+            logits = contexts @ rows.T
+            if bias is not None:
+                logits += bias[start : start + len(rows)].double().cpu()
+            inside = torch.nonzero((tokens >= start) & (tokens < start + len(rows))).squeeze(1)
+            own[inside] = logits[inside, tokens[inside] - start]
+            logits[inside, tokens[inside] - start] = -torch.inf
+            best = torch.maximum(best, logits.amax(1))
+    size = largest * contexts.norm(dim=1)
+    if bias is not None:
+        size = size + float(bias[bias.isfinite()].abs().max())
+    proved = own - best > 2 * (d + 2) * EPS["float64"] * size
+    return len(tokens), int(proved.sum())

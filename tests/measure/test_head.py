@@ -1,0 +1,152 @@
+"""The output layer from its weights alone: numbers of NumPy, planted rows, and the sources it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import MatrixError, SourceError
+from softmax_bottleneck.measure import head_rows
+from softmax_bottleneck.theory import unargmaxable
+
+M, d = 2000, 32
+ROLES = {"never": slice(0, 12), "zero": slice(12, 14), "equal": slice(14, 17), "large": slice(17, 20)}
+
+
+def planted(kind: str, *, mean: float = 0.0, decay: float = 0.0, seed: int = 0) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return W with rows that stand out at random places, and these by their role."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    W = normal(M, d) * torch.arange(1, d + 1) ** -decay + mean * normal(d)
+    size, order = float(W.norm(dim=1).median()), torch.randperm(M, generator=generator)
+    place = {role: order[part] for role, part in ROLES.items()}
+    direction = torch.nn.functional.normalize(normal(d), dim=0)
+    W[place["never"]] = (
+        size
+        * {
+            "initialization": 0.1 * normal(12, d) / d**0.5,
+            "alike": direction + 0.05 * normal(12, d) / d**0.5,
+            "drifted": 0.2 * direction + 0.02 * normal(12, d) / d**0.5,
+        }[kind]
+    )
+    W[place["zero"]] = 0
+    W[place["equal"]] = W[place["equal"][0]].clone()
+    W[place["large"]] *= 5
+    return W, {role: sorted(ids.tolist()) for role, ids in place.items()}
+
+
+@pytest.mark.parametrize("known", [0, 6])
+@pytest.mark.parametrize("kind", ["initialization", "alike", "drifted"])
+@pytest.mark.parametrize(("mean", "decay"), [(0.0, 0.0), (0.3, 0.4), (1.5, 0.0)])
+def test_planted_rows_are_found_and_no_others(kind: str, known: int, mean: float, decay: float) -> None:
+    W, place = planted(kind, mean=mean, decay=decay)
+    found = head_rows(W, None, known_unused=place["never"][:known])
+    # Rows alike that have an ordinary norm are found only from rows that are known to be unused.
+    assert found.alike + found.initial == (() if kind == "alike" and not known else tuple(place["never"]))
+    assert found.equal == tuple(place["equal"])
+    assert found.zero == tuple(place["zero"])
+    assert found.duplicates == (tuple(place["equal"]),)
+    assert found.outliers == tuple(place["large"])
+    assert found.mean_norm == pytest.approx(float(W.double().mean(0).norm()))
+
+
+def test_nothing_is_found_where_no_row_stands_out() -> None:
+    for seed in range(5):
+        W = torch.randn(M, d, generator=torch.Generator().manual_seed(seed)) + 0.5
+        found = head_rows(W, None)
+        assert (found.never_trained, found.zero, found.duplicates, found.outliers) == ((), (), (), ())
+
+
+def test_a_known_row_that_was_trained_does_not_hide_the_others() -> None:
+    W, place = planted("alike", mean=0.3)
+    trained = next(row for row in range(M) if all(row not in ids for ids in place.values()))
+    found = head_rows(W, None, known_unused=[*place["never"][:6], trained])
+    assert found.alike == tuple(place["never"])
+
+
+def test_rows_that_differ_by_their_rounding_are_equal() -> None:
+    """As in a quantized file: two copies of one row, and others that were rounded otherwise."""
+    W, place = planted("alike")
+    W[place["never"]] = W[place["never"][0]] * (1 + 4e-3 * (torch.rand(12, d) - 0.5))
+    W[place["never"][1]] = W[place["never"][0]]
+    assert set(place["never"]) <= set(head_rows(W, roundoff=2**-8).equal)
+    assert set(head_rows(W).equal) == {*place["never"][:2], *place["equal"]}
+
+
+def test_tokens_proved_argmaxable_are_so() -> None:
+    """Of few tokens all are tried; the programs decide the others, and equal rows are never the argmax."""
+    generator = torch.Generator().manual_seed(1)
+    W, b = torch.randn(60, 3, generator=generator), 0.1 * torch.randn(60, generator=generator)
+    W[7] = W[9]
+    for bias in (None, b):
+        found, exact = head_rows(W, bias), unargmaxable(W, bias)
+        centred = (W.double() - W.double().mean(0)) @ W.double().T + (0 if bias is None else bias.double())
+        best = {int(row) for row in range(60) if int(centred[row].argmax()) == row} - {7, 9}
+        assert (found.tried, found.argmaxable) == (60, len(best))
+        assert not best & set(exact.unargmaxable.tolist())
+
+
+def test_the_numbers_are_those_of_numpy() -> None:
+    W = (np.random.default_rng(0).standard_normal((300, 12)) + 1) * np.arange(1, 13) ** -0.7
+    report = sb.head(W)
+    values = report.to_dict()
+    for name, matrix in {"raw": W, "centered": W - W.mean(0)}.items():
+        sigma = np.linalg.svd(matrix, compute_uv=False)
+        p = sigma / sigma.sum()
+        assert values[name]["entropy_rank"] == pytest.approx(np.exp(-(p * np.log(p)).sum()))
+        assert values[name]["stable_rank"] == pytest.approx((sigma**2).sum() / sigma[0] ** 2)
+        slope, _ = np.polyfit(np.log(np.arange(1, 7)), np.log(sigma[:6]), 1)
+        law = values[name]["power_law"]
+        assert law["exponent"] == pytest.approx(-slope)
+        assert law["low"] < -slope < law["high"]
+    assert values["weight"]["frobenius_relative_error"] < 1e-12
+    assert (values["vocab"], values["embedding_size"], values["bound"]["raw"]) == (300, 12, 13)
+    assert report.weight.rank.value == report.weight.rank_centered.value == 12
+    assert len(report.to_frame()) == 1
+    assert "never trained  none" in str(report)
+
+
+def test_files_and_objects_give_the_same_layer(tmp_path: Path) -> None:
+    W, b = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.arange(50.0)
+    save_file({"lm_head.weight": W, "other": W[:3].clone(), "b": b}, tmp_path / "model.safetensors")
+    layer = torch.nn.Linear(4, 50, dtype=torch.bfloat16)
+    layer.weight.data, layer.bias.data = W, b.bfloat16()
+    place = f"{tmp_path / 'model.safetensors'}"
+    of_file = sb.head(f"{place}:lm_head.weight", bias=f"{place}:b").to_dict()
+    of_layer, of_array = sb.head(layer).to_dict(), sb.head(W.float().numpy()).to_dict()
+    assert of_file["stored"] == of_layer["stored"] == "bfloat16"
+    assert of_file["bound"] == of_layer["bound"]
+    assert of_file["bias"]
+    for each in (of_layer, of_array):
+        assert each["weight"]["singular_values"] == of_file["weight"]["singular_values"]
+    assert sb.argmaxable(f"{place}:lm_head.weight").vocab == 50
+    with pytest.raises(SourceError, match="name a matrix"):
+        sb.head(place)
+
+
+def test_a_run_names_its_tokens(runs: dict[str, Path]) -> None:
+    report = sb.head(runs["softmax"])
+    assert report.tied
+    assert report.bound.raw == 5 + 2
+    assert sb.head(runs["mos"]).bound.raw is None
+    run = sb.checkpoint.load(runs["softmax"])
+    run.model.head.weight.data[3] = 0
+    assert sb.head(run).names[3] == run.vocabulary.tokens[3]
+
+
+def test_what_is_not_an_output_layer(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is not an output layer: give a model, or W"):
+        sb.head("kn3:ptb")
+    with pytest.raises(SourceError, match="real numbers"):
+        sb.head(np.arange(6).reshape(2, 3))
+    with pytest.raises(MatrixError, match="NaN or infinity"):
+        sb.head(np.full((3, 2), np.nan))
