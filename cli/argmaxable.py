@@ -14,7 +14,7 @@ from .sources import with_layer
 
 @click.command("argmaxable", epilog=example("bottleneck argmaxable demo/runs/softmax"))
 @with_layer
-@click.option("--kind", type=click.Choice(["matrix"]), hidden=True, help="What a file of W needed before.")
+@click.option("--kind", type=click.Choice(["matrix"]), help="Not needed any more: a file is taken as W.")
 @click.option(
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
