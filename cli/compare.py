@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .measurements import show
+from .measurements import format_option, show_all
 from .options import Count, example, json_option, progress
 from .sources import with_source
 
@@ -16,16 +16,38 @@ if TYPE_CHECKING:
 
 
 @click.command("compare", epilog=example("bottleneck compare demo/runs/mos demo/runs/softmax --examples 3"))
-@with_source(count=2, kind=False)
-@click.option("--examples", type=Count(), default=5, help="Number of contexts to show for each model.")
+@with_source(count=-2, metavar="REFERENCE MODEL…", device=True)
+@click.option(
+    "--examples",
+    type=Count(0),
+    default=5,
+    help="Number of contexts to show where either of two sources is better; 0 for none.",
+)
+@click.option(
+    "--like-llama-cpp",
+    is_flag=True,
+    help="Leave tokens below e^-16 in the reference out of KL, as llama.cpp's perplexity --kl-divergence does.",
+)
 @json_option
-def command(sources: dict[str, Source], examples: int, json_to: Path | None) -> None:
-    """Show the contexts where one model beats another by most, in negative log-likelihood (Yang et al. 2018, table 14).
+@format_option
+def command(
+    sources: dict[str, Source],
+    device: str,
+    examples: int,
+    like_llama_cpp: bool,
+    json_to: Path | None,
+    as_format: str | None,
+) -> None:
+    """Measure how far each MODEL's next-token distributions are from the REFERENCE's, and where each is better.
 
-    Each context is shown with the five most likely tokens of both models. The models must predict the same tokens: runs
-    on one corpus, Hugging Face models with one tokenizer, or stores dumped from them.
+    The numbers are exact: perplexities, KL divergence with its percentiles, total variation and the acceptance rate of
+    speculative sampling, the change of the target's probability, agreement of the likeliest tokens, and the rank of the
+    difference. For two sources the contexts follow where one beats the other by most (Yang et al. 2018, table 14).
+
+    All sources must be on the same tokens: runs on one corpus, Hugging Face models with one tokenizer, or stores and
+    matrices of the same contexts.
     """
     from softmax_bottleneck.measure import compare
 
-    first, second = sources.values()
-    show(compare(first, second, examples=examples, progress=progress()), json_to)
+    results = compare(sources, examples=examples, like_llama_cpp=like_llama_cpp, device=device, progress=progress())
+    show_all(results, as_format, json_to)

@@ -35,13 +35,24 @@ def is_saved(name: str) -> bool:
     help="Pairs of contexts to draw for the histogram of KL divergences.",
 )
 @click.option("--examples", type=Count(), default=3, help="Number of contexts to show for each model of a comparison.")
+@click.option(
+    "--reference",
+    metavar="SOURCE",
+    help="The SOURCE, or its label, whose distance from the others is shown.  [default: the first]",
+)
 @memory_option
 def command(
-    sources: dict[str, Source | Path], device: str, out: Path, pairs: int, examples: int, max_memory: int | None
+    sources: dict[str, Source | Path],
+    device: str,
+    out: Path,
+    pairs: int,
+    examples: int,
+    reference: str | None,
+    max_memory: int | None,
 ) -> None:
     """Write one self-contained, interactive HTML page about several models.
 
-    SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the first one. Saved results
+    SOURCE is anything that 'bottleneck rank' takes; it is measured, and compared with the reference. Saved results
     are not computed again: SOURCE may be a JSON file of 'bottleneck rank', of one source or several, with the
     singular values of '--save-spectrum' in the NAME.npz beside NAME.json; a folder of such files; or the reports of
     'bottleneck demo'. JSON files of 'bottleneck kld' and 'bottleneck compare' add their histogram and their contexts.
@@ -54,10 +65,19 @@ def command(
 
     saved = [each for each in sources.values() if isinstance(each, Path)]
     opened = {label: each for label, each in sources.items() if not isinstance(each, Path)}
+    labels = [label for label, each in opened.items() if reference in (label, each.description["path"])]
+    if reference is not None and not labels:
+        raise click.UsageError(f"--reference {reference} is not among the sources that are measured")
     contents = read_saved(saved) if saved else Contents(())
     if opened:
         contents += measure_sources(
-            opened, pairs=pairs, examples=examples, max_memory=max_memory, device=device, progress=progress()
+            opened,
+            pairs=pairs,
+            examples=examples,
+            reference=labels[0] if labels else None,
+            max_memory=max_memory,
+            device=device,
+            progress=progress(),
         )
     write_page(contents, out)
     echo(out)

@@ -32,6 +32,7 @@ def with_source(
     device: bool = False,
     parallel: bool = False,
     saved: Callable[[str], bool] | None = None,
+    metavar: str = "[LABEL=]SOURCE…",
 ) -> Callable[[Command], Command]:
     """Return a decorator that adds the argument SOURCE and its options, and passes the opened source to the command.
 
@@ -39,21 +40,22 @@ def with_source(
     only some of the sources take applies to those.
 
     Args:
-        count: number of sources that the command takes, −1 for any number. For 1 the command receives ``source``,
+        count: number of sources that the command takes, −n for n or more. For 1 the command receives ``source``,
             otherwise ``sources``: the opened sources by their labels, which users give as LABEL=SOURCE.
         kind: whether the command accepts matrices, and so has ``--kind``.
         device: whether the command computes beyond the source's rows, and so receives ``device``.
         parallel: whether the command shares its work among the processes of torchrun; it then also receives
             ``processes`` and ``device``.
         saved: whether a name is that of saved results, which are passed on as paths.
+        metavar: several sources as the help names them.
     """
     shown = {name: option for name, option in OPENING.items() if option.panel and (kind or name != "kind")}
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
-            if count > 1 and len(sources) != count:
-                raise click.UsageError(f"the command takes {count} sources, not {len(sources)}")
+            if len(sources) < -count:
+                raise click.UsageError(f"the command takes {-count} sources or more, not {len(sources)}")
             if given.get("checkpoints"):
                 sources = _checkpoints(sources)
             named = {source: source} if count == 1 else _labelled(sources)
@@ -80,8 +82,7 @@ def with_source(
         wrapped: Any = options_of(shown)(opened)
         if count == 1:
             return click.argument("source", shell_complete=files)(wrapped)
-        several = "[LABEL=]SOURCE…" if count < 0 else " ".join(["SOURCE"] * count)
-        return click.argument("sources", nargs=-1, required=True, metavar=several, shell_complete=files)(wrapped)
+        return click.argument("sources", nargs=-1, required=True, metavar=metavar, shell_complete=files)(wrapped)
 
     return decorate
 

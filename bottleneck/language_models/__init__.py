@@ -2,7 +2,7 @@
 
 from .on_text import ModelOnText
 from .run import RunOnText
-from .source import UNKNOWN, Block, Cost, FactorRows, RightFactor, Source
+from .source import UNKNOWN, Block, Cost, FactorRows, JoinedFactor, RightFactor, Source
 from .states import GivenStates
 from .text import Text, Words
 
@@ -12,6 +12,7 @@ __all__ = [
     "Cost",
     "FactorRows",
     "GivenStates",
+    "JoinedFactor",
     "ModelOnText",
     "RightFactor",
     "RunOnText",

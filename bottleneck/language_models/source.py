@@ -52,7 +52,7 @@ class RightFactor:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._weight, self._bias = weight.detach(), None if bias is None else bias.detach()
-        self.shape = (len(weight), weight.shape[1] + 1 + int(bias is not None))
+        self.shape: tuple[int, int] = (len(weight), weight.shape[1] + 1 + int(bias is not None))
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
         """Return some rows, (n, r)."""
@@ -73,12 +73,44 @@ class RightFactor:
         return RightFactor(self._weight[chosen], None if self._bias is None else self._bias[chosen])
 
 
+class JoinedFactor:
+    """The right factor of a difference X Yᵀ − X' Y'ᵀ, (M, r + r'), some rows at a time.
+
+    Factors of one shape cancel before they are multiplied: the difference is [X − X', X'] [Y, Y − Y']ᵀ. For others it
+    is [X, X'] [Y, −Y']ᵀ.
+    """
+
+    def __init__(self, first: RightFactor | JoinedFactor, second: RightFactor | JoinedFactor) -> None:
+        self._first, self._second = first, second
+        self.alike = first.shape == second.shape
+        """Whether both factors have one shape."""
+        self.shape: tuple[int, int] = (first.shape[0], first.shape[1] + second.shape[1])
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        """Return some rows, (n, r + r')."""
+        one, other = self._first[rows], self._second[rows]
+        return np.concatenate([one, one - other if self.alike else -other], 1)
+
+    def left(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return rows of the left factor, (n, r + r'), given those of X and X'."""
+        return np.concatenate([one - other if self.alike else one, other], 1)
+
+    @property
+    def masked(self) -> NDArray[np.bool_]:
+        """Whether either bias of each token is −∞, (M,)."""
+        return self._first.masked | self._second.masked
+
+    def of(self, tokens: NDArray[np.int64]) -> JoinedFactor:
+        """Return the rows of some tokens."""
+        return JoinedFactor(self._first.of(tokens), self._second.of(tokens))
+
+
 class FactorRows(NamedTuple):
     """A = X Yᵀ, with the rows of X in blocks."""
 
     left: Callable[[Iterable[range]], Iterator[NDArray[np.float64]]]
     """Takes ascending ranges of rows and yields an (n, r) block for each."""
-    right: RightFactor
+    right: RightFactor | JoinedFactor
     """Y, (M, r)."""
 
 

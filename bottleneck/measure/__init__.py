@@ -1,7 +1,8 @@
 """Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer."""
 
 from .argmax import argmaxable
-from .comparison import Comparison, compare
+from .comparing import compare
+from .comparison import Comparison, Comparisons
 from .computing import RankOptions, SpectrumSettings
 from .cost import CostEstimate, estimate_cost
 from .course import checkpoints
@@ -21,6 +22,7 @@ from .verdict import Verdict, verdict
 
 __all__ = [
     "Comparison",
+    "Comparisons",
     "CostEstimate",
     "Directions",
     "ExtendedStructure",

@@ -1,28 +1,55 @@
-"""Where one model beats another: the contexts with the largest difference in negative log-likelihood."""
+"""What a comparison of models with a reference gives: statistics, the rank of the difference, examples."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Unpack
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self, final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..core.checks import typed
-from ..core.options import Opening, takes
-from ..core.progress import Progress, reporting
+from ..core.printable import printable
 from ..core.version import __version__
-from ..errors import ConfigurationError, Parameter, SourceError
-from ..results.base import Result, short_names
-from ..results.tables import html_table
-from ..sources import Source, open_source
+from ..results.base import Result, Results, cells, short_names
+from ..results.tables import html_table, terminal
+from ..spectrum import RankEstimate
+from .divergences import DRAFTS, Estimate
 
-PREDICTIONS = 5
-"""Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
-CONTEXT_TOKENS = 30
-"""Number of tokens shown before the target."""
-SENTENCE_TOKENS = 60
-"""Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH = 80
+"""Largest number of columns of a line about a context."""
+MOST_DIGITS = 6
+"""Largest number of decimals; smaller numbers have an exponent."""
+LABELS = {
+    "perplexity": "perplexity of Q",
+    "log_ratio": "ln PPL(Q)/PPL(P)",
+    "kl": "KL(P‖Q), nats",
+    "kl_llama_cpp": "KL as in llama.cpp",
+    "kl_50": "KL median",
+    "kl_90": "KL 90 %",
+    "kl_95": "KL 95 %",
+    "kl_99": "KL 99 %",
+    "kl_99.9": "KL 99.9 %",
+    "kl_max": "KL maximum",
+    "reverse_kl": "KL(Q‖P), nats",
+    "jsd": "Jensen–Shannon, nats",
+    "tv": "total variation",
+    "acceptance": "acceptance 1 − TV",
+    "tokens_a_step": f"tokens a step, γ = {DRAFTS}",
+    "delta_p": "mean Δp",
+    "delta_p_rms": "RMS Δp",
+    "delta_p_1": "Δp 1 %",
+    "delta_p_5": "Δp 5 %",
+    "delta_p_50": "Δp median",
+    "delta_p_95": "Δp 95 %",
+    "delta_p_99": "Δp 99 %",
+    "same_top": "same top token",
+    "top_5": "top-5 overlap",
+}
+"""Labels of the statistics of a model Q and its reference P."""
+SHARES = ("acceptance", "same_top", "top_5")
+"""Statistics that are shown in percent."""
 
 
 @dataclass(frozen=True)
@@ -55,152 +82,181 @@ class Example:
         """Nats by which the first model is better."""
         return self.nll[1] - self.nll[0]
 
-
-@dataclass(frozen=True, repr=False)
-class Comparison(Result):
-    """A comparison of two models on one text."""
-
-    sources: tuple[dict[str, Any], dict[str, Any]]
-    contexts: int
-    nll: tuple[float, float]
-    """Mean negative log-likelihood of each, in nats."""
-    first_better: tuple[Example, ...]
-    """The contexts where the first model beats the second by most, largest margin first."""
-    second_better: tuple[Example, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {**asdict(self), "version": __version__}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return each model's loss and the contexts where it is better as labels and texts."""
-        return [row for group in self._groups() for row in group]
-
-    def _repr_html_(self) -> str:
-        """Return the losses, and a table for each context."""
-        return "".join(map(html_table, self._groups()))
-
-    def _groups(self) -> list[list[tuple[str, str]]]:
-        """Return the rows of the losses, and those of each context."""
-        names = short_names(str(source["path"]) for source in self.sources)
-        groups = [[(name, f"{nll:.4f} nats a token") for name, nll in zip(names, self.nll, strict=True)]]
-        for name, examples in zip(names, (self.first_better, self.second_better), strict=True):
-            for example in examples:
-                rows = [(f"where {name} is better", f"… {example.context} ▸{example.target}◂")]
-                rows += [("reference", example.reference)] if example.reference else []
-                for model, nll, top in zip(names, example.nll, example.top, strict=True):
-                    listed = ", ".join(f"{each.token!r} {each.probability:.2f}" for each in top)
-                    rows.append((model, f"−log P {nll:.2f}; {listed}"))
-                groups.append(rows)
-        return groups
-
-
-@takes(Opening)
-@typed
-def compare(
-    first: Any, second: Any, *, examples: int = 5, progress: Progress | bool = False, **options: Unpack[Opening]
-) -> Comparison:
-    """Find where each of two models beats the other by the largest margin, in one pass (Yang et al. 2018, table 14).
-
-    Args:
-        first: a source as for `rank`, with known targets.
-        second: another source with the same targets.
-        examples: number of contexts to keep for each model.
-        progress: where to report; ``True`` means standard error.
-        options: how both are opened, see `Opening`.
-
-    Raises:
-        SourceError: when targets are unknown or differ between the two, or one has probability 0.
-        ConfigurationError: for less than one example.
-    """
-    if examples < 1:
-        raise ConfigurationError(Parameter("examples"), f" must be at least 1, not {examples}")
-    sources = (open_source(first, **options), open_source(second, **options))
-    targets = _same_targets(*sources)
-    best: tuple[list[_Row], list[_Row]] = ([], [])
-    totals = np.zeros(2)
-    rows = min(source.rows_at_once() for source in sources)
-    with reporting(progress).bar("comparing", len(targets), "contexts") as bar:
-        for one, other in zip(*(source.blocks(source.ranges(rows)) for source in sources), strict=True):
-            blocks = (one.log_probs, other.log_probs)
-            places = targets[one.start : one.start + len(one.log_probs)]
-            nll = np.stack([-block[np.arange(len(block)), places].astype(np.float64) for block in blocks])
-            for source, losses in zip(sources, nll, strict=True):
-                source.check_losses(losses, one.start)
-            totals += nll.sum(1)
-            for better, margin in zip(best, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
-                for index in np.argsort(-margin, kind="stable")[:examples].tolist():
-                    top = (_top(blocks[0][index]), _top(blocks[1][index]))
-                    nlls = (float(nll[0, index]), float(nll[1, index]))
-                    better.append(_Row(one.start + index, float(margin[index]), nlls, top))
-                better.sort(key=lambda row: (-row.margin, row.number))
-                del better[examples:]
-            bar.advance(len(places))
-    # Only the rows that are shown are turned into text.
-    shown = [tuple(_example(row, sources, targets) for row in better if row.margin > 0) for better in best]
-    first_nll, second_nll = (totals / len(targets)).tolist()
-    descriptions = (dict(sources[0].description), dict(sources[1].description))
-    return Comparison(descriptions, len(targets), (first_nll, second_nll), shown[0], shown[1])
+    def lines(self, names: Sequence[str], width: int) -> list[tuple[str, str]]:
+        """Return the end of the context, and the likeliest tokens of both models, in lines of limited width."""
+        better = names[self.margin < 0]
+        target = f" ▸{printable(self.target)}◂"
+        before = printable(f"… {self.context}")
+        room = max(0, width - len(target))
+        before = before if len(before) <= room else f"…{before[len(before) + 1 - room :]}"
+        lines = [(f"{better} is better", before + target)]
+        for name, nll, top in zip(names, self.nll, self.top, strict=True):
+            listed = ", ".join(f"{printable(repr(each.token))} {each.probability:.2f}" for each in top)
+            text = f"−log P {nll:.2f}; {listed}"
+            lines.append((name, text if len(text) <= width else f"{text[: width - 1].rpartition(',')[0]}, …"))
+        return lines
 
 
 @dataclass(frozen=True)
-class _Row:
-    number: int
-    margin: float
-    nll: tuple[float, float]
-    top: tuple[list[tuple[int, float]], list[tuple[int, float]]]
-    """Token and log-probability, likeliest first."""
+class DifferenceRank:
+    """The rank of log P − log Q, row-centred: how many directions a change of the model moved."""
+
+    rank: RankEstimate
+    most: int
+    """Largest rank that the contexts, the tokens and the output layers allow."""
+    effective_rank: int | None
+    """Number of directions that hold 99.9 % of Σσ²; ``None`` if a sketch cannot tell."""
+    method: str
+    """Name of the spectrum method."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the rank and the effective rank as label and text."""
+        held = "" if self.effective_rank is None else f"{self.effective_rank:,} directions hold 99.9 % of Σσ²"
+        return [
+            ("rank of difference", f"{self.rank}; at most {self.most:,}"),
+            ("effective rank", held or "unknown"),
+        ]
 
 
-def _same_targets(first: Source, second: Source) -> NDArray[np.int64]:
-    for source in (first, second):
-        if source.targets is None:
-            raise SourceError(
-                f"{source.description['path']} does not say which tokens came after its contexts: compare runs, stores "
-                "that were dumped from them, or models whose output layer has a row for each token of the text"
-            )
-    assert first.targets is not None
-    assert second.targets is not None
-    if first.shape != second.shape or not np.array_equal(first.targets, second.targets):
-        raise SourceError(
-            f"{first.description['path']} and {second.description['path']} do not predict the same tokens: compare "
-            "models with one vocabulary on the same ",
-            Parameter("data"),
-            ", ",
-            Parameter("split"),
-            " and ",
-            Parameter("contexts"),
-            ", with the same ",
-            Parameter("context_length"),
-            " and ",
-            Parameter("stride"),
-            ", and use ",
-            Parameter("bos", "off"),
-            " if only one of them begins its windows with a special token",
-        )
-    return first.targets
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
+    """A comparison of a model Q with a reference P on one text."""
+
+    sources: tuple[dict[str, Any], dict[str, Any]]
+    """The reference and the model."""
+    contexts: int
+    nll: tuple[float, float] | None
+    """Mean negative log-likelihood of each, in nats; ``None`` if it is unknown which tokens come next."""
+    first_better: tuple[Example, ...]
+    """The contexts where the reference beats the model by most, largest margin first."""
+    second_better: tuple[Example, ...]
+    vocab: int = 0
+    """Number of common tokens."""
+    statistics: Mapping[str, Estimate] = field(default_factory=dict, hash=False)
+    """What `divergences.statistics` returns."""
+    difference: DifferenceRank | None = None
+    """``None`` if the difference has no finite column, or could not be decomposed."""
+    definitions: str = "exact"
+    """``"exact"``, or ``"llama.cpp"`` for a KL(P‖Q) over tokens of probability above e⁻¹⁶ in P."""
+    notes: tuple[str, ...] = ()
+    """What was left out, one sentence each."""
+    by_context: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """KL(P‖Q) and entropy of P of each context, in nats: ``"kl"`` and ``"entropy"``, (T,) float64."""
+
+    @property
+    def names(self) -> list[str]:
+        """Short names of the reference and the model."""
+        shorts = short_names(str(source["path"]) for source in self.sources)
+        return [str(source.get("label") or short) for source, short in zip(self.sources, shorts, strict=True)]
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.names[1]
+
+    def named(self, label: str) -> Self:
+        """Return this comparison with another name of the model."""
+        return replace(self, sources=(self.sources[0], {**self.sources[1], "label": label}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "by_context"}
+        plain = {
+            "statistics": {name: asdict(each) for name, each in self.statistics.items()},
+            "difference": self.difference and asdict(self.difference),
+            **{way: [asdict(each) for each in values[way]] for way in ("first_better", "second_better")},
+        }
+        return {**values, **plain, "version": __version__}
+
+    def summary(self) -> dict[str, Any]:
+        """Return every statistic with its standard error, and both ranks of the difference."""
+        values: dict[str, Any] = {"contexts": self.contexts, "vocab": self.vocab}
+        for name, each in self.statistics.items():
+            values |= {name: each.value, f"{name}_standard_error": each.standard_error}
+        ranks = self.difference
+        return values | {
+            "difference_rank": ranks and ranks.rank.value,
+            "difference_effective_rank": ranks and ranks.effective_rank,
+        }
+
+    def columns(self) -> dict[str, Any]:
+        """Return the statistics with their standard errors as text, by label."""
+        shown: dict[str, Any] = {"reference": self.names[0], "contexts": self.contexts, "tokens": self.vocab}
+        shown |= table_cells(self.statistics)
+        if self.difference:
+            shown |= {"rank of difference": str(self.difference.rank)}
+            shown |= {"effective rank": self.difference.effective_rank}
+        return shown
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the statistics, and the contexts where either model is better, as labels and texts."""
+        return [row for group in self._groups() for row in group]
+
+    def _repr_html_(self) -> str:
+        """Return the statistics, and a table for each context."""
+        return "".join(map(html_table, self._groups()))
+
+    def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
+        """Draw the divergences of the contexts; see `Comparisons.plot`."""
+        return Comparisons([self]).plot(ax, style=style)
+
+    def _groups(self) -> list[list[tuple[str, str]]]:
+        """Return the rows of the statistics, and those of each context."""
+        numbers = [
+            (label, _text(name, self.statistics[name])) for name, label in LABELS.items() if name in self.statistics
+        ]
+        perplexity = self.statistics.get("reference_perplexity")
+        reference = f"P = {self.names[0]}" + (f", perplexity {_text('perplexity', perplexity)}" if perplexity else "")
+        head = [
+            ("reference", reference),
+            ("model", f"Q = {self.names[1]}"),
+            ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
+            *(("note", note) for note in self.notes),
+        ]
+        examples = (*self.first_better, *self.second_better)
+        numbers += self.difference.rows() if self.difference else []
+        labels = [label for label, _ in numbers] + [f"{name} is better" for name in self.names if examples]
+        width = WIDTH - 2 - max(map(len, labels))
+        return [[*head, *numbers], *(example.lines(self.names, width) for example in examples)]
 
 
-def _top(log_probs: NDArray[Any]) -> list[tuple[int, float]]:
-    likeliest = np.argsort(-log_probs, kind="stable")[:PREDICTIONS]
-    return [(int(token), float(log_probs[token])) for token in likeliest]
+@final
+class Comparisons(Results[Comparison]):
+    """Comparisons of several models with one reference: a sequence, also by name, a table and a figure."""
+
+    def __repr__(self) -> str:
+        """Return the table, in lines of at most 80 columns."""
+        return terminal(*cells(self), width=WIDTH)
+
+    def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
+        """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.
+
+        Args:
+            ax: axes to draw the distribution into; by default those of a new figure of both panels.
+            style: one of ``plotting.STYLES``, for a new figure.
+        """
+        from ..results.plotting.contexts import divergence_panels
+        from ..results.plotting.layout import show
+
+        return show(divergence_panels({each.name: each.by_context for each in self}), ax, style=style)
 
 
-def _example(row: _Row, sources: tuple[Source, Source], targets: NDArray[np.int64]) -> Example:
-    text = next((source.text for source in sources if source.text), None)
-    names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
-    first, second = (
-        tuple(
-            Prediction(name, float(np.exp(log_prob)))
-            for name, (_, log_prob) in zip(names([token for token, _ in listed]), listed, strict=True)
-        )
-        for listed in row.top
-    )
-    return Example(
-        row.number,
-        text.before(row.number, CONTEXT_TOKENS) if text else "",
-        names([int(targets[row.number])])[0],
-        text.sentence(row.number, SENTENCE_TOKENS) if text else "",
-        row.nll,
-        (first, second),
-    )
+def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
+    """Return statistics by their labels, as the cells of a table."""
+    return {label: _text(name, statistics[name], short=True) for name, label in LABELS.items() if name in statistics}
+
+
+def _text(name: str, estimate: Estimate, *, short: bool = False) -> str:
+    """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error."""
+    if estimate.value is None:
+        return "∞"
+    scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
+    value, error = scale * estimate.value, scale * (estimate.standard_error or 0.0)
+    digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
+    if error and digits <= MOST_DIGITS - short:
+        text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"
+    else:
+        text = f"{value:.{4 - 2 * short * bool(error)}g}"
+        text += ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
+    is_known = not short and estimate.roundoff is not None
+    return text + (f", roundoff {scale * (estimate.roundoff or 0.0):.1g}" if is_known else "")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, final
 
-from ..results.base import frame, short_names, table
-from ..results.tables import TableText, latex
+from ..results.base import Results, short_names
 from .course import steps_of
 from .report import RankReport
 
@@ -20,52 +19,8 @@ if TYPE_CHECKING:
 
 
 @final
-class RankReports(Sequence[RankReport]):
+class RankReports(Results[RankReport]):
     """The rank reports of several sources: a sequence, also by name, and a table or a figure of all."""
-
-    def __init__(self, reports: Iterable[RankReport]) -> None:
-        self._reports = tuple(reports)
-
-    def __len__(self) -> int:
-        return len(self._reports)
-
-    @overload
-    def __getitem__(self, place: int | str) -> RankReport: ...
-    @overload
-    def __getitem__(self, place: slice) -> RankReports: ...
-    def __getitem__(self, place: int | str | slice) -> RankReport | RankReports:
-        """Return a report by its place or its name, or several by their places."""
-        if isinstance(place, str):
-            return {report.name: report for report in self._reports}[place]
-        return RankReports(self._reports[place]) if isinstance(place, slice) else self._reports[place]
-
-    def table(self, *, columns: Sequence[str] | None = None, format: str = "markdown") -> TableText:  # noqa: A002
-        """Return a row for each report; see `results.table`."""
-        return table(self, columns=columns, format=format)
-
-    def to_markdown(self, *, columns: Sequence[str] | None = None) -> str:
-        """Return the table as Markdown."""
-        return str(self.table(columns=columns))
-
-    def to_latex(self, *, columns: Sequence[str] | None = None, caption: str = "", label: str = "") -> str:
-        """Return the table for LaTeX's package booktabs."""
-        shown = self.table(columns=columns)
-        return latex(shown.header, shown.rows, caption=caption, label=label)
-
-    def to_frame(self, *, full: bool = False) -> pd.DataFrame:
-        """Return a row of numbers for each report; see `results.frame`."""
-        return frame(self, full=full)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON, as ``bottleneck rank`` writes them for several sources."""
-        return {"results": [report.to_dict() for report in self]}
-
-    def __repr__(self) -> str:
-        """Return the table."""
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
     def plot(self, ax: Axes | None = None, *, part: str = "raw", log: bool = True, style: str = "screen") -> Axes:
         """Draw the singular values of all reports into one panel, or checkpoints of one run against the step.

@@ -20,11 +20,12 @@ def measure_sources(
     *,
     pairs: int = 5000,
     examples: int = 3,
+    reference: str | None = None,
     max_memory: int | None = None,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> Contents:
-    """Measure sources, and compare each with the first.
+    """Measure sources, and compare each with a reference.
 
     A source that cannot be compared, or has no KL divergence, is measured as far as possible; what is missing is
     listed.
@@ -33,6 +34,7 @@ def measure_sources(
         sources: opened sources by the labels that the page gives them.
         pairs: number of pairs of contexts in the histogram of KL divergences, at least 2.
         examples: number of contexts to show for each model of a comparison.
+        reference: label of the source that the others are compared with; by default the first.
         max_memory: bytes for each decomposition; by default 8 GiB, or what an accelerator has free.
         device: device of the decompositions.
         progress: where to report.
@@ -43,16 +45,19 @@ def measure_sources(
     comparisons: list[Plain] = []
     missing: list[str] = []
     losses: dict[str, float] = {}
-    (first, source), *others = sources.items()
-    for label, other in others:
+    first = next(iter(sources)) if reference is None else reference
+    for label, other in sources.items():
+        if label == first:
+            continue
         try:
-            comparison = compare(source, other, examples=examples, progress=progress).to_dict()
+            comparison = compare(sources[first], other, examples=examples, progress=progress).to_dict()
         except BottleneckError as error:
             missing.append(f"no comparison: {error}")
             continue
         pair = zip(comparison["sources"], (first, label), strict=True)
         comparisons.append({**comparison, "sources": [{**each, "label": name} for each, name in pair]})
-        losses |= zip((first, label), comparison["nll"], strict=True)
+        if comparison["nll"] and sources[first].shape == other.shape:  # no token was cut
+            losses |= zip((first, label), comparison["nll"], strict=True)
     models = []
     for label, source in sources.items():
         report = rank(source, max_memory=max_memory, device=device, progress=progress).named(label)

@@ -19,7 +19,7 @@ from ..core.files import write_bytes
 from ..core.version import __version__
 from .contents import Contents
 from .curves import curves
-from .sections import comparison_table, provenance, published_table
+from .sections import comparison_table, distance_table, provenance, published_table
 
 UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 """Characters that could end a script or a line of one, as JSON escapes."""
@@ -48,6 +48,7 @@ def render(contents: Contents) -> str:
         ],
         contents=contents,
         comparison=comparison_table(contents),
+        distance=distance_table(contents),
         published=published_table(contents),
         data=safe_json(curves(contents)),
         style=Markup(_part("page.css")),

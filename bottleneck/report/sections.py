@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..bench.demo_table import rank_text
+from ..measure.comparison import table_cells
+from ..measure.divergences import Estimate
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..results.published import Table as Published
 from ..results.tables import Table
@@ -22,8 +24,26 @@ def comparison_table(contents: Contents) -> Table:
     lines = [_line(label, model) for label, model in zip(contents.labels, contents.models, strict=True)]
     names = dict.fromkeys(name for line in lines for name in line)
     header = [name for name in names if any(line.get(name) for line in lines)]
-    rows = [[line.get(name) or "–" for name in header] for line in lines]
-    if len(rows) > MOST_COLUMNS:
+    return _turned(header, [[line.get(name) or "–" for name in header] for line in lines])
+
+
+def distance_table(contents: Contents) -> Table:
+    """Return one row for each model that was compared with a reference, or one column for few models."""
+    lines = []
+    for each in contents.comparisons:
+        if statistics := each.get("statistics"):
+            reference, model = map(contents.label_of, each["sources"])
+            numbers = table_cells({name: Estimate(**values) for name, values in statistics.items()})
+            ranks = each["difference"]
+            numbers["rank of difference"] = "–" if ranks is None else _rank(RankEstimate(**ranks["rank"]))
+            lines.append({"model Q": model, "reference P": reference, **numbers})
+    header = list(dict.fromkeys(name for line in lines for name in line))
+    return _turned(header, [[line.get(name, "–") for name in header] for line in lines])
+
+
+def _turned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of models with one row a model, or one column for few models."""
+    if len(rows) > MOST_COLUMNS or not rows:
         return Table(header, rows)
     (_, *labels), *quantities = zip(header, *rows, strict=True)
     return Table(["", *labels], quantities)

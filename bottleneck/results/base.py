@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from ..errors import ConfigurationError
 from .tables import TableText, csv_text, html_table, latex, markdown
@@ -85,6 +85,57 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         return html_table(self.rows())
+
+
+R = TypeVar("R", bound=Result)
+
+
+class Results(Sequence[R]):
+    """Results of several sources: a sequence, also by name, and a table of all."""
+
+    def __init__(self, results: Iterable[R]) -> None:
+        self._results = tuple(results)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @overload
+    def __getitem__(self, place: int | str) -> R: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: int | str | slice) -> R | Self:
+        """Return a result by its place or its name, or several by their places."""
+        if isinstance(place, str):
+            return {result.name: result for result in self._results}[place]
+        return type(self)(self._results[place]) if isinstance(place, slice) else self._results[place]
+
+    def table(self, *, columns: Sequence[str] | None = None, format: str = "markdown") -> TableText:  # noqa: A002
+        """Return a row for each result; see `results.table`."""
+        return table(self, columns=columns, format=format)
+
+    def to_markdown(self, *, columns: Sequence[str] | None = None) -> str:
+        """Return the table as Markdown."""
+        return str(self.table(columns=columns))
+
+    def to_latex(self, *, columns: Sequence[str] | None = None, caption: str = "", label: str = "") -> str:
+        """Return the table for LaTeX's package booktabs."""
+        shown = self.table(columns=columns)
+        return latex(shown.header, shown.rows, caption=caption, label=label)
+
+    def to_frame(self, *, full: bool = False) -> pd.DataFrame:
+        """Return a row of numbers for each result; see `results.frame`."""
+        return frame(self, full=full)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON, as the command writes them for several sources."""
+        return {"results": [result.to_dict() for result in self]}
+
+    def __repr__(self) -> str:
+        """Return the table."""
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

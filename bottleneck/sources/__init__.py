@@ -9,7 +9,7 @@ from .ngram import NGramSource
 from .opening import Kind
 from .output_weights import OutputWeights, output_weights
 from .store import StoreSource, open_zarr
-from .views import FiniteColumns
+from .views import Difference, FiniteColumns
 
 __all__ = [
     "KINDS",
@@ -17,6 +17,7 @@ __all__ = [
     "Adapter",
     "Block",
     "Cost",
+    "Difference",
     "ExtendedSource",
     "FactorRows",
     "FiniteColumns",

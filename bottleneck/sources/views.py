@@ -1,4 +1,4 @@
-"""The finite columns of another source."""
+"""Views of other sources: the finite columns of one, and the difference of two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..core.progress import SILENT, Progress
 from ..errors import MatrixError
-from ..language_models.source import Block, FactorRows, Source
+from ..heads import RankBound
+from ..language_models.source import Block, Cost, FactorRows, JoinedFactor, Source
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 
@@ -87,6 +88,71 @@ class FiniteColumns(Source):
         """Yield the rows; see `Source.blocks`."""
         for block in self._source.blocks(self.ranges() if ranges is None else ranges):
             yield Block(block.start, block.log_probs[:, self._columns])
+
+
+@final
+class Difference(Source):
+    """log P − log Q of two sources with the same contexts, up to a constant in each row, which row-centring removes.
+
+    Columns are the first tokens, as many as both sources have. If both have thin factors, so has A (`JoinedFactor`);
+    otherwise rows are centred here, before their squares are summed.
+
+    Args:
+        first: source of log P.
+        second: source of log Q.
+    """
+
+    embedding_size = None
+    dtype = "float64"
+
+    def __init__(self, first: Source, second: Source) -> None:
+        self._both = first, second
+        self.shape = (first.shape[0], min(first.shape[1], second.shape[1]))
+        self.description = {"path": f"{first.description['path']} − {second.description['path']}", "kind": "matrix"}
+        bounds = (first.bound.centered, second.bound.centered)
+        self.bound = RankBound(None, None if None in bounds else sum(filter(None, bounds)), "the bounds of both, added")
+
+    @property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """The hashes of both."""
+        return {f"{n} {key}": each for n, source in enumerate(self._both) for key, each in source.identity.items()}
+
+    @property
+    def precision(self) -> Precision:
+        """The coarser precision of both."""
+        return max((source.precision for source in self._both), key=lambda precision: precision.value)
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of both."""
+        one, other = (source.cost for source in self._both)
+        return Cost(one.operations + other.operations, one.memory_bytes + other.memory_bytes)
+
+    def factors(self) -> FactorRows | None:
+        """Return X and Y of the difference, if both sources have factors."""
+        one, other = (source.factors() for source in self._both)
+        if one is None or other is None:
+            return None
+
+        tokens = np.arange(self.shape[1])
+        joined = JoinedFactor(
+            *(each.right if each.right.shape[0] == len(tokens) else each.right.of(tokens) for each in (one, other))
+        )
+
+        def left(ranges: Iterable[range]) -> Iterator[NDArray[np.float64]]:
+            ranges = list(ranges)
+            return (joined.left(*rows) for rows in zip(one.left(ranges), other.left(ranges), strict=True))
+
+        return FactorRows(left, joined)
+
+    def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
+        """Yield the rows, −∞ where either probability is 0; see `Source.blocks`."""
+        chosen = self.ranges() if ranges is None else list(ranges)
+        for one, other in zip(*(source.blocks(chosen) for source in self._both), strict=True):
+            p, q = (block.log_probs[:, : self.shape[1]].astype(np.float64) for block in (one, other))
+            rows = np.where(np.isneginf(p) | np.isneginf(q), -np.inf, p - np.where(np.isneginf(q), 0.0, q))
+            means = np.mean(rows, 1, keepdims=True, where=rows > -np.inf)
+            yield Block(one.start, rows - means)
 
 
 def _finite(source: Source, progress: Progress) -> NDArray[np.bool_]:

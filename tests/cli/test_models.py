@@ -85,7 +85,15 @@ def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path
     assert done.stdout == f"{store}: 113 contexts × 40 tokens, float32\n", done.stderr
     compared = bottleneck("compare", store, "llama", *WINDOWS, "--examples", "2")
     assert compared.exit_code == 0, compared.stderr
-    assert "w" in compared.stdout.partition("where llama is better")[2].split("▸")[1]
+    assert "w" in compared.stdout.partition("llama is better")[2].split("▸")[1]
+    assert max(map(len, compared.stdout.splitlines())) <= 80
+    padded = bottleneck("compare", "gpt", "llama", store, *WINDOWS, "--json", "-")
+    first, second = json.loads(padded.stdout)["results"]
+    assert first["notes"][0].startswith(
+        "cut to the first 40 tokens, which both have, and renormalized; the others hold"
+    )
+    assert second["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-12)
+    assert second["statistics"]["same_top"]["value"] == 1
     one = json.loads(bottleneck("kld", "gpt", *WINDOWS, "--vocab", "tokenizer", "--json", "-").stdout)
     other = json.loads(bottleneck("kld", store, "--json", "-").stdout)
     assert one["kld"] == pytest.approx(other["kld"], rel=1e-6)
@@ -99,7 +107,6 @@ def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path
         ("rank gpt --data text.txt --context-length 12 --device cpu --bos on", "leave out --bos on"),
         ("eval gpt --data text.txt --context-length 12 --dynamic", "takes a run"),
         ("gradient text.txt", "text.txt is a text, not a model"),
-        ("compare gpt llama --data text.txt --context-length 12", "do not predict the same tokens"),
     ],
 )
 def test_sentences(here: Path, bottleneck: Bottleneck, line: str, sentence: str) -> None:

@@ -41,7 +41,7 @@ REFUSED = [
     ("rank m.npy m.npy --save-spectrum new.npz", 2, "--save-spectrum takes one SOURCE at a time"),
     ("rank x=a.npy x=b.npy", 2, "the label 'x' stands for 2 sources"),
     ("kld m.npy --seed 7", 2, "--seed is that of random pairs: give --pairs N as well"),
-    ("compare m.npy", 2, "the command takes 2 sources, not 1; see 'bottleneck compare --help'"),
+    ("compare m.npy", 2, "the command takes 2 sources or more, not 1; see 'bottleneck compare --help'"),
     ("eval m.npy", 1, "m.npy does not say which token came after each context"),
     ("eval demo/runs/mos --data other", 1, "line 2"),
     ("eval demo/runs/mos --contexts 50 --dynamic", 1, "takes a whole split: leave out --contexts"),

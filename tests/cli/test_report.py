@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,20 @@ from .conftest import Bottleneck
 def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) -> None:
     np.save("m.npy", np.log(np.random.default_rng(0).dirichlet(np.ones(9), 40)))
     names = ["demo/runs/softmax", "demo/runs/mos", "m.npy"]
-    done = bottleneck("report", *names, "--out", "page.html", "--pairs", 50, "--examples", 1)
+    options = ["--pairs", 50, "--examples", 1, "--reference", "demo/runs/mos"]
+    done = bottleneck("report", *names, "--out", "page.html", *options)
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "page.html\n"
     page = Path("page.html").read_text(encoding="utf-8")
     for text in ("<strong>Softmax</strong>", "<strong>MoS</strong>", "<strong>m</strong>", 'id="histogram"'):
         assert text in page
     assert "Softmax predicts better than MoS" in page
-    assert "not on the page: no comparison: m.npy does not say which tokens came after its contexts" in done.stderr
+    assert '<h2 id="distance">Distance from the reference</h2>' in page
+    compared = json.loads(bottleneck("compare", "demo/runs/mos", "demo/runs/softmax", "--json", "-").stdout)
+    assert f"{100 * compared['statistics']['top_5']['value']:.0f}" in page.partition("top-5 overlap")[2][:60]
+    assert "no comparison: demo/runs/mos and m.npy do not predict the same tokens" in done.stderr
+    wrong = bottleneck("report", *names, "--out", "page.html", "--reference", "m.np")
+    assert (wrong.exit_code, "--reference m.np is not among the sources" in wrong.stderr) == (2, True)
     shown = bottleneck("rank", "demo/runs/mos").stdout.splitlines()[1].partition("verdict  ")[2]
     assert f"<span>{shown}.</span>" in page
     perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from softmax_bottleneck import compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
@@ -21,6 +19,7 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
     first, second = open_source(runs["mos"]), open_source(runs["softmax"])
     found = compare(first, second, examples=3)
     matrices = [np.concatenate([block.log_probs for block in s.blocks()]).astype(np.float64) for s in (first, second)]
+    matrices = [matrix - np.logaddexp.reduce(matrix, 1)[:, None] for matrix in matrices]
     nll = np.stack([-matrix[np.arange(len(matrix)), first.targets] for matrix in matrices])
     assert found.nll == pytest.approx(nll.mean(1), rel=1e-9)
     words = checkpoint.load(Path(first.description["path"])).vocabulary.tokens
@@ -42,12 +41,13 @@ def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
                 assert all(np.exp(matrix[row, words.index(each.token)]) >= likeliest[-1] for each in top)
     json.dumps(found.to_dict(), allow_nan=False)
     better = found.first_better[0]
-    assert ("where mos is better", f"… {better.context} ▸{better.target}◂") in found.rows()
-    assert f"reference  {better.reference}\n" in str(found)
-    tables = found._repr_html_().split("</table>")[:-1]  # the losses, and one for each context
+    rows = dict(found.rows()[::-1])  # the first context
+    assert f"… {better.context} ▸{better.target}◂".endswith(rows["mos is better"].removeprefix("…"))
+    assert rows["mos"].startswith(f"−log P {better.nll[0]:.2f}; {better.top[0][0].token!r}")
+    tables = found._repr_html_().split("</table>")[:-1]  # the statistics, and one for each context
     assert len(tables) == 1 + 2 * 3
     assert all(
-        f"<th>where {name} is better</th>" in each
+        f"<th>{name} is better</th>" in each
         for name, each in zip(["mos"] * 3 + ["softmax"] * 3, tables[1:], strict=True)
     )
 
@@ -95,13 +95,24 @@ def test_a_store_stands_for_its_run(runs: dict[str, Path], tmp_path: Path) -> No
     assert alone.first_better[0].target == f"<{store.targets[by_run.first_better[0].row]}>"
 
 
-def test_what_cannot_be_compared(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
+def test_sources_on_other_tokens_are_refused(runs: dict[str, Path]) -> None:
     run = open_source(runs["mos"])
-    with pytest.raises(SourceError, match="array does not say which tokens came"):
-        compare(open_source(log_probs()), run)
-    with pytest.raises(SourceError, match="do not predict the same tokens: compare models with one vocabulary"):
+    with pytest.raises(SourceError, match=r"do not predict the same tokens: they have \d+ and 20 contexts; compare"):
         compare(run, open_source(runs["softmax"], contexts=20))
-    with pytest.raises(SourceError, match="do not predict the same tokens"):
-        compare(open_source(runs["mos"], contexts=20), open_source(runs["softmax"], contexts=20, split="valid"))
-    with pytest.raises(ConfigurationError, match="examples must be at least 1, not 0"):
-        compare(run, run, examples=0)
+    one, other = open_source(runs["mos"], contexts=20), open_source(runs["softmax"], contexts=20, split="valid")
+    row = int(np.argmax(one.targets != other.targets))
+    place = f"context {row} is followed by token {one.targets[row]} and by token {other.targets[row]}; compare"
+    with pytest.raises(SourceError, match=place):
+        compare(one, other)
+    with pytest.raises(ConfigurationError, match="examples must be at least 0, not -1"):
+        compare(run, run, examples=-1)
+    assert compare(run, run, examples=0).first_better == ()
+
+
+def test_a_matrix_is_on_the_tokens_of_a_run(runs: dict[str, Path]) -> None:
+    """The run says which tokens follow the rows of the matrix."""
+    run, other = open_source(runs["softmax"]), open_source(runs["mos"])
+    matrix = np.concatenate([block.log_probs for block in other.blocks()])
+    expected = compare(other, run).statistics
+    for name, each in compare(matrix, run).statistics.items():
+        assert (each.value, each.standard_error) == (expected[name].value, expected[name].standard_error)

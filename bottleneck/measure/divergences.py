@@ -1,0 +1,244 @@
+"""How far one next-token distribution is from another, context by context, and the estimates over all contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..spectrum import Precision
+
+Matrix = NDArray[np.float64]
+Values = NDArray[np.float64]
+
+TOP = 5
+"""Number of likeliest tokens whose overlap is measured."""
+DRAFTS = 4
+"""γ, the number of drafted tokens of which speculative sampling accepts some."""
+LLAMA_CPP_LEAST = -16.0
+"""llama.cpp's ``perplexity --kl-divergence`` sums over tokens whose log-probability in the reference exceeds this."""
+KL_SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
+DELTA_SHARES = (0.01, 0.05, 0.5, 0.95, 0.99)
+"""Percentiles that are reported, as shares."""
+SUMS = 2.0**-47
+"""Bound on the relative error of NumPy's pairwise sums of at most 2²⁰ terms in float64, 64 · 2⁻⁵³ (Higham 1993)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number estimated over the contexts."""
+
+    value: float | None
+    """``None`` if it is infinite."""
+    standard_error: float | None
+    """Standard error, with contexts as independent draws; ``None`` where it is not known, as for a maximum."""
+    roundoff: float | None
+    """Bound on what rounding of the entries, and of float64 sums, adds; ``None`` if the rounding is unknown."""
+
+
+@dataclass(frozen=True)
+class ByContext:
+    """A quantity of every context, each known to an interval: values ± error."""
+
+    values: Values
+    """(T,)."""
+    error: Values
+    """(T,), most by which each value may be off."""
+
+    def mean(self, scale: float = 1.0) -> Estimate:
+        """Return the mean, times a scale."""
+        return _estimate(scale * self.values.mean(), scale * _standard_error(self.values), scale * self.error.mean())
+
+    def quantile(self, share: float) -> Estimate:
+        """Return the value at the place q (n − 1) of the sorted ones, interpolated linearly.
+
+        Its standard error is half the distance of the order statistics one binomial standard deviation to either side;
+        a quantile of values ± error lies between those of values − error and of values + error.
+        """
+        n = len(self.values)
+        values = np.sort(self.values)
+        value, width = _at(values, share * (n - 1)), math.sqrt(n * share * (1 - share))
+        low, high = share * (n - 1) - width, share * (n - 1) + width
+        inside = 0 < share < 1 and low >= 0 and high <= n - 1
+        with np.errstate(invalid="ignore"):  # ∞ − ∞
+            moved = max(abs(_at(np.sort(self.values + sign * self.error), share * (n - 1)) - value) for sign in (-1, 1))
+            spread = (_at(values, high) - _at(values, low)) / 2 if inside else math.nan
+        return _estimate(value, spread, moved)
+
+    def root_mean_square(self) -> Estimate:
+        """Return the root of the mean square."""
+        squares = self.values**2
+        root = math.sqrt(squares.mean())
+        moved = math.sqrt((self.error**2).mean())  # by the triangle inequality
+        return _estimate(root, _standard_error(squares) / (2 * root) if root else 0.0, moved)
+
+
+def _estimate(value: float, standard_error: float, roundoff: float) -> Estimate:
+    known = (float(each) if math.isfinite(each) else None for each in (value, standard_error, roundoff))
+    return Estimate(*known)
+
+
+def _standard_error(values: Values) -> float:
+    if len(values) < 2 or not np.isfinite(values).all():
+        return math.nan
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def _at(values: Values, place: float) -> float:
+    before = int(place)
+    weight = place - before
+    return float((1 - weight) * values[before] + weight * values[before + 1]) if weight else float(values[before])
+
+
+class Rows(NamedTuple):
+    """Rows of one source, normalized in float64, each array (n, M)."""
+
+    log_p: Matrix
+    p: Matrix
+    error: Matrix
+    """Most by which rounding changes each log-probability before the rows are normalized; NaN if it is unknown."""
+
+
+def normalized(entries: NDArray[np.floating], eps: Precision) -> Rows:
+    """Return log-probabilities or logits of some tokens, (n, M), as distributions over these tokens."""
+    entries = entries.astype(np.float64)
+    step = 0.0 if eps.rounding is None else eps.rounding.step
+    size = np.maximum(np.abs(entries), eps.size or 0.0)
+    error = eps.value / 2 * size + SUMS * (size + 1) + (step / 2 if math.isfinite(step) else math.nan)
+    error[np.isneginf(entries)] = 0.0
+    log_p = entries - entries.max(1, keepdims=True)
+    p = np.exp(log_p)
+    total = p.sum(1, keepdims=True)
+    return Rows(log_p - np.log(total), p / total, error)
+
+
+def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> dict[str, Values]:
+    r"""Return every quantity of n contexts with its error, (2, n) each.
+
+    With l = log p, d = log p − log q and m = (p + q)/2,
+
+    .. math:: KL(P‖Q) = \sum p d, \quad KL(p‖m) = \log 2 - \sum p \log(1 + e^{-d}), \quad TV = ½ \sum |p - q|
+
+    Errors are first-order bounds for entries that are off by e, ∂KL/∂l = p (d − KL) and ∂KL/∂l' = q − p, with the
+    second-order term Σ p e² + Σ q e'², which is all there is for equal rows. A share of contexts is off by those whose
+    likeliest tokens are closer than their errors.
+
+    Args:
+        P: rows of the reference.
+        Q: rows of the model.
+        targets: (n,), the tokens that follow; without them quantities that need none are returned.
+    """
+    masked = bool(np.isneginf(P.log_p).any() or np.isneginf(Q.log_p).any())
+
+    def mean(p: Matrix, x: Matrix) -> Values:
+        product = p * x
+        if masked:
+            product[p == 0] = 0.0
+        return np.asarray(product.sum(1))
+
+    with np.errstate(invalid="ignore"):
+        d = P.log_p - Q.log_p
+        if masked:
+            d[np.isnan(d)] = 0.0  # probability 0 in both
+        kl, reverse = mean(P.p, d), mean(Q.p, -d)
+        p_side, q_side = np.logaddexp(0.0, -d), np.logaddexp(0.0, d)
+        to_middle, q_to_middle = math.log(2) - mean(P.p, p_side), math.log(2) - mean(Q.p, q_side)
+        apart = np.abs(P.p - Q.p)
+        e, e_q = mean(P.p, P.error), mean(Q.p, Q.error)
+        second = mean(P.p, P.error**2) + mean(Q.p, Q.error**2)
+        jsd_error = mean(P.p, np.abs(math.log(2) - p_side - to_middle[:, None]) * P.error)
+        jsd_error += mean(Q.p, np.abs(math.log(2) - q_side - q_to_middle[:, None]) * Q.error)
+        cut = np.where(P.log_p > LLAMA_CPP_LEAST, P.p * d, 0.0).sum(1)
+        unsure = np.where(np.abs(P.log_p - LLAMA_CPP_LEAST) <= P.error + e[:, None], P.p * np.abs(d), 0.0).sum(1)
+        entropy = -mean(P.p, P.log_p)
+        kl_error = mean(P.p, np.abs(d - kl[:, None]) * P.error) + (apart * Q.error).sum(1) + second
+        found = {
+            "kl": (kl, kl_error),
+            "kl_llama_cpp": (cut, kl_error + unsure),
+            "reverse_kl": (
+                reverse,
+                mean(Q.p, np.abs(d + reverse[:, None]) * Q.error) + (apart * P.error).sum(1) + second,
+            ),
+            "jsd": ((to_middle + q_to_middle) / 2, jsd_error / 2 + second),
+            "tv": (apart.sum(1) / 2, e + e_q),
+            "entropy": (entropy, mean(P.p, np.abs(P.log_p + entropy[:, None]) * P.error)),
+            **_agreement(P, Q),
+            **({} if targets is None else _losses(P, Q, targets, e, e_q)),
+        }
+    return {name: np.stack(each) for name, each in found.items()}
+
+
+def _losses(P: Rows, Q: Rows, targets: NDArray[np.int64], e: Values, e_q: Values) -> dict[str, tuple[Values, Values]]:
+    """Return what depends on the tokens that follow, given the mean errors of the rows."""
+    at = np.arange(len(targets)), targets
+    off, q_off = P.error[at] + e, Q.error[at] + e_q
+    nll, q_nll = -P.log_p[at], -Q.log_p[at]
+    return {
+        "reference_nll": (nll, off),
+        "nll": (q_nll, q_off),
+        "log_ratio": (q_nll - nll, off + q_off),
+        "delta_p": (Q.p[at] - P.p[at], P.p[at] * off + Q.p[at] * q_off),
+    }
+
+
+def _agreement(P: Rows, Q: Rows) -> dict[str, tuple[Values, Values]]:
+    (tokens, open_first, open_top), (q_tokens, q_open_first, q_open_top) = map(_likeliest, (P, Q))
+    count = min(TOP, P.p.shape[1])
+    overlap = (tokens[:, :count, None] == q_tokens[:, None, :count]).any(2).mean(1)
+    same = tokens[:, 0] == q_tokens[:, 0]
+    return {
+        "same_top": (same.astype(np.float64), (open_first | q_open_first).astype(np.float64)),
+        "top_5": (overlap, (open_top | q_open_top).astype(np.float64)),
+    }
+
+
+def _likeliest(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the `TOP` likeliest tokens and one more, (n, 6), and whether roundoff may change the first, or the set."""
+    vocab = rows.p.shape[1]
+    count = min(TOP + 1, vocab)
+    tokens = np.sort(np.argpartition(rows.log_p, vocab - count, axis=1)[:, vocab - count :], axis=1)
+    order = np.argsort(-np.take_along_axis(rows.log_p, tokens, 1), axis=1, kind="stable")
+    tokens = np.take_along_axis(tokens, order, 1)
+    log_p, error = (np.take_along_axis(each, tokens, 1) for each in (rows.log_p, rows.error))
+    is_open = ~(log_p[:, :-1] - log_p[:, 1:] > error[:, :-1] + error[:, 1:])
+    never = np.zeros(len(tokens), bool)
+    return tokens, is_open[:, 0] if count > 1 else never, is_open[:, TOP - 1] if count > TOP else never
+
+
+def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) -> dict[str, Estimate]:
+    """Return the estimates over all contexts, by name, in the order of a table."""
+    result: dict[str, Estimate] = {}
+    if "nll" in found:
+        for name, losses in (("reference_perplexity", found["reference_nll"]), ("perplexity", found["nll"])):
+            result[name] = _changed(losses.mean(), math.exp, math.exp)
+        result["log_ratio"] = found["log_ratio"].mean()
+    kl = found["kl_llama_cpp" if like_llama_cpp else "kl"]
+    result["kl"] = kl.mean()
+    result |= {f"kl_{100 * share:g}": kl.quantile(share) for share in KL_SHARES} | {"kl_max": kl.quantile(1.0)}
+    if not like_llama_cpp:
+        result["kl_llama_cpp"] = found["kl_llama_cpp"].mean()
+    result |= {name: found[name].mean() for name in ("reverse_kl", "jsd", "tv")}
+    result["acceptance"] = _changed(result["tv"], lambda tv: 1 - tv, lambda _: 1.0)
+    result["tokens_a_step"] = _changed(
+        result["acceptance"],
+        lambda alpha: sum(alpha**i for i in range(DRAFTS + 1)),
+        lambda alpha: sum(i * alpha ** (i - 1) for i in range(1, DRAFTS + 1)),
+    )
+    if "delta_p" in found:
+        change = found["delta_p"]
+        result |= {"delta_p": change.mean(), "delta_p_rms": change.root_mean_square()}
+        result |= {f"delta_p_{100 * share:g}": change.quantile(share) for share in DELTA_SHARES}
+    return result | {name: found[name].mean() for name in ("same_top", "top_5")}
+
+
+def _changed(estimate: Estimate, to: Callable[[float], float], slope: Callable[[float], float]) -> Estimate:
+    """Return a function of an estimate, with its errors times the function's slope."""
+    if estimate.value is None or estimate.value > 700:
+        return Estimate(None, None, None)
+    at = abs(slope(estimate.value))
+    errors = (None if each is None else at * each for each in (estimate.standard_error, estimate.roundoff))
+    return Estimate(to(estimate.value), *errors)

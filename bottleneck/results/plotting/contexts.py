@@ -1,0 +1,48 @@
+"""Divergences of the contexts of a text, drawn as a distribution and against the entropy of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from .layout import Panel
+from .looks import looks
+
+LEAST = 1e-12
+"""Smallest divergence in nats that is drawn: smaller ones are roundoff."""
+STEPS = 1000
+"""Points of a distribution: a tenth of a percent cannot be seen in print."""
+MOST_POINTS = 2000
+"""Contexts of a model that are drawn as points, at equal distances in the text."""
+
+
+def divergence_panels(models: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
+    """Return two panels, given ``"kl"`` and ``"entropy"``, (T,) in nats, of each model by its name."""
+    return [Panel(lambda ax: draw_distribution(ax, models)), Panel(lambda ax: draw_by_entropy(ax, models))]
+
+
+def draw_distribution(ax: Axes, models: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draw the percentage of contexts below a divergence, one curve a model."""
+    for model, look in looks(models).items():
+        kl = np.sort(np.clip(models[model]["kl"], LEAST, None))
+        places = np.unique(np.linspace(0, len(kl) - 1, STEPS).round().astype(int))
+        ax.plot(kl[places], 100 * (places + 1) / len(kl), drawstyle="steps-post", **look.line())
+    ax.set_xscale("log")
+    ax.set_ylim(0, 101)
+    ax.set_xlabel(r"KL$(P\,\Vert\,Q)$ of a context, nats")
+    ax.set_ylabel("contexts below, %")
+
+
+def draw_by_entropy(ax: Axes, models: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draw the divergence of each context against the entropy of the reference."""
+    for model, look in looks(models).items():
+        kl, entropy = models[model]["kl"], models[model]["entropy"]
+        places = np.unique(np.linspace(0, len(kl) - 1, MOST_POINTS).round().astype(int))
+        points: dict[str, Any] = {"marker": look.marker, "color": look.color, "s": 6, "alpha": 0.4, "linewidths": 0}
+        ax.scatter(entropy[places], np.clip(kl[places], LEAST, None), rasterized=True, **points)
+    ax.set_yscale("log")
+    ax.set_xlabel("entropy of $P$, nats")
+    ax.set_ylabel(r"KL$(P\,\Vert\,Q)$, nats")

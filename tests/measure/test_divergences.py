@@ -1,0 +1,238 @@
+"""Statistics of a model and its reference: closed forms, NumPy, torch, and llama.cpp's loop written out."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+
+from softmax_bottleneck import compare, heads
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.measure import Comparison, comparing
+from softmax_bottleneck.measure.divergences import ByContext
+
+Matrix = NDArray[np.float64]
+
+
+def normalized(logits: Any) -> Matrix:
+    logits = np.asarray(logits, float)
+    return np.asarray(logits - np.logaddexp.reduce(logits, -1)[..., None])
+
+
+def values(comparison: Comparison) -> dict[str, float | None]:
+    return {name: each.value for name, each in comparison.statistics.items()}
+
+
+def on_targets(P: Matrix, Q: Matrix, targets: Any, **options: Any) -> Comparison:
+    """Compare two matrices as heads whose weights are the identity, so that the tokens that follow are known."""
+    layers = [heads.Softmax.of(torch.from_numpy(np.ascontiguousarray(each.T))) for each in (P, Q)]
+    return compare(*layers, hidden=torch.eye(len(P), dtype=torch.float64), targets=targets, **options)
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.5, 0.25), (0.9, 0.1), (1e-6, 0.3)])
+def test_two_tokens(p: float, q: float) -> None:
+    P, Q = np.log([[p, 1 - p]] * 3), np.log([[q, 1 - q]] * 3)
+    found = on_targets(P, Q, [0, 0, 1])
+    kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+    reverse = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+    m = (p + q) / 2
+    jsd = sum(a * math.log(a / b) for a, b in ((p, m), (1 - p, 1 - m), (q, m), (1 - q, 1 - m))) / 2
+    alpha = min(p, q) + min(1 - p, 1 - q)
+    ratio = (2 * math.log(p / q) + math.log((1 - p) / (1 - q))) / 3
+    expected = {
+        "kl": kl, "kl_50": kl, "kl_max": kl, "reverse_kl": reverse, "jsd": jsd, "tv": abs(p - q), "acceptance": alpha,
+        "tokens_a_step": (1 - alpha**5) / (1 - alpha), "log_ratio": ratio, "delta_p": (q - p) / 3,
+        "delta_p_rms": abs(q - p), "perplexity": (q * q * (1 - q)) ** (-1 / 3), "top_5": 1.0,
+        "same_top": float((p > 0.5) == (q > 0.5)),
+    }  # fmt: skip
+    if p == 0.5:  # its two tokens are equally likely, and the share says that it is not certain
+        assert found.statistics["same_top"].roundoff == 1
+        del expected["same_top"]
+    assert {name: values(found)[name] for name in expected} == pytest.approx(expected, rel=1e-10)
+    assert found.statistics["kl"].standard_error == pytest.approx(0, abs=1e-15)
+
+
+def test_a_temperature_and_a_shift_of_one_token() -> None:
+    logits = np.array([[0.0, 1.0, 3.0], [2.0, -1.0, 0.5], [0.3, 0.2, -4.0], [1.0, 2.0, 2.5]])
+    P, tau = normalized(logits), 1.7
+    found = compare(P, normalized(logits / tau))
+    log_z, log_z_tau = (np.logaddexp.reduce(each, 1) for each in (logits, logits / tau))
+    kl = (1 - 1 / tau) * (np.exp(P) * logits).sum(1) - log_z + log_z_tau
+    assert values(found)["kl"] == pytest.approx(kl.mean(), rel=1e-12)
+    assert values(found)["same_top"] == 1
+    assert found.difference is not None
+    assert found.difference.rank.value == np.linalg.matrix_rank(logits - logits.mean(1, keepdims=True)) == 2
+    r = 0.3
+    P = np.log(np.array([[1, r, r * r]]) / (1 + r + r * r))
+    shifted = compare(P, np.roll(P, 1, 1))  # log p − log q is log(1/r²), −log(1/r), −log(1/r)
+    expected = math.log(1 / r) * (2 - r - r * r) / (1 + r + r * r)
+    assert values(shifted)["kl"] == pytest.approx(expected, rel=1e-12)
+    assert (values(shifted)["same_top"], values(shifted)["top_5"]) == (0, 1)
+
+
+def test_torch_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    P, noise = normalized(3 * rng.standard_normal((200, 40))), rng.standard_normal((200, 40))
+    Q, targets = normalized(P + 0.3 * noise), rng.integers(40, size=200)
+    monkeypatch.setattr(comparing, "CACHED", 40 * 7)  # seven rows at once
+    found = on_targets(P, Q, targets)
+    p, q = torch.from_numpy(P), torch.from_numpy(Q)
+    m = torch.logaddexp(p, q) - math.log(2)
+    kl = F.kl_div(q, p, reduction="none", log_target=True).sum(1).numpy()
+    assert values(found)["kl"] == pytest.approx(kl.mean(), rel=1e-12)
+    assert values(found)["reverse_kl"] == pytest.approx(float(F.kl_div(p, q, reduction="batchmean", log_target=True)))
+    both = [float(F.kl_div(m, each, reduction="batchmean", log_target=True)) for each in (p, q)]
+    assert values(found)["jsd"] == pytest.approx(sum(both) / 2, rel=1e-10)
+    delta = (q.exp() - p.exp())[range(200), targets].numpy()
+    for name, array, shares in (("kl", kl, (50, 90, 95, 99, 99.9)), ("delta_p", delta, (1, 5, 50, 95, 99))):
+        assert [values(found)[f"{name}_{share}"] for share in shares] == pytest.approx(np.percentile(array, shares))
+        assert found.statistics[name].standard_error == pytest.approx(array.std(ddof=1) / math.sqrt(200))
+    nll = np.stack([-each[range(200), targets] for each in (P, Q)])
+    ratio, covariance = found.statistics["log_ratio"], np.cov(nll)
+    assert ratio.value == pytest.approx(nll[1].mean() - nll[0].mean())
+    variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
+    assert ratio.standard_error == pytest.approx(math.sqrt(variance / 200))
+    tops = [np.argsort(-each, 1)[:, :5] for each in (P, Q)]
+    assert values(found)["same_top"] == pytest.approx(np.mean(tops[0][:, 0] == tops[1][:, 0]))
+    overlap = [len(set(one) & set(other)) / 5 for one, other in zip(*tops, strict=True)]
+    assert values(found)["top_5"] == pytest.approx(np.mean(overlap))
+    np.testing.assert_allclose(found.by_context["kl"], kl, rtol=1e-9)
+    np.testing.assert_allclose(found.by_context["entropy"], -(np.exp(P) * P).sum(1))
+
+
+def test_the_error_of_a_quantile_is_that_of_its_order_statistics() -> None:
+    """Of uniform draws the standard deviation of the quantile q is √(q (1 − q)/n)."""
+    draws = np.random.default_rng(1).random((300, 1000))
+    found = [ByContext(each, np.full(1000, 1e-3)).quantile(0.9) for each in draws]
+    assert np.std([each.value for each in found]) == pytest.approx(math.sqrt(0.09 / 1000), rel=0.15)
+    assert np.mean([each.standard_error for each in found]) == pytest.approx(math.sqrt(0.09 / 1000), rel=0.1)
+    assert found[0].roundoff == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rounding_changes_less_than_the_roundoff_says(dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    P = 4 * rng.standard_normal((60, 50))
+    Q = P + 0.2 * rng.standard_normal((60, 50))
+    exact = compare(P, Q, kind="logits").statistics
+    rounded = compare(P.astype(dtype), Q.astype(dtype), kind="logits").statistics
+    for name, each in rounded.items():
+        moved = abs(each.value - exact[name].value)
+        assert moved <= each.roundoff
+        assert each.roundoff < 1 or name in ("same_top", "top_5")
+    assert rounded["kl"].roundoff < 300 * abs(rounded["kl"].value - exact["kl"].value)
+
+
+def test_llama_cpp_definitions() -> None:
+    """Its loop of tools/perplexity/perplexity.cpp, term by term."""
+    rng = np.random.default_rng(3)
+    P, Q = (normalized(8 * rng.standard_normal((30, 20))) for _ in range(2))
+    targets = np.argmax(P, 1)
+    kl, change, same = [], [], 0
+    for base, log_probs, token in zip(P, Q, targets, strict=True):
+        terms = [math.exp(b) * (b - each) for b, each in zip(base, log_probs, strict=True) if b > -16]
+        kl.append(math.fsum(terms))
+        change.append(math.exp(log_probs[token]) - math.exp(base[token]))
+        same += base.argmax() == log_probs.argmax()
+    ordered = sorted(kl)
+    place = 0.9 * 29
+    interpolated = (1 - place % 1) * ordered[int(place)] + place % 1 * ordered[int(place) + 1]
+    squares = np.square(change)
+    expected = {
+        "kl": np.mean(kl), "kl_90": interpolated, "kl_50": (ordered[14] + ordered[15]) / 2, "kl_max": max(kl),
+        "delta_p": np.mean(change), "delta_p_rms": math.sqrt(squares.mean()), "same_top": same / 30,
+    }  # fmt: skip
+    found, exact = (on_targets(P, Q, targets, like_llama_cpp=like) for like in (True, False))
+    assert {name: values(found)[name] for name in expected} == pytest.approx(expected, rel=1e-10)
+    uncertainty = math.sqrt(((squares**2).mean() - squares.mean() ** 2) / 29) / (2 * expected["delta_p_rms"])
+    assert found.statistics["delta_p_rms"].standard_error == pytest.approx(uncertainty)
+    whole = F.kl_div(torch.from_numpy(Q), torch.from_numpy(P), reduction="batchmean", log_target=True)
+    assert values(exact)["kl"] == pytest.approx(float(whole))
+    assert values(exact)["kl"] != pytest.approx(values(found)["kl"], rel=1e-9)
+    assert values(exact)["kl_llama_cpp"] == pytest.approx(values(found)["kl"], rel=1e-12)
+    assert "KL leaves out tokens below e^-16 in P" in str(found)
+
+
+def test_tokens_of_probability_zero() -> None:
+    rng = np.random.default_rng(4)
+    P, Q = (normalized(rng.standard_normal((9, 6))) for _ in range(2))
+    both = [np.insert(each, 2, -np.inf, axis=1) for each in (P, Q)]
+    masked, plain = compare(*both), compare(P, Q)
+    assert values(masked) == pytest.approx(values(plain))
+    assert masked.difference.rank.value == plain.difference.rank.value == 5
+    infinite = compare(normalized(np.insert(P, 2, 0.0, axis=1)), both[1])
+    assert infinite.statistics["kl"].value is None
+    assert "KL(P‖Q), nats  ∞\n" in str(infinite)
+    assert 0 < infinite.statistics["tv"].value < 1
+    json.dumps(infinite.to_dict(), allow_nan=False)
+
+
+def test_a_padded_vocabulary_is_cut_and_renormalized() -> None:
+    rng = np.random.default_rng(5)
+    P, Q = normalized(rng.standard_normal((9, 6))), normalized(rng.standard_normal((9, 8)))
+    found, cut = compare(P, Q), compare(P, normalized(Q[:, :6]))
+    assert values(found) == pytest.approx(values(cut))
+    assert found.difference.rank.value == cut.difference.rank.value
+    (note,) = (each for each in found.notes if "cut" in each)
+    assert note == (
+        "cut to the first 6 tokens, which both have, and renormalized; the others hold "
+        f"{np.exp(Q[:, 6:]).sum(1).mean():.2g} of the probability of array"
+    )
+
+
+def test_what_cannot_be_compared() -> None:
+    layer, hidden = nn.Linear(3, 5), torch.randn(4, 3)
+    knows = compare(layer, layer, hidden=hidden, targets=[0, 1, 2, 3]).statistics
+    assert "log_ratio" in knows
+    silent = compare(layer, layer, hidden=hidden)
+    assert silent.statistics.keys() == knows.keys() - {name for name in knows if "perp" in name or "delta" in name} - {
+        "log_ratio"
+    }
+    assert (silent.nll, silent.first_better) == (None, ())
+    P = normalized(np.zeros((4, 5)))
+    with pytest.raises(SourceError, match="they have 4 and 3 contexts; compare models with one vocabulary"):
+        compare(P, P[:3])
+    with pytest.raises(SourceError, match="array is a matrix of any kind: give log-probabilities or logits"):
+        compare(P, P, kind="matrix")
+    for arguments in ((P,), ([P],), ({"a": P}, P)):
+        with pytest.raises(ConfigurationError, match="takes a reference and at least one model"):
+            compare(*arguments)
+
+
+def test_quantization_moves_every_direction_and_an_edited_head_few() -> None:
+    """A monotone loss at 8, 6 and 4 bits, with W rounded to the absolute maximum of its rows."""
+    rng = torch.Generator().manual_seed(6)
+    W, hidden = torch.randn(90, 8, generator=rng), torch.randn(60, 8, generator=rng)
+    edited = W + torch.randn(90, 2, generator=rng) @ torch.randn(2, 8, generator=rng) / 30
+    models = {"W": W, **{f"{bits} bits": rounded(W, bits) for bits in (8, 6, 4)}, "edited": edited}
+    found = compare({label: heads.Softmax.of(each) for label, each in models.items()}, hidden=hidden)
+    assert [each.name for each in found] == [*models][1:]
+    kl = [values(each)["kl"] for each in found]
+    assert kl[0] < kl[1] / 4 < kl[2] / 16
+    assert [each.difference.rank.value for each in found] == [8, 8, 8, 2]
+    assert {each.difference.method for each in found} == {"factored"}
+    alike = compare(*(normalized(hidden.double() @ each.double().T) for each in (W, models["4 bits"])))
+    assert alike.difference.method != "factored"
+    assert alike.difference.rank.value == 8
+    assert alike.difference.effective_rank == found["4 bits"].difference.effective_rank
+    assert str(found.table(columns=["kl", "same top token"])).count("\n") == 5
+    assert max(map(len, repr(found).splitlines())) <= 80
+    assert found.to_dict()["results"][0]["statistics"]["kl"]["value"] == kl[0]
+    assert found.to_frame()["kl"].tolist() == kl
+    ax = found.plot()
+    assert len(ax.lines) == 4
+    for line, each in zip(ax.lines, found, strict=True):  # as many contexts lie below as the curve says
+        x, y = line.get_xdata(), line.get_ydata()
+        assert y[30] == pytest.approx(100 * np.mean(each.by_context["kl"] <= x[30]))
+
+
+def rounded(W: torch.Tensor, bits: int) -> torch.Tensor:
+    step = W.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+    return (W / step).round() * step
