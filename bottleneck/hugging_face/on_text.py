@@ -29,8 +29,6 @@ from .text import Tokens, read_ids, read_text, texts_in
 from .tokenizer import TokenizedText, Tokenizer, read_tokenizer, wrap_tokenizer
 from .windows import HiddenStates, Windows
 
-LEAST_ROWS = 192
-"""Least number of rows of a block: its product reads all of W, and with fewer rows memory bandwidth limits it."""
 DEFAULT_CONTEXT_LENGTH = 1024
 """Tokens of a window if the model can take more: the limit of GPT-2, because the cost of attention grows with it."""
 TOKENS_AT_ONCE = 4096
@@ -58,8 +56,6 @@ class HuggingFaceOnText(ModelOnText):
         SourceError: for a text that is too short.
         ConfigurationError: for a setting out of range.
     """
-
-    least_rows = LEAST_ROWS
 
     def __init__(self, model: HuggingFaceModel, text: Tokens, *, options: HuggingFaceOptions, path: str) -> None:
         self.model, self._text, self._options = model, text, options

@@ -22,6 +22,9 @@ from ..spectrum.replaced import MASK
 from .source import Block, Cost, FactorRows, RightFactor, Source
 
 Ids = NDArray[np.int64]
+LEAST_ROWS, LARGE = 192, 1 << 22
+"""Least number of rows of a block whose product reads a W of so many entries, more than a processor's cache holds: with
+fewer rows memory bandwidth limits it."""
 
 
 def joined(histories: Ids, future: Ids) -> Ids:
@@ -45,8 +48,6 @@ class ModelOnText(Source):
     columns: int | None = None
     """Number of tokens, from the first, that are columns; ``None`` for all tokens of the head. Only a softmax may have
     fewer than all."""
-    least_rows: int = 1
-    """Least number of rows of a block of log-probabilities; more if the product reads a large W."""
     own_tokens: int | None = None
     """Number of tokens of the tokenizer, if the head may have rows for more; these tokens are also reported alone."""
 
@@ -170,7 +171,8 @@ class ModelOnText(Source):
 
     def rows_at_once(self) -> int:
         """Return the number of rows in one block."""
-        return min(self.contexts, max(self.least_rows, super().rows_at_once()))
+        least = LEAST_ROWS if self.shape[1] * self.embedding_size >= LARGE else 1
+        return min(self.contexts, max(least, super().rows_at_once()))
 
 
 def log_partition(logits: Tensor) -> Tensor:

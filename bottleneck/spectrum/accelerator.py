@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, Values, toward_ones, triangle_of
+from .arithmetic import Arithmetic, Spectra, Values, symmetric, toward_ones, triangle_of
 from .host import Host
 
 
@@ -32,7 +32,7 @@ class Accelerator(Arithmetic):
 
     def gram_spectra(self, gram: Tensor, mixed: Tensor, squared_means: float, *, careful: bool) -> Spectra:
         """Return the eigenvalues of AᵀA and of CᵀC, reflected so that the second is a corner of the first."""
-        whole, v = _symmetric(gram.to(self.device)), mixed.to(self.device)
+        whole, v = symmetric(gram.to(self.device)), mixed.to(self.device)
         columns = len(v)
         reflector = toward_ones(columns).to(self.device)
         product = 2 * (whole @ reflector)
@@ -58,7 +58,7 @@ class Accelerator(Arithmetic):
     def eigenvalues(self, matrix: Tensor, *, careful: bool) -> tuple[Values, str]:
         """Return the eigenvalues by cuSOLVER's ``syevd``; for a Gram matrix they equal its singular values."""
         if careful:
-            return self.singular_values(_symmetric(matrix), careful=True)
+            return self.singular_values(symmetric(matrix), careful=True)
         values = torch.linalg.eigvalsh(matrix.to(self.device), UPLO="L")
         return values.cpu().numpy(), f"{self.device.type} syevd"
 
@@ -67,11 +67,6 @@ class Accelerator(Arithmetic):
         yield self, False
         yield self, True
         yield from Host().attempts()
-
-
-def _symmetric(matrix: Tensor) -> Tensor:
-    """Return a full symmetric matrix from its lower triangle, because a state of `Host` holds only that."""
-    return torch.tril(matrix) + torch.tril(matrix, -1).T
 
 
 def arithmetic_for(device: str | torch.device) -> Arithmetic:

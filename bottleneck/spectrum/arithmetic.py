@@ -114,6 +114,11 @@ def triangle_of(matrix: Tensor) -> Tensor:
     return factor
 
 
+def symmetric(matrix: Tensor) -> Tensor:
+    """Return a full symmetric matrix from its lower triangle, because a state of `Host` holds only that."""
+    return torch.tril(matrix) + torch.tril(matrix, -1).T
+
+
 def reflect_rows(rows: Tensor) -> Tensor:
     r"""Return A P for the reflection P of `toward_ones`: the row means' column −√M m, and the row-centred matrix.
 

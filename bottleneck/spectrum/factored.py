@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, triangle_of
+from .arithmetic import Arithmetic, Spectra, symmetric, triangle_of
 from .base import QR_SHARE, Cost, Norms, Options, SpectrumMethod
 
 COPIES, BLOCKS = 7, 3
@@ -16,8 +18,10 @@ COPIES, BLOCKS = 7, 3
 (itself, with what is put above or beside it, and LAPACK's copy)."""
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
-AT_ONCE = 1 << 25
-"""Entries of Y that are one block: merging triangles would take longer."""
+AT_ONCE, SMALLEST_BLOCK = 1 << 25, 2048
+"""Entries of Y that are one block, and its least number of rows: less would not work at the rate of large products."""
+NEAR_ORTHONORMAL = 5 / 64
+"""Largest ‖QᵀQ − I‖ after the first step of CholeskyQR2 (Yamamoto et al. 2015, Lemma 3.1)."""
 
 
 @final
@@ -28,8 +32,8 @@ class Factored(SpectrumMethod):
     streamed: only the r × r triangle is kept (a QR of the triangle on top of each new block). Centring the rows of
     A centres the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] gives both.
 
-    Y is read in blocks too. The method is exact to float64 and takes 2 (T + M) r² operations. The certificate is the
-    identity ‖A‖²_F = tr(XᵀX YᵀY), with XᵀX summed separately from the QR.
+    Y is read in blocks too, twice. The method is exact to float64 and takes 3 (T + M) r² operations, those with M as
+    matrix products. The certificate is the identity ‖A‖²_F = tr(XᵀX YᵀY), with both summed separately from the QR.
 
     Args:
         right: Y, (M, r): an array, or anything with a shape whose slices are arrays.
@@ -45,7 +49,8 @@ class Factored(SpectrumMethod):
         """Return the cost of `COPIES` of the triangle, a block of Y and the factorizations of X and [1, Y]."""
         (T, M), r = shape, options.factor_columns
         block = max(min(T, _rows_at_once(r)), min(M, max(AT_ONCE // r, _rows_at_once(r))))
-        return Cost(8 * r * (COPIES * r + BLOCKS * block), (2.0 * M + 3.0 * T) * r**2 / QR_SHARE, r * (r + block))
+        operations = (3.0 * M + 3.0 * T / QR_SHARE) * r**2
+        return Cost(8 * r * (COPIES * r + BLOCKS * block), operations, r * (r + block))
 
     @classmethod
     def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
@@ -59,11 +64,12 @@ class Factored(SpectrumMethod):
         self._triangle = self.arithmetic.zeros(0, self.columns)
         self._gram = self.arithmetic.zeros(self.columns, self.columns)
 
-    def _right_blocks(self) -> Iterator[Tensor]:
-        """Yield the rows of Y in float64."""
-        rows = max(AT_ONCE // self.columns, self.rows_at_once)
+    def _right_blocks(self, rows: int = 0) -> Iterator[Tensor]:
+        """Yield the rows of [1, Y] in float64."""
+        rows = rows or max(AT_ONCE // self.columns, SMALLEST_BLOCK)
         for start in range(0, self._right.shape[0], rows):
-            yield self.arithmetic.take(self._right[start : start + rows])
+            block = self.arithmetic.take(self._right[start : start + rows])
+            yield torch.cat([torch.ones_like(block[:, :1]), block], 1)
 
     def _add(self, rows: Tensor) -> None:
         triangle = triangle_of(torch.cat([self._triangle, rows]))
@@ -73,35 +79,74 @@ class Factored(SpectrumMethod):
         self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
         self._gram = self._gram + state["_gram"]
 
-    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
-        # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
-        # of its centred columns. Columns that centring makes zero are left out: they would add only roundoff.
-        bordered = self.arithmetic.zeros(0, self.columns + 1)
-        first = self.arithmetic.take(self._right[:1])
-        varying = torch.zeros_like(first[0], dtype=torch.bool)
+    @cached_property
+    def _right_gram(self) -> tuple[Tensor, Tensor]:
+        """Return the Gram matrix of [1, Y], and which of its columns vary, with the first one."""
+        size = self.columns + 1
+        gram, first = self.arithmetic.zeros(size, size), next(self._right_blocks(1))
+        varies = torch.zeros_like(first[0], dtype=torch.bool)
+        varies[0] = True
         for block in self._right_blocks():
-            varying |= (block != first).any(0)
-            joined = torch.cat([torch.ones_like(block[:, :1]), block], 1)
-            bordered = self.arithmetic.eliminate(bordered, joined) if len(bordered) else triangle_of(joined)
-        corner = bordered[:, 1:]
-        raw, driver = arithmetic.singular_values(self._triangle @ corner.T, careful=careful)
-        core = self._triangle[:, varying] @ corner[1:, varying].T
-        centered, _ = arithmetic.singular_values(core, careful=careful)
-        # A product of two triangles is exact to the product of their norms, which may cancel in it.
-        factors = ((self._triangle, corner), (self._triangle[:, varying], corner[1:, varying]))
-        scales = tuple(float(torch.linalg.norm(x) * torch.linalg.norm(y)) for x, y in factors)
-        return Spectra(raw, centered, driver, scales=(scales[0], scales[1]))
+            varies |= (block != first).any(0)
+            self.arithmetic.add_square(gram, block)
+        return symmetric(gram), varies
 
     def _norms(self) -> Norms:
-        square, total = self.arithmetic.zeros(self.columns, self.columns), self.arithmetic.zeros(self.columns)
-        for block in self._right_blocks():
-            self.arithmetic.add_square(square, block)
-            total += block.sum(0)
-        square = square.tril() + square.tril(-1).T
-        M = self._right.shape[0]
+        gram, _ = self._right_gram
+        square, total, M = gram[1:, 1:], gram[0, 1:], self._right.shape[0]
         centered = square - torch.outer(total, total / M)
         shape = (int(self._totals[0]), M)
         return Norms(shape, float((self._gram * square).sum()), float((self._gram * centered).sum()))
+
+    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
+        # of its centred columns. Constant columns are multiples of the first one, so that centring makes them zero.
+        triangle = self._right_triangle(careful=careful)
+        varies = self._right_gram[1][1:]
+        corner = triangle.new_zeros(len(triangle), self.columns)
+        corner[:, varies] = triangle[:, 1:]
+        corner[0, ~varies] = triangle[0, 0] * next(self._right_blocks(1))[0, 1:][~varies]
+        # X Yᵀ without its first column, that of the means, is the centred product: one bidiagonalization gives both.
+        product = self._triangle @ corner.T
+        spectra = arithmetic.triangle_spectra(_square(product), careful=careful)
+        size = min(product.shape[0], self.columns)
+        raw = np.sort(spectra.raw)[::-1][:size]
+        centered = np.sort(spectra.centered)[::-1][: min(size, int(varies.sum()))]
+        # A product of two triangles is exact to the product of their norms, which may cancel in it.
+        norms = torch.linalg.norm(self._triangle) * torch.linalg.norm(corner)
+        left = torch.linalg.norm(self._triangle[:, varies]) * torch.linalg.norm(corner[1:])
+        return Spectra(raw, centered, spectra.driver, scales=(float(norms), float(left)))
+
+    def _right_triangle(self, *, careful: bool) -> Tensor:
+        """Return R of the columns of [1, Y] that vary, (min(M, columns), columns), with the first one.
+
+        CholeskyQR2 (Yamamoto et al. 2015) consists of matrix products: R₁ of the Gram matrix, then R₂ of the Gram
+        matrix of Y R₁⁻¹, and R = R₂ R₁. It is as accurate as Householder's QR if Y R₁⁻¹ is near orthonormal, which
+        is checked; otherwise, and for ``careful``, Householder's QR is used.
+        """
+        gram, kept = self._right_gram
+        lower, failed = torch.linalg.cholesky_ex(gram[kept][:, kept])
+        if not (careful or failed):
+            again = self.arithmetic.zeros(len(lower), len(lower))
+            for block in self._right_blocks():
+                columns = torch.linalg.solve_triangular(lower, block[:, kept].T, upper=False)
+                self.arithmetic.add_square(again, columns.T)
+            again = symmetric(again)
+            identity = torch.eye(len(again), dtype=again.dtype, device=again.device)
+            if torch.linalg.norm(again - identity) < NEAR_ORTHONORMAL:
+                return torch.linalg.cholesky(again).T @ lower.T
+        triangle = self.arithmetic.zeros(0, int(kept.sum()))
+        for block in self._right_blocks(max(AT_ONCE // self.columns, self.rows_at_once)):
+            rows = block[:, kept]
+            triangle = self.arithmetic.eliminate(triangle, rows) if len(triangle) else triangle_of(rows)
+        return triangle
+
+
+def _square(matrix: Tensor) -> Tensor:
+    """Return a square matrix with the same singular values, and the same ones without its first column."""
+    if len(matrix) > matrix.shape[1]:
+        return triangle_of(matrix)
+    return torch.cat([matrix, matrix.new_zeros(matrix.shape[1] - len(matrix), matrix.shape[1])])
 
 
 def _rows_at_once(columns: int) -> int:

@@ -33,7 +33,7 @@ FIRST_CHOICE: dict[str, tuple[Callable[..., SpectrumMethod], Any, str]] = {
     "gram": (Gram, scipy.linalg, "eigvalsh_tridiagonal"),
     "gram, wide": (WideGram, torch.linalg, "eigvalsh"),
     "tsqr": (TSQR, host, "bidiagonal_values"),
-    "factored": (lambda columns, **options: Factored(np.eye(columns), **options), scipy.linalg, "svdvals"),
+    "factored": (lambda columns, **options: Factored(np.eye(columns), **options), host, "bidiagonal_values"),
 }
 """Each method, and where its first choice of routine is found."""
 SECOND_CHOICE = {"gram": "eigh", "gram, wide": "eigh", "dense": "svd", "tsqr": "svd", "factored": "svd"}

@@ -33,6 +33,25 @@ def test_factored_equals_dense(shape: tuple[int, int], monkeypatch: pytest.Monke
     assert np.count_nonzero(found.values) <= 7
 
 
+@pytest.mark.parametrize("condition", [1e2, 1e6, 1e9, 1e13, np.inf])
+def test_products_and_householder_give_the_same_triangle(condition: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CholeskyQR2 squares the condition number of Y, so beyond about 10⁷ Householder's QR takes over."""
+    monkeypatch.setattr("softmax_bottleneck.spectrum.factored.AT_ONCE", 1)
+    rng = np.random.default_rng(2)
+    orthonormal = np.linalg.qr(rng.standard_normal((6000, 9)))[0]
+    mixed = np.linalg.qr(rng.standard_normal((9, 9)))[0]
+    right = orthonormal * np.geomspace(1, 1 / condition, 9) @ mixed if condition < np.inf else orthonormal[:, [0] * 9]
+    right += 1 / min(condition, 100)
+    thin = Factored(right)
+    thin.update(np.eye(9))
+    if condition <= 1e6:
+        monkeypatch.delattr(type(thin.arithmetic), "eliminate")
+    found = thin.finish()
+    for values, matrix in ((found.values, right.T), (found.centered, right.T - right.T.mean(1, keepdims=True))):
+        expected = np.linalg.svd(matrix, compute_uv=False)
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-14 * np.linalg.norm(right))
+
+
 def test_factored_centring_leaves_no_roundoff_of_a_constant_column() -> None:
     """A Softmax's row-centred rank is determinate in float64 too: log Z is gone, not made small."""
     rng = np.random.default_rng(4)
