@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         head,
         head_statistics,
         kld,
+        need,
         rank,
         singular_values,
     )
@@ -74,6 +75,7 @@ _HOMES = {
     "head": "measure",
     "head_statistics": "measure",
     "kld": "measure",
+    "need": "measure",
     "numerical_rank": "spectrum",
     "open": "sources",
     "pairwise_kld": "measure.pairwise_kld",
@@ -132,6 +134,7 @@ __all__ = [
     "kld",
     "measure",
     "models",
+    "need",
     "numerical_rank",
     "open",
     "pairwise_kld",

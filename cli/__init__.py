@@ -43,6 +43,7 @@ COMMANDS = {
     "compare": "compare",
     "gradient": "gradient",
     "head": "head",
+    "need": "need",
     "argmaxable": "argmaxable",
     "report": "report",
     "figures": "figures",

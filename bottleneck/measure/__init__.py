@@ -13,6 +13,7 @@ from .gradients import GradientReport, gradient
 from .head_report import HeadReport, head
 from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
+from .needed import NeedReport, Reduced, need
 from .ranks import rank
 from .report import Finding, RankReport
 from .reports import RankReports
@@ -32,9 +33,11 @@ __all__ = [
     "HeadRows",
     "HeadStatistics",
     "HiddenSizeEstimate",
+    "NeedReport",
     "RankOptions",
     "RankReport",
     "RankReports",
+    "Reduced",
     "SpectrumSettings",
     "Verdict",
     "argmaxable",
@@ -51,6 +54,7 @@ __all__ = [
     "head_statistics",
     "kld",
     "logits_from_top_k",
+    "need",
     "rank",
     "singular_values",
     "verdict",

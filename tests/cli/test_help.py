@@ -38,7 +38,7 @@ EXAMPLES = [(words, (command.epilog or "").removeprefix("Example: ")) for words,
 
 ONCE = [(words, example) for example, words in {example: words for words, example in EXAMPLES}.items()]
 """Each example, with one of the commands that end with it."""
-LINES = {"doctor", "data", "rank", "kld", "compare", "gradient", "argmaxable", "head", "eval"}
+LINES = {"doctor", "data", "rank", "kld", "compare", "gradient", "argmaxable", "head", "need", "eval"}
 """Commands that print a line for each label; those that print tables fit 80 columns."""
 
 

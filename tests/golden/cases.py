@@ -70,6 +70,7 @@ CASES = {
     "argmaxable-gpt2": Case("argmaxable gpt2 --workers 1 --json -"),
     "argmaxable": Case("argmaxable softmax --json -"),
     "head": Case("head gpt2 --json -"),
+    "need": Case(f"need softmax {TEXT} --json -", rtol=1e-4),
     "head-run": Case("head mos --json -"),
     "synthetic": Case(
         "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --processes 1 "

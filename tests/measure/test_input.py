@@ -27,6 +27,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "gradient": ((HEAD,), ON_STATES),
     "argmaxable": ((HEAD,), {}),
     "head": ((HEAD,), {}),
+    "need": ((HEAD,), ON_STATES),
     "head_statistics": ((HEAD.weight,), {}),
     "numerical_rank": (([3.0, 2.0],), {"shape": (3, 2), "eps": "float32"}),
     "extended_logits": ((lambda ids: np.zeros((len(ids), 6)), [[1], [2]], [[1]]), {"vocab_size": 6}),

@@ -1,0 +1,287 @@
+"""How many dimensions of its output layer a model uses on a text."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+import torch
+from torch import Tensor
+
+from ..core.checks import check_positive, typed
+from ..core.full_precision import full_precision
+from ..core.options import Opening, takes
+from ..core.progress import SILENT, Progress, reporting
+from ..core.version import __version__
+from ..errors import SourceError
+from ..heads.log_linear import LogLinear
+from ..heads.pointwise import Pointwise
+from ..heads.scores import Scores
+from ..language_models import ModelOnText
+from ..results.base import Result
+from ..sources import open_source
+from ..spectrum import EPS
+from .directions import ROWS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KEPT = 0.99
+"""Share of the distribution, and of the perplexity, that the printed sentence asks for."""
+FITS = {"other_text": "fitted on another text", "same_text": "fitted on this text itself"}
+"""The two fits, and what figures call them."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The model with its row-centred logits reduced to r dimensions, beside the model itself; means over contexts."""
+
+    dimensions: int
+    """r."""
+    kl: float
+    """KL(P‖P_r), in nats."""
+    perplexity: float | None
+    """Perplexity of the targets under P_r, if they are known."""
+    agreement: float
+    """Share of the contexts in which both have the same likeliest token."""
+    acceptance: float
+    """1 − TV(P, P_r), with which speculative decoding accepts a draft from P_r (Leviathan et al. 2023, theorem 3.5)."""
+
+
+@dataclass(frozen=True, repr=False)
+class NeedReport(Result):
+    """What is left of a model when its output layer has only r of its d dimensions."""
+
+    source: Mapping[str, Any]
+    """What was measured: path, kind, head, corpus, split."""
+    fitted: int
+    """Contexts that the one matrix for all texts was fitted on: the first half."""
+    contexts: int
+    """Contexts that both fits were measured on: the second half."""
+    vocab: int
+    embedding_size: int
+    """d, the bound on r."""
+    perplexity: float | None
+    """The model's own perplexity on these contexts, if the targets are known."""
+    other_text: tuple[Reduced, ...]
+    """The best matrix of rank r for the first half: what a smaller head, one for all texts, would give."""
+    same_text: tuple[Reduced, ...]
+    """The best logits of rank r for the measured contexts themselves: what this text spans."""
+    seconds: float
+    """Wall-clock time."""
+
+    def needed(self, fit: str = "other_text", share: float = KEPT) -> tuple[int, int | None]:
+        """Return the fewest measured dimensions with this acceptance, and those with at most 1/share the perplexity."""
+        curve: Sequence[Reduced] = getattr(self, fit)
+        kept = next((each.dimensions for each in curve if each.acceptance >= share), self.embedding_size)
+        if self.perplexity is None:
+            return kept, None
+        limit = self.perplexity / share
+        return kept, next((each.dimensions for each in curve if (each.perplexity or math.inf) <= limit), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        needed = {fit: dict(zip(("acceptance", "perplexity"), self.needed(fit), strict=True)) for fit in FITS}
+        return {**asdict(self), "source": dict(self.source), "needed": needed, "version": __version__}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the values that a table shows."""
+        values = {key: value for key, value in self.to_dict().items() if not isinstance(value, Mapping | list | tuple)}
+        del values["version"]
+        return values | {f"needed_{fit}": self.needed(fit)[0] for fit in FITS}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the result as pairs of label and text."""
+        text = " ".join(str(self.source[key]) for key in ("corpus", "split") if self.source.get(key))
+        own = "" if self.perplexity is None else f"; perplexity {self.perplexity:.4g}"
+        size = f"{self.contexts:,} contexts × {self.vocab:,} tokens, d = {self.embedding_size:,}"
+        curves = zip(self.other_text, self.same_text, strict=True)
+        return [
+            ("model", f"{self.source['path']} ({self.source['head']}){text and f' on {text}'}: {size}{own}"),
+            ("one head", self._sentence("other_text", f"fitted on {self.fitted:,} other contexts")),
+            ("this text", self._sentence("same_text", "fitted on the measured contexts themselves")),
+            ("meaning", "the first says what the model needs, the second only what this text spans"),
+            *((f"r = {one.dimensions:,}", f"{_numbers(one)}; the text's own {_numbers(own)}") for one, own in curves),
+        ]
+
+    def _sentence(self, fit: str, how: str) -> str:
+        kept, perplexity = self.needed(fit)
+        more = "" if perplexity is None else f", and {perplexity:,} the perplexity within 1 %"
+        return f"{kept:,} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
+
+    def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
+        """Draw the perplexity over the model's own, and the acceptance, against r, with both fits and the bound d.
+
+        Args:
+            ax: axes for the first panel alone; by default both are drawn into a new figure.
+            style: one of ``plotting.STYLES``, for a new figure.
+        """
+        from ..results.plotting.layout import Panel, show
+
+        ratio = [] if self.perplexity is None else [Panel(partial(self._draw, "perplexity", self.perplexity))]
+        return show([*ratio, Panel(partial(self._draw, "acceptance", 1.0))], ax, style=style)
+
+    def _draw(self, what: str, unit: float, ax: Axes) -> None:
+        for (fit, label), line in zip(FITS.items(), ("-o", "--s"), strict=True):
+            curve: Sequence[Reduced] = getattr(self, fit)
+            values = [getattr(each, what) / unit for each in curve]
+            ax.plot([each.dimensions for each in curve], values, line, markersize=3, label=label)
+        ax.axvline(self.embedding_size, color="0.45", linestyle="-.", linewidth=0.9, label="bound d")
+        ax.set_xscale("log", base=2)
+        ax.set_xlabel("dimensions $r$")
+        if what == "perplexity":
+            ax.set_yscale("log")
+        ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")
+
+
+@takes(Opening)
+@typed
+def need(
+    source: Any, *, ranks: Sequence[int] | None = None, progress: Progress | bool = False, **options: Unpack[Opening]
+) -> NeedReport:
+    r"""Measure what is left of a model when its output layer has only r of its d dimensions.
+
+    With H the context vectors of some contexts, (T, d), and C = W − 1w̄ᵀ the output embeddings less their mean row, the
+    row-centred logits are H Cᵀ. The nearest of rank r are H Π_r Cᵀ (Eckart and Young), with
+
+    .. math:: Π_r = S^{-1} E_r E_r^⊤ S, \quad S^2 = H^⊤H, \quad S C^⊤C S = E Λ E^⊤
+
+    so no T × M matrix is decomposed, and C Π_rᵀ is also the one matrix of rank r that is best for these contexts. It is
+    fitted on the first half of the contexts and on the second half, and measured on the second half both times, in
+    blocks. A bias, and with a soft cap or another function of the logits their mean, is kept beside the r dimensions.
+
+    Args:
+        source: a model as for `rank` whose head has one set of logits; each half needs some contexts.
+        ranks: values of r; by default 1, 2, 4, … and d.
+        progress: where to report; ``True`` means standard error.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        SourceError: for a mixture, a matrix, or fewer than two contexts.
+        ConfigurationError: for r that is not a whole number from 1 to d.
+    """
+    started = time.monotonic()
+    opened = open_source(source, **options)
+    head = opened.head if isinstance(opened, ModelOnText) else None
+    if not isinstance(opened, ModelOnText) or not isinstance(head, LogLinear | Pointwise):
+        raise SourceError(
+            f"{opened.description['path']} has not one output layer with one set of logits: give a model with a softmax"
+        )
+    (T, M), d = opened.shape, opened.embedding_size
+    if T < 2:
+        raise SourceError(f"{opened.description['path']} has one context, and both halves need some: give more text")
+    given = ranks if isinstance(ranks, Sequence) else [ranks]
+    for r in given:
+        check_positive(at_most=d, ranks=r)
+    chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
+    halves = range(T // 2), range(T // 2, T)
+    with torch.no_grad(), full_precision():
+        curves, perplexity = reduced(opened, halves, halves[1], chosen, progress=reporting(progress))
+    return NeedReport(
+        source=opened.description,
+        fitted=len(halves[0]),
+        contexts=len(halves[1]),
+        vocab=M,
+        embedding_size=d,
+        perplexity=perplexity,
+        other_text=curves[0],
+        same_text=curves[1],
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+class _Basis(NamedTuple):
+    """Factors of the row-centred logits, (H left) rightᵀ, whose first r columns are those of rank r."""
+
+    left: Tensor
+    """S⁻¹ E, (d, d)."""
+    right: Tensor
+    """C S E, (M, d)."""
+
+
+def reduced(
+    source: ModelOnText, fits: Sequence[range], measured: range, ranks: Sequence[int], *, progress: Progress = SILENT
+) -> tuple[list[tuple[Reduced, ...]], float | None]:
+    """Return the curve of each fit on the measured contexts, and the model's perplexity there."""
+    weight = source.head.weight.detach()
+    mean = weight.mean(0, dtype=torch.float64)
+    gram = sum(((rows - mean).T @ (rows - mean) for rows in weight.split(ROWS)), torch.zeros(()))
+    bases = [_basis(source, contexts, gram, mean) for contexts in fits]
+    targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
+    sums = torch.zeros(len(fits), len(ranks), 4, dtype=torch.float64)
+    loss = 0.0
+    with progress.bar("reducing the output layer", len(measured), "contexts") as bar:
+        for rows, hidden in _hidden(source, measured):
+            scores = source.head.scores(hidden)
+            log_p = source.head.log_prob(hidden)
+            token = None if targets is None else targets[rows.start : rows.stop, None]
+            loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=torch.float64))
+            for fit, basis in enumerate(bases):
+                for place, log_q in enumerate(_reduced_log_probs(scores, basis, mean, ranks)):
+                    sums[fit, place] += _distances(log_p, log_q, token)
+            bar.advance(len(hidden))
+    means = sums / len(measured)
+    curves = [
+        tuple(
+            Reduced(r, max(0.0, kl), None if targets is None else math.exp(min(nll, 700.0)), same, kept)
+            for r, (kl, nll, same, kept) in zip(ranks, curve, strict=True)
+        )
+        for curve in means.tolist()
+    ]
+    return curves, None if targets is None else math.exp(loss / len(measured))
+
+
+def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tensor]]:
+    step = source.rows_at_once()
+    ranges = [range(start, min(start + step, contexts.stop)) for start in range(contexts.start, contexts.stop, step)]
+    return zip(ranges, source.hidden(ranges), strict=True)
+
+
+def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> _Basis:
+    moment = torch.zeros_like(gram)
+    for _, hidden in _hidden(source, contexts):
+        vectors = source.head.scores(hidden).factors[0].contexts.squeeze(-2).double()
+        moment += vectors.T @ vectors
+    values, vectors = torch.linalg.eigh(moment)
+    # Directions that no context has: they come last, and make r = d the model itself on every text.
+    roots = values.clamp_min(float(values[-1]) * len(values) * EPS["float64"]).sqrt()
+    root, inverse = (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
+    directions = torch.linalg.eigh(root @ gram @ root)[1].flip(1)
+    weight = source.head.weight.detach()
+    right = torch.cat([((rows - mean) @ (root @ directions)).to(weight) for rows in weight.split(ROWS)])
+    return _Basis((inverse @ directions).to(torch.float64), right)
+
+
+def _reduced_log_probs(scores: Scores, basis: _Basis, mean: Tensor, ranks: Sequence[int]) -> Iterator[Tensor]:
+    """Yield log P_r for each r."""
+    (factors,), function = scores.factors, scores.function
+    contexts = factors.contexts.squeeze(-2).double()
+    left = (contexts @ basis.left).to(basis.right)
+    logits = torch.zeros(len(left), len(basis.right)).to(basis.right)
+    if factors.bias is not None:
+        logits += factors.bias
+    if function is not None:
+        logits += (contexts @ mean)[:, None].to(logits)
+    for start, r in zip([0, *ranks], ranks, strict=False):
+        logits.addmm_(left[:, start:r], basis.right[:, start:r].T)
+        capped = logits if function is None else function(logits.unsqueeze(-2)).squeeze(-2)
+        yield torch.log_softmax(capped, -1)
+
+
+def _distances(log_p: Tensor, log_q: Tensor, target: Tensor | None) -> Tensor:
+    """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64."""
+    p = log_p.exp()
+    divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=torch.float64)
+    loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=torch.float64)
+    agreement = (log_p.argmax(1) == log_q.argmax(1)).sum(dtype=torch.float64)
+    acceptance = torch.minimum(p, log_q.exp()).sum(dtype=torch.float64)
+    return torch.stack([each.double().cpu() for each in (divergence, loss, agreement, acceptance)])
+
+
+def _numbers(point: Reduced) -> str:
+    perplexity = "" if point.perplexity is None else f", perplexity {point.perplexity:.4g}"
+    return f"KL {point.kl:.3g}{perplexity}, top-1 agreement {point.agreement:.3f}, 1 − TV {point.acceptance:.3f}"
