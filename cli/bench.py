@@ -19,7 +19,7 @@ from .streams import echo
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", "{:.3f}".format),
     "epoch_seconds": ("seconds an epoch", "{:.0f}".format),
-    "memory_bytes": ("MiB", lambda size: f"{size / 2**20:,.0f}"),
+    "memory_bytes": ("MiB", lambda size: "unknown" if size is None else f"{size / 2**20:,.0f}"),
     "gflops": ("GFLOP/s", "{:.1f}".format),
     "share": ("of the products' speed", "{:.1%}".format),
 }
@@ -133,7 +133,7 @@ def gpu(out: Path, device: str, **options: Any) -> None:
     The same command continues after an interruption. 'bottleneck demo --family ptb-fast --device cuda' trains there.
     """
     from softmax_bottleneck.bench.gpu import bench_gpu
-    from softmax_bottleneck.core.machine import resolve_device
+    from softmax_bottleneck.core.devices import resolve_device
 
     bench_gpu(out, device=resolve_device(device), progress=progress(), **options)
     echo(f"the results are in {out}")
@@ -149,7 +149,7 @@ def _run(name: str, *, json_to: Path | None, at_size: bool | None = None, **opti
         options: its arguments.
     """
     from softmax_bottleneck import bench
-    from softmax_bottleneck.core.machine import resolve_device
+    from softmax_bottleneck.core.devices import resolve_device
 
     if "device" in options:
         options["device"] = resolve_device(options["device"])

@@ -49,7 +49,7 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
         echo_text(table(read(reports)))
         return
     from softmax_bottleneck.bench.demo import Study, run
-    from softmax_bottleneck.core.machine import resolve_device
+    from softmax_bottleneck.core.devices import resolve_device
 
     study = Study(models=models or (), **options)
     table_text = run(out, study, device=resolve_device(device), progress=progress())

@@ -13,6 +13,7 @@ import torch
 import zarr
 
 from .. import corpora
+from ..core.devices import ask
 from ..core.files import cache_folder
 from ..core.machine import cores, free_memory
 from ..core.version import __version__
@@ -29,7 +30,9 @@ CROWDED = 1.5
 def environment() -> list[tuple[str, str]]:
     """Return versions, devices, threads, memory and corpora as labels and texts."""
     free = f"{free_memory() / 2**30:.1f} of {psutil.virtual_memory().total / 2**30:.1f} GiB free"
-    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    names = [] if kind is None else [f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())]
+    devices = [f"{name} {ask(name, 'get_device_name', name) or ''}".rstrip() for name in names]
     here = [info.name for info in corpora.catalogue() if info.available]
     cache = cache_folder()
     unfinished = len([*(cache / "unfinished").glob("*.npz")])
@@ -38,7 +41,7 @@ def environment() -> list[tuple[str, str]]:
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
         ("NumPy, SciPy, Zarr", f"{np.__version__}, {scipy.__version__}, {zarr.__version__}"),
-        ("CUDA devices", ", ".join(devices) or "none"),
+        ("accelerators", ", ".join(devices) or "none"),
         ("processors, memory", f"{os.cpu_count()}, {free}"),
         ("load", _load()),
         ("corpora", ", ".join(here)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import OPENING, Option
+from softmax_bottleneck.core.options import DEVICES, OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import CORPORA, completing
@@ -70,6 +70,18 @@ def method(name: str) -> str:
     return name
 
 
+def device(name: str) -> str:
+    """Refuse a device that torch does not know; whether it is here shows where it is used."""
+    if name not in DEVICES:
+        from softmax_bottleneck.core.devices import known
+
+        try:
+            known(name)
+        except ConfigurationError as error:
+            raise click.BadParameter(str(error)) from error
+    return name
+
+
 def _name(text: str) -> str:
     if not text:
         raise ValueError
@@ -120,6 +132,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"shell_complete": completing(CORPORA)},
     "method": {"type": method},
+    "device": {"type": device},
     "scale": {"type": float},
     "softcap": {"type": float},
 }

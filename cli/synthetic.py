@@ -76,7 +76,7 @@ def _cells(preset_name: str | None, *, cycles: int, **parts: Any) -> list[Cell]:
 def _fit(
     cells: list[Cell], out: Path, *, device: str, max_memory: int, processes: int | None, **_: Any
 ) -> tuple[Result, str]:
-    from softmax_bottleneck.core.machine import resolve_device
+    from softmax_bottleneck.core.devices import resolve_device
     from softmax_bottleneck.figures.lms_synthetic import save_figures
     from softmax_bottleneck.synthetic import run_grid, table
 
@@ -100,7 +100,7 @@ def _submit(
 
 
 def _time(cells: list[Cell], _out: Path, *, device: str, max_memory: int, **_: Any) -> tuple[Result, str]:
-    from softmax_bottleneck.core.machine import resolve_device
+    from softmax_bottleneck.core.devices import resolve_device
     from softmax_bottleneck.synthetic import profile
     from softmax_bottleneck.synthetic.grid import check_memory
 

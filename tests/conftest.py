@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck.training import fit
 from softmax_bottleneck.training.config import parse
+
+with suppress(ImportError):  # torch before 2.10
+    import accelerator  # noqa: F401 (torch counts the kinds of devices once, before its first backward pass)
 
 TOKENS = 40
 HEADS: Mapping[str, dict[str, Any]] = {

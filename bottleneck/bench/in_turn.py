@@ -52,8 +52,8 @@ class Goal(NamedTuple):
     """Divisor of the value or of the ratio."""
 
     def measure(self, rows: Rows) -> float:
-        """Return the value; NaN if a case was not measured, or is divided by 0."""
-        if not {self.case, self.over or self.case} <= rows.keys():
+        """Return the value; NaN if it is unknown, a case was not measured, or is divided by 0."""
+        if not {self.case, self.over or self.case} <= rows.keys() or rows[self.case][self.key] is None:
             return math.nan
         other = rows[self.over][self.over_key or self.key] if self.over else 1.0
         return float(rows[self.case][self.key]) / other / self.unit if other else math.nan
@@ -107,7 +107,7 @@ def in_turn(
     Returns:
         For each case: ``case``, its settings; ``runs``, the seconds of each run, and their median ``seconds``;
         ``memory_bytes``, the largest memory during the runs, of the process above its size with the input, or of the
-        GPU; and what its work returns, with the median of a number over the runs.
+        GPU, or ``None`` if that is unknown; and what its work returns, with the median of a number over the runs.
 
     Raises:
         BottleneckError: when a case fails.
@@ -209,9 +209,9 @@ def _resident_memory() -> Callable[[], int]:
     return lambda: max(0, status("VmHWM") - before)
 
 
-def _device_memory(device: str) -> Callable[[], int]:
-    import torch
+def _device_memory(device: str) -> Callable[[], int | None]:
+    from ..core.devices import ask
 
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    return lambda: torch.cuda.max_memory_allocated(device) - before
+    before = ask(device, "memory_allocated", device)
+    ask(device, "reset_peak_memory_stats", device)
+    return lambda: None if before is None else ask(device, "max_memory_allocated", device) - before

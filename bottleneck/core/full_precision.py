@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -21,8 +21,10 @@ def full_precision(*, gradients: bool = False) -> Iterator[None]:
     """
     _PRODUCTS.enter()
     try:
-        autocast = torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False)
-        with torch.set_grad_enabled(gradients and torch.is_grad_enabled()), autocast[0], autocast[1]:
+        with ExitStack() as stack:
+            for kind in _kinds():
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            stack.enter_context(torch.set_grad_enabled(gradients and torch.is_grad_enabled()))
             yield
     finally:
         _PRODUCTS.leave()
@@ -43,8 +45,16 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def precision_state() -> dict[str, Any]:
     """Return the values outside `full_precision` of the settings that it changes, by name, ready for JSON."""
-    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    return {"autocast": autocast, **{each.name: each.found for each in _PRODUCTS.saved or _switches()}}
+    return {
+        "autocast": any(map(torch.is_autocast_enabled, _kinds())),
+        **{each.name: each.found for each in _PRODUCTS.saved or _switches()},
+    }
+
+
+def _kinds() -> list[str]:
+    """Return the kinds of devices that torch computes on here."""
+    accelerator = torch.accelerator.current_accelerator()
+    return ["cpu"] if accelerator is None else ["cpu", accelerator.type]
 
 
 class _Switch(NamedTuple):

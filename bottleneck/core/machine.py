@@ -9,23 +9,18 @@ import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
-from ..errors import ConfigurationError, Parameter, unknown
-
-if TYPE_CHECKING:
-    import torch
+from ..errors import ConfigurationError
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """Return the processor, its cores, torch's threads, instructions and version, and the GPU if it is used.
-
-    Args:
-        device: ``"cpu"`` or a CUDA device.
-    """
+    """Return the processor, its cores, torch's threads, instructions and version, and the ``device`` if it is a GPU."""
     import torch
+
+    from .devices import ask
 
     return {
         "processor": platform.processor() or platform.machine(),
@@ -33,7 +28,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
-        **({"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}),
+        **({} if device == "cpu" else {"gpu": ask(device, "get_device_name", device) or device}),
     }
 
 
@@ -77,26 +72,6 @@ def _free_in_groups(root: Path) -> Iterator[int]:
                 whole = "total_" if controllers else ""  # in version 1, without it the value leaves out subgroups
                 files = int(stat[f"{whole}inactive_file"]) + int(stat[f"{whole}active_file"])
                 yield int(limit) - int(used) + files
-
-
-def resolve_device(device: str | torch.device) -> str:
-    """Return ``"cpu"`` or a CUDA device; ``"auto"`` is CUDA if there is a device.
-
-    Raises:
-        ConfigurationError: for another device, or CUDA without one.
-    """
-    import torch
-
-    if torch.get_default_device().type == "meta":
-        raise ConfigurationError("torch makes tensors without numbers: call torch.set_default_device('cpu') first")
-    device = str(device)
-    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", device) is None:
-        raise ConfigurationError(unknown("device", device, ("auto", "cpu", "cuda")))
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError("torch does not see a CUDA device: use ", Parameter("device", "cpu"))
-    return device
 
 
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}

@@ -38,6 +38,8 @@ DTYPE = (
     "body of a Hugging Face model; its output layer stays in float32."
 )
 """Longer help texts of options."""
+DEVICES = "auto", "cpu", "cuda", "mps", "xpu"
+"""The usual devices; torch knows further ones."""
 
 
 class Option(NamedTuple):
@@ -126,7 +128,12 @@ class Opening(HuggingFaceOptions, StatesOptions, total=False):
     dtype: Annotated[str, Option("float32", DTYPE, MEASURE, ("float32", "float64", "bfloat16", "float16", "auto"))]
     device: Annotated[
         "str | torch.device",
-        Option("auto", "Device to compute on; auto takes a GPU if there is one.", COMPUTE, ("auto", "cpu", "cuda")),
+        Option(
+            "auto",
+            "Device to compute on; auto takes a GPU if there is one.",
+            COMPUTE,
+            metavar="|".join([*DEVICES, "…"]),
+        ),
     ]
     vocab_size: Annotated[int | None, Option(None, "Vocabulary size M of a function from ids to logits.")]
     hugging_face: Annotated[

@@ -170,8 +170,8 @@ def _join(backend: str) -> None:
 def launched() -> Iterator[Processes]:
     """Join the processes of ``torchrun`` while the block runs; without a launcher there is only this process.
 
-    Tensors are sent by NCCL between GPUs, one for each process, and by gloo between CPUs. When a process fails, the
-    others end after at most `SECONDS_TO_WAIT`.
+    Tensors are sent between GPUs, one for each process, by their own library (NCCL for CUDA), and by gloo between CPUs.
+    When a process fails, the others end after at most `SECONDS_TO_WAIT`.
 
     Raises:
         ParallelError: when another process has ended.
@@ -184,10 +184,11 @@ def launched() -> Iterator[Processes]:
 
     # The launcher ends the others with SIGTERM; a Python handler does not run while they wait inside gloo.
     handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    backend = "gloo"
-    if torch.cuda.is_available() and dist.is_nccl_available():
-        backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    backend, accelerator = "gloo", torch.accelerator.current_accelerator(check_available=True)
+    library = dist.Backend.default_device_backend_map.get(accelerator.type) if accelerator else None
+    if accelerator and library and dist.is_backend_available(library):
+        backend = f"cpu:gloo,{accelerator.type}:{library}"
+        torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")) % torch.accelerator.device_count())
     try:
         _join(backend)
     except BottleneckError:
@@ -198,7 +199,7 @@ def launched() -> Iterator[Processes]:
         processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))
         yield processes
     except RuntimeError as error:
-        if not (isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL"))):
+        if not (isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "CCL"))):
             raise
         # The first sentence of the library's error, without the source location at the start of gloo's.
         reason = re.sub(r"^\[\S*\] *", "", first_line(error)).partition(". ")[0]

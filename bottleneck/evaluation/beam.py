@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.devices import sum_type
 from ..core.full_precision import full_precision
 from ..errors import ConfigurationError
 from ..language_models.model import LanguageModel
@@ -60,7 +61,7 @@ def beam_search(model: LanguageModel, batch: Batch, *, end: int, settings: Beam 
     settings = settings or Beam()
     texts, size, vocab = batch.inputs.shape[1], settings.size, model.head.vocab_size
     device = batch.inputs.device
-    scores = torch.full((texts, size), -torch.inf, dtype=torch.float64, device=device)
+    scores = torch.full((texts, size), -torch.inf, dtype=sum_type(device), device=device)
     scores[:, 0] = 0.0  # all hypotheses are alike before the first token: one of them counts
     tokens = torch.zeros(texts, size, 0, dtype=torch.long, device=device)
     first_of_text = torch.arange(texts, device=device).unsqueeze(1) * size

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.devices import exact
 from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
@@ -76,7 +77,7 @@ def cache_evaluate(
     settings = settings or Cache()
     total = 0.0
     for log_probs, (cached,) in _scores(model, ids, settings.window, (settings.theta,), progress):
-        total -= _mixed(log_probs, cached, settings.weight).double().sum().item()
+        total -= exact(_mixed(log_probs, cached, settings.weight)).sum().item()
     return Perplexity(total / (len(ids) - 1), len(ids) - 1, how="cache", settings=asdict(settings))
 
 
@@ -87,7 +88,7 @@ def tune_cache(
     losses = np.zeros((len(THETAS), len(WEIGHTS)))
     for log_probs, by_theta in _scores(model, ids, window, THETAS, progress):
         for row, cached in enumerate(by_theta):
-            losses[row] -= [_mixed(log_probs, cached, weight).double().sum().item() for weight in WEIGHTS]
+            losses[row] -= [exact(_mixed(log_probs, cached, weight)).sum().item() for weight in WEIGHTS]
     theta, weight = np.unravel_index(losses.argmin(), losses.shape)
     return Cache(window=window, theta=THETAS[int(theta)], weight=WEIGHTS[int(weight)])
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.checks import check_positive
+from ..core.devices import sum_type
 from ..errors import ConfigurationError
 from .base import ParameterSettings
 from .blocked import first_order
@@ -104,7 +105,7 @@ class _SigmoidSum(torch.autograd.Function):
         u, v, b = (tensor.to(inputs.dtype) for tensor in parameters)
         inputs_gradient = torch.empty_like(inputs, memory_format=torch.contiguous_format)
         # Columns: Σ g·σ, Σ g·σ′ and Σ g·x·σ′ of each unit.
-        sums = torch.zeros(len(u), 3, dtype=torch.float64, device=u.device)
+        sums = torch.zeros(len(u), 3, dtype=sum_type(u.device), device=u.device)
         pieces = zip(*(_pieces(whole) for whole in (inputs, upstream, inputs_gradient)), strict=True)
         for x, g, into in pieces:
             sigma = _activations(x, u, b)

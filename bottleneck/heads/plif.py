@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.checks import check_positive
+from ..core.devices import exact, exact_device
 from ..errors import ConfigurationError
 from .base import ParameterSettings
 from .blocked import first_order
@@ -100,14 +101,14 @@ class PLIF(nn.Module):
     @torch.no_grad()
     def function(self) -> Curve:
         """Return the corners of the learned function, with f(−T) = −T."""
-        slopes, width = self.slopes().double(), 2 * self.interval / self.knots
+        slopes, width = exact(self.slopes()), 2 * self.interval / self.knots
         knots = torch.arange(self.knots + 1, dtype=torch.float64, device=slopes.device) * width - self.interval
         return Curve(knots, F.pad(width * prefix_sums(slopes), (1, 0)) - self.interval)
 
     @torch.no_grad()
     def slope_statistics(self) -> SlopeStatistics:
         """Return mean, standard deviation, least and largest slope."""
-        slopes = self.slopes().double()
+        slopes = exact(self.slopes())
         std, mean = torch.std_mean(slopes, correction=0)
         return SlopeStatistics(mean.item(), std.item(), slopes.min().item(), slopes.max().item())
 
@@ -128,8 +129,10 @@ class _Pieces(NamedTuple):
     @classmethod
     def of(cls, slopes: Tensor, interval: float, dtype: torch.dtype) -> _Pieces:
         # Prefix sums of up to 2²⁴ terms are computed in float64: their error is an error of the function.
-        before = prefix_sums(slopes.double()) - slopes
-        return cls(torch.stack([2 * interval / len(slopes) * before - interval, slopes], 1).to(dtype), interval)
+        wide = exact(slopes)
+        before = prefix_sums(wide) - wide
+        table = torch.stack([2 * interval / len(wide) * before - interval, wide], 1)
+        return cls(table.to(slopes.device, dtype), interval)
 
     @property
     def width(self) -> float:
@@ -205,16 +208,19 @@ class _ByKernels(torch.autograd.Function):
         slope_gradient = None
         if ctx.needs_input_grad[1]:
             total, inside = histograms(index, upstream.reshape(-1), offset.view(-1), len(table))
-            slope_gradient = _Pieces(table, ctx.interval).slope_gradient(total, inside).to(ctx.slope_type)
+            slope_gradient = _Pieces(table, ctx.interval).slope_gradient(total, inside).to(table.device, ctx.slope_type)
         return upstream * slope, slope_gradient, None
 
 
 def histograms(index: Tensor, weights: Tensor, factors: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """Return the sums of the weights, and of the weights times the factors, in each bin: float64, (bins,) each.
 
+    They are on the `exact_device`.
+
     Both are added in one pass as the parts of complex numbers, because the random access to the bins takes most of the
     time. ``index`` (n,) holds int64 bins from 0; ``weights`` and ``factors`` have the shape (n,).
     """
+    index, weights, factors = (each.to(exact_device(index.device)) for each in (index, weights, factors))
     sums = torch.zeros(bins, dtype=torch.complex128, device=index.device)
     both = torch.empty(min(PIECE, len(index)), 2, dtype=torch.float64, device=index.device)
     for piece, weight, factor in zip(index.split(PIECE), weights.split(PIECE), factors.split(PIECE), strict=True):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import heads
+from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..errors import SourceError
 from ..heads import Head, RankBound, Softmax
@@ -210,7 +211,7 @@ def _check_causal(model: HuggingFaceModel, hidden: Tensor, cuts: list[int]) -> N
     # Experts' products, which take other rows together then, add up in another order: that is roundoff alone.
     limit = max(ROUNDINGS * EPS[model.dtype], ROUTED)
     for cut, changed in zip(cuts, hidden[1:], strict=True):
-        before, after = hidden[0, :cut].double(), changed[:cut].double()
+        before, after = exact(hidden[0, :cut]), exact(changed[:cut])
         if float((before - after).norm()) > limit * float(before.norm()):
             remedy = ""
             if getattr(model.module.config, "is_decoder", None) is False:
@@ -233,10 +234,10 @@ def _final_norm(norm: list[Any], hidden: Tensor, eps: float) -> FinalNorm | None
     if not torch.equal(output.reshape(hidden.shape), hidden):
         return None
     with full_precision():
-        states = hidden[0].double()
+        states = exact(hidden[0])
         gain, shift = getattr(module, "weight", None), getattr(module, "bias", None)
-        gain = torch.ones_like(states[0]) if gain is None else gain.detach().double()
-        shift = torch.zeros_like(states[0]) if shift is None else shift.detach().double()
+        gain = torch.ones_like(states[0]) if gain is None else exact(gain.detach())
+        shift = torch.zeros_like(states[0]) if shift is None else exact(shift.detach())
         if gain.shape != states[0].shape:
             return None
         for gamma in (gain, gain + 1):  # Nemotron keeps γ − 1

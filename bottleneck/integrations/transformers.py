@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
 from .. import heads
+from ..core.devices import exact
 from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
@@ -240,12 +241,12 @@ def _softmax(model: Any, layer: nn.Linear) -> heads.Softmax:
 
 def _check_loss(model: Any, outputs: Sample, labels: Tensor) -> None:
     """Refuse another loss of the logits of a sample, which depend strongly on context and token."""
-    targets = F.pad(labels, (0, 1), value=IGNORED)[1:]
-    expected = F.cross_entropy(outputs.logits.double(), targets, ignore_index=IGNORED)
+    logits, targets = exact(outputs.logits), F.pad(labels, (0, 1), value=IGNORED)[1:]
+    expected = F.cross_entropy(logits, targets.to(logits.device), ignore_index=IGNORED)
     if (balance := router_loss(model, outputs.outputs)) is not None:
-        expected = expected + balance.double()
+        expected = expected + exact(balance)
     loss = outputs.outputs.loss
-    if not torch.isclose(loss.double(), expected, rtol=LOSS_DIFFERENCE, atol=0.0):
+    if not torch.isclose(exact(loss), expected, rtol=LOSS_DIFFERENCE, atol=0.0):
         raise ConfigurationError(
             f"the loss of {type(model).__name__} is {loss:.4g}, and the cross entropy of the next token is "
             f"{expected:.4g}: it does not shift the labels, or it adds a term, so the loss of a head would be another"

@@ -9,9 +9,10 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
+from ..core.devices import resolve_device
 from ..core.files import cache_folder
 from ..core.interruption import explained
-from ..core.machine import parse_size, resolve_device
+from ..core.machine import parse_size
 from ..core.options import RANK, Opening, Option
 from ..core.parallel import ALONE, Processes
 from ..core.progress import SILENT, Progress

@@ -11,7 +11,8 @@ import psutil
 import torch
 
 from ..core.checks import check_positive, typed
-from ..core.machine import duration, parse_size, resolve_device
+from ..core.devices import resolve_device
+from ..core.machine import duration, parse_size
 from ..language_models.source import BLOCK_BYTES
 from ..results.base import Result
 from ..sources import Source
@@ -102,7 +103,7 @@ def estimate_cost(
         method=choice.method.name,
         why=choice.why,
         model_seconds=cost.operations / _rate(getattr(torch, source.dtype), device),
-        spectrum_seconds=choice.cost.operations / _rate(torch.float64, device),
+        spectrum_seconds=choice.cost.operations / _rate(torch.float64, str(choice.options.arithmetic.device)),
         memory_bytes=psutil.Process().memory_info().rss + cost.memory_bytes + choice.cost.memory + 2 * BLOCK_BYTES,
     )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.checks import typed
+from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..core.version import __version__
 from ..errors import MatrixError
@@ -145,7 +146,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
     units, count = torch.zeros(()), 0
     with full_precision():
         for block in blocks:
-            rows = _tensor(block).double()
+            rows = exact(_tensor(block))
             if rows.ndim != 2 or (method and rows.shape[1] != method.columns):
                 raise MatrixError(f"vectors come in blocks of one shape (n, d), not {tuple(rows.shape)}")
             lengths = torch.linalg.vector_norm(rows, dim=1)
@@ -232,7 +233,7 @@ def head_statistics(weight: Any, bias: Any = None, hidden: Any = None) -> HeadSt
         b = _tensor(bias)
         if b.shape != W.shape[:1]:
             raise MatrixError(f"the bias must have the shape ({len(W)},), not {tuple(b.shape)}")
-        norm = float(b.double().norm())
+        norm = float(exact(b).norm())
     states = None
     if hidden is not None:
         H = _tensor(hidden)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..core.checks import typed
+from ..core.devices import exact, exact_device
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
@@ -268,7 +269,7 @@ def _rank(gradient: Tensor) -> RankEstimate:
 
 def _squares(rows: Tensor) -> NDArray[np.float64]:
     """Return the squared norm of each row."""
-    squares: NDArray[np.float64] = rows.double().square().sum(1).cpu().numpy()
+    squares: NDArray[np.float64] = exact(rows).square().sum(1).cpu().numpy()
     return squares
 
 
@@ -290,11 +291,11 @@ def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:
 def orthonormal_basis(weight: Tensor) -> Tensor:
     """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, d): (M, r), in W's type.
 
-    It comes from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank, it comes from the eigenvectors
-    of CᵀC, and r is the rank of C in W's type.
+    It is on W's `exact_device`, and comes from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank,
+    it comes from the eigenvectors of CᵀC, and r is the rank of C in W's type.
     """
     with full_precision():
-        weight = weight.detach()
+        weight = weight.detach().to(exact_device(weight.device))
         mean = weight.mean(0, dtype=torch.float64)
         blocks = weight.split(8192)
         gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))

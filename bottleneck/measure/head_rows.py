@@ -105,7 +105,7 @@ def head_rows(
         known_unused: ids of rows that are known to be unused.
         roundoff: relative roundoff of W's type in its file, up to which rows are equal.
     """
-    M, d = weight.shape
+    weight, (M, d) = weight.cpu(), weight.shape
     norms, total, groups = _sums(weight)
     zero, mean, limit = norms == 0, total / M, float(gaussian.isf(LEVEL / (2 * M)))
     scores = _scores(norms, ~zero)
@@ -155,7 +155,7 @@ def head_rows(
 
 
 def _blocks(weight: Tensor) -> Iterator[tuple[int, Tensor]]:
-    return ((start, weight[start : start + ROWS].double().cpu()) for start in range(0, len(weight), ROWS))
+    return ((start, weight[start : start + ROWS].double()) for start in range(0, len(weight), ROWS))
 
 
 def _sums(weight: Tensor) -> tuple[Floats, Tensor, list[list[int]]]:

@@ -13,6 +13,7 @@ from typing import Any, Unpack, cast, overload
 from torch import nn
 
 from ..core.checks import check_positive, typed
+from ..core.devices import has_float64, resolve_device
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
 from ..core.options import OPENING, RANK, Opening, takes
@@ -118,6 +119,9 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
         findings.append(analysis)
     if is_checkpoint:
         findings += checkpoint_finding(opened, how.progress)
+    if not has_float64(device := resolve_device(how.device)):
+        text = f"on the CPU, because {device} has no float64"
+        findings.append(Finding("decomposed_on", {"device": "cpu", "asked": device}, (("decomposed", text),)))
     if settings["estimate_hidden_size"]:
         findings.append(hidden_size_finding(report.spectrum, report.eps, report.doubts, matrix.embedding_size))
     return replace(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_seed, typed
+from ..core.devices import exact
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import MatrixError
@@ -93,7 +94,7 @@ def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress
 def source_precision(source: Source) -> Precision:
     """Return the precision of a source's entries; normalization hides how large logits with a common bias were."""
     bias = source.head.bias if isinstance(source, ModelOnText) else None
-    offset = 0.0 if bias is None else abs(float(bias.detach()[bias.isfinite()].double().mean()))
+    offset = 0.0 if bias is None else abs(float(exact(bias.detach()[bias.isfinite()]).mean()))
     return replace(source.precision, size=offset) if offset > OFFSET else source.precision
 
 

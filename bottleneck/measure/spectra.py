@@ -7,7 +7,8 @@ from typing import Any, Unpack
 
 from .. import spectrum
 from ..core.checks import typed
-from ..core.machine import parse_size, resolve_device
+from ..core.devices import resolve_device
+from ..core.machine import parse_size
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..sources import find, open_source

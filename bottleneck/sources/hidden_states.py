@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..errors import SourceError
 from ..heads import Head, Softmax
@@ -141,7 +142,7 @@ def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -
         targets = _shifted(ids, by)[some]
         with torch.no_grad(), full_precision():
             losses = layer.nll(chosen[targets >= 0], targets[targets >= 0], reduction="none")
-        return float(losses.double().mean()) if losses.numel() else math.inf
+        return float(exact(losses).mean()) if losses.numel() else math.inf
 
     sample = states[some].float()
     as_given = loss(sample, 1)

@@ -13,8 +13,8 @@ from typing import Any, Unpack
 from torch import nn
 
 from ..core import plugins
+from ..core.devices import has_float64, resolve_device
 from ..core.files import kind_of, meant_path
-from ..core.machine import resolve_device
 from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
 from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
@@ -116,7 +116,9 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
     with_head = values["head"] is not None
     names = [str(each) if isinstance(each, Path) else each for each in sources]
     kinds = [(name, hidden_states.KIND if with_head and isinstance(name, str) else find(name)) for name in names]
-    values["device"] = resolve_device(values["device"])
+    values["device"] = device = resolve_device(values["device"])
+    if not has_float64(device) and (values["dtype"] == "float64" or values["precise"]):
+        raise ConfigurationError(f"{device} has no float64: use ", Parameter("device", "cpu"))
     taken = {"contexts", "device"}.union(*(kind.takes for _, kind in kinds))
     for option, value in values.items():
         is_default = value is None or (isinstance(value, str | bool) and value == OPENING[option].default)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.devices import has_float64
 from .arithmetic import Arithmetic, Spectra, Values, symmetric, toward_ones, triangle_of
 from .host import Host
 
@@ -70,6 +71,6 @@ class Accelerator(Arithmetic):
 
 
 def arithmetic_for(device: str | torch.device) -> Arithmetic:
-    """Return the arithmetic of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``."""
+    """Return the arithmetic of a device; of one without float64, the CPU's."""
     wanted = torch.device(device)
-    return Host() if wanted.type == "cpu" else Accelerator(wanted)
+    return Host() if wanted.type == "cpu" or not has_float64(wanted) else Accelerator(wanted)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.devices import ask
 from ..core.options import RANK
 from ..errors import MatrixError, Parameter, first_line
 from .arithmetic import Arithmetic, Spectra
@@ -162,7 +163,7 @@ class SpectrumMethod(ABC):
                 "use ",
                 Parameter("device", "cpu"),
             ) from error
-        torch.cuda.empty_cache()
+        ask(self.arithmetic.device, "empty_cache")
         return len(rows) // 2
 
     @abstractmethod

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..core.devices import ask
 from ..errors import MatrixError, Parameter
 from .accelerator import arithmetic_for
 from .base import DEFAULT_WIDTH, SMALL, Cost, Options, SpectrumMethod
@@ -110,7 +111,7 @@ def choose(
         width: number k of dimensions of a sketch.
         seed: seed of a sketch.
         factor_columns: number r of columns of the matrix's thin factors; 0 without factors.
-        device: ``"cpu"`` or ``"cuda"``.
+        device: device that decomposes the matrix.
 
     Raises:
         ConfigurationError: for an unknown method, or one that needs thin factors that the matrix does not have.
@@ -163,9 +164,8 @@ def size(count: int) -> str:
 
 
 def default_memory(device: str) -> int:
-    """Return the default memory limit of a decomposition: `DEFAULT_MEMORY`, or an accelerator's free memory."""
+    """Return the default memory limit of a decomposition: `DEFAULT_MEMORY`, or an accelerator's free memory
+    where torch knows it."""
     where = arithmetic_for(device).device
-    if where.type != "cuda":
-        return DEFAULT_MEMORY
-    free, _ = torch.cuda.mem_get_info(where)
+    free, _ = ask(where, "mem_get_info", where) or (DEFAULT_MEMORY, None)
     return int(free)

@@ -39,7 +39,7 @@ def singular_values(
         blocks: (T, M), or an iterable of (n, M) arrays or tensors.
         method: see `choose`.
         max_memory: bytes of the device's memory, checked if the shape is known beforehand.
-        device: device to compute on, ``"cpu"`` or ``"cuda"``.
+        device: device to compute on.
 
     Raises:
         ConfigurationError: for an unknown method.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.checks import check_positive
+from ..core.devices import exact
 from ..errors import ConfigurationError
 from ..heads.blocked import cleared
 
@@ -158,9 +160,9 @@ class Targets:
         self.blocks = blocks
         self.cached = 4 * blocks.contexts * blocks.vocab <= max_memory
         self._kept: list[Tensor] = []
-        total = torch.zeros((), dtype=torch.float64, device=blocks.device)
+        total: Any = 0.0
         for log_probs in blocks:
-            total += entropy(log_probs.double()).sum()
+            total += entropy(exact(log_probs)).sum()
             if self.cached:
                 self._kept.append(_normal(log_probs))
         self.mean_entropy = float(total) / blocks.contexts

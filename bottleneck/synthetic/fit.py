@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core.checks import check_positive
+from ..core.devices import exact
 from ..errors import ConfigurationError
 from ..heads import Head
 from ..heads.blocked import blocked_loss
@@ -183,14 +185,14 @@ class _State:
     def _backward(self, number: int) -> float:
         """Return the cross entropy of one batch, and add its gradients."""
         contexts = self.contexts[number]
-        total = torch.zeros((), dtype=torch.float64, device=contexts.device)
+        total: Any = 0.0
         gradients = []
         parts = contexts.split(self.targets.blocks.rows_at_once)
         for block, rows in zip(self.batches[number], parts, strict=True):
             hidden = rows.detach().requires_grad_()
             loss = blocked_loss(self.head.scores(hidden), self.targets.probabilities(block), reduction="sum")
             loss.backward()
-            total += loss.detach()
+            total += exact(loss.detach())
             gradients.append(hidden.grad if hidden.grad is not None else torch.zeros_like(hidden))
         contexts.grad = torch.cat(gradients)
         return float(total)

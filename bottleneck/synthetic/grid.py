@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import torch
 
+from ..core.devices import resolve_device
 from ..core.files import make_folder
 from ..core.interruption import explained
-from ..core.machine import cores, free_memory, resolve_device
+from ..core.machine import cores, free_memory
 from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
 from ..errors import ConfigurationError

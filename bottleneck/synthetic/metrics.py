@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.devices import exact, exact_device
 from ..core.full_precision import full_precision
 from ..heads import Head
 from ..measure.pairwise_kld import pairwise_kld
@@ -51,13 +52,12 @@ def agreement(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Agreemen
         contexts: (T, hidden_size).
         blocks: P*.
     """
-    exact = copy.deepcopy(head).double()
-    sums = torch.zeros(4, dtype=torch.float64, device=contexts.device)
+    exact_head, sums = _exact(head), torch.zeros(4, dtype=torch.float64, device=exact_device(contexts.device))
     k = min(TOP, blocks.vocab)
     with full_precision():
         for block, sample in enumerate(blocks):
             log_p = normalized(sample)
-            log_q = exact.log_prob(contexts[blocks.rows(block)].double())
+            log_q = exact_head.log_prob(exact(contexts[blocks.rows(block)]))
             best_p, best_q = log_p.topk(k, 1).indices, log_q.topk(k, 1).indices
             sums += torch.stack(
                 [
@@ -72,7 +72,12 @@ def agreement(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> Agreemen
 
 def normalized(sample: Tensor) -> Tensor:
     """Return float32 log-probabilities in float64, normalized again."""
-    return torch.log_softmax(sample.double(), 1)
+    return torch.log_softmax(exact(sample), 1)
+
+
+def _exact(head: Head) -> Head:
+    """Return a copy of a head in float64, on its `exact_device`."""
+    return copy.deepcopy(head).to(exact_device(head.weight.device), torch.float64)
 
 
 def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -92,7 +97,7 @@ def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str,
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts))
     true, d = singular_values(log_p), head.embedding_size
     with full_precision():
-        log_q = copy.deepcopy(head).double().log_prob(contexts[rows].double())
+        log_q = _exact(head).log_prob(exact(contexts[rows]))
     n, M = log_p.shape
     spectrum = singular_values(log_q)
     pairs = pairwise_kld(log_p.cpu().numpy())
@@ -136,8 +141,8 @@ def reachable(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str
     factors = head.scores(contexts[rows]).linear
     if factors is None:
         return None
-    h, W = factors.contexts.double(), factors.weight.double()
-    bias = None if factors.bias is None else factors.bias.double()
+    h, W = exact(factors.contexts), exact(factors.weight)
+    bias = None if factors.bias is None else exact(factors.bias)
     with full_precision():
         best = attainable(log_p, W, bias=bias, start=h, tolerance=GAP)
         fitted, log_q = (torch.log_softmax(F.linear(vectors, W, bias), 1) for vectors in (h, best.contexts))

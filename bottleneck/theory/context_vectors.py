@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..core.checks import check_above_zero, typed
+from ..core.devices import exact
 from ..errors import ConfigurationError
 
 WORK_ENTRIES = 1 << 23
@@ -77,18 +78,18 @@ def attainable(
             "log-probabilities of shape (n, M) need embeddings of shape (M, D), a bias of (M,) and initial context "
             f"vectors of (n, D), not {shapes}"
         )
-    log_p = log_targets.double()
+    log_p = exact(log_targets)
     # Coordinates in orthonormal directions of the centred embeddings improve the problem's condition.
-    W = weight.double()
+    W = exact(weight)
     U, S, V = torch.linalg.svd(W - W.mean(0), full_matrices=False)
     used = max(W.shape) * torch.finfo(torch.float64).eps * S[0] < S
     scale = W.shape[0] ** 0.5
     X, back = U[:, used] * scale, V[used].T * (scale / S[used])
-    b = torch.zeros_like(W[:, 0]) if bias is None else bias.double()
+    b = torch.zeros_like(W[:, 0]) if bias is None else exact(bias)
     a = log_p.new_zeros(len(log_p), X.shape[1])
     if start is not None:
         driver = "gelsd" if back.device.type == "cpu" else None
-        initial = torch.linalg.lstsq(back, start.double().T, driver=driver).solution.T
+        initial = torch.linalg.lstsq(back, exact(start).T, driver=driver).solution.T
         is_better = _divergence(log_p, X, b, initial) < _divergence(log_p, X, b, a)
         a = torch.where(is_better.unsqueeze(1), initial, a)
     kl, gap, steps = _minimize(log_p, X, b, a, tolerance, max_steps)

@@ -11,7 +11,8 @@ from typing import Any, final
 import torch
 
 from .. import corpora
-from ..core.machine import duration, peak_memory_bytes, resolve_device
+from ..core.devices import ask, forked_random, resolve_device
+from ..core.machine import duration, peak_memory_bytes
 from ..core.parallel import ALONE
 from ..core.progress import SILENT, Progress, reporting
 from ..language_models.model import build
@@ -49,8 +50,8 @@ class TrainingCost(Result):
     """Time of an epoch with its validations."""
     seconds: float
     """Time of all epochs; a run that stops early takes less."""
-    memory_bytes: int
-    """Largest memory so far: of this process on a CPU, of PyTorch's tensors on a GPU."""
+    memory_bytes: int | None
+    """Largest memory so far: of this process on a CPU, of PyTorch's tensors on a GPU; ``None`` if that is unknown."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -58,10 +59,11 @@ class TrainingCost(Result):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the estimate as pairs of label and text."""
+        memory = "unknown" if self.memory_bytes is None else f"{self.memory_bytes / 2**30:.2f} GiB at most"
         measured = f"median of {self.measured_steps} steps on {self.device}"
         return [
             ("parameters", f"{self.parameters:,}"),
-            ("memory", f"{self.memory_bytes / 2**30:.2f} GiB at most, measured on {self.device}"),
+            ("memory", f"{memory}, measured on {self.device}"),
             ("step", f"{self.seconds_per_step:.3g} s, {measured}"),
             ("epoch", f"{duration(self.seconds_per_epoch)}, {self.steps_per_epoch:,} steps and the validations"),
             ("training", f"{duration(self.seconds)}, {self.epochs} epochs"),
@@ -73,7 +75,7 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
 
     Args:
         config: configuration of the run; an ``initial`` run is not read.
-        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        device: device to train on, as for `resolve_device`.
         progress: where to report.
 
     Raises:
@@ -81,10 +83,8 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
         TrainingError: the corpus is too short, the loss is not finite, or memory runs out.
     """
     corpus, device = corpora.load(config.corpus), resolve_device(device)
-    cuda = device.startswith("cuda")
-    if cuda:
-        torch.cuda.reset_peak_memory_stats(device)
-    with tempfile.TemporaryDirectory() as empty, torch.random.fork_rng(devices=[device] if cuda else []):
+    ask(device, "reset_peak_memory_stats", device)
+    with tempfile.TemporaryDirectory() as empty, forked_random(device):
         torch.manual_seed(config.seed)
         copies = copies_of(config, device)
         model = build(config.model, vocab_size=len(corpus.vocabulary), copies=copies).to(device)
@@ -108,5 +108,5 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
         seconds_per_step=a_step,
         seconds_per_epoch=an_epoch,
         seconds=settings.epochs * an_epoch,
-        memory_bytes=torch.cuda.max_memory_allocated(device) if cuda else peak_memory_bytes(),
+        memory_bytes=peak_memory_bytes() if device == "cpu" else ask(device, "max_memory_allocated", device),
     )

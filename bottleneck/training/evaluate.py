@@ -10,6 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.devices import exact
 from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress, reporting
 from ..corpora import Corpus
@@ -137,6 +138,6 @@ def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progres
             batch = reading.batch(number).to(device)
             hidden, state = model.hidden(batch.inputs, state, contexts=batch.contexts)
             losses = model.head.nll(hidden, batch.targets, reduction="none", ignore_index=batch.ignore_index)
-            total += losses.double().sum().item()
+            total += exact(losses).sum().item()
             bar.advance(batch.scored)
     return total / rows

@@ -15,10 +15,11 @@ import torch
 from typing_extensions import TypedDict
 
 from .. import corpora, heads
+from ..core.devices import forked_random, resolve_device
 from ..core.files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
 from ..core.interruption import explained
 from ..core.json_file import Count, read_json_lines
-from ..core.machine import machine, resolve_device
+from ..core.machine import machine
 from ..core.parallel import launched
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
@@ -81,7 +82,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
     Args:
         config: configuration of the run.
         folder: folder of the run.
-        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        device: device to train on, as for `resolve_device`.
         progress: where to report; ``True`` means standard error.
 
     Raises:
@@ -95,8 +96,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
     """
     folder, device, report = Path(folder), resolve_device(device), reporting(progress)
     with launched() as processes, ExitStack() as stack:
-        devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
-        stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.enter_context(forked_random(device))
         # All errors of the request are raised before the folder is touched.
         corpus, part = corpora.load(config.corpus), processes.share(config.training.batch_size)
         torch.manual_seed(config.seed)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
+from ..core.devices import ask
 from ..core.files import json_lines, write_bytes
 from ..core.interruption import INTERRUPTIONS, Stop, explained
 from ..core.parallel import Processes
@@ -114,8 +115,7 @@ class Loop:
             for length, batch in zip(self.data.lengths(0), self.data.batches(0), strict=True):
                 started = time.perf_counter()
                 self._step(batch, length, bar)
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize(self.device)
+                ask(self.device, "synchronize")
                 times.append(time.perf_counter() - started)
                 if len(times) > most or (len(times) > 1 and sum(times) > seconds):
                     break

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import TypedDict
 
+from ..core.devices import ask
 from ..core.files import explain_output_errors, make_folder
 from ..core.json_file import Count, check_schema
 from ..errors import RunError
@@ -70,8 +71,8 @@ def saved_step(folder: Path) -> int | None:
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
     """Return the states of the generators that dropout on ``device`` draws from."""
-    states = {"cpu": torch.get_rng_state()}
-    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+    state = ask(device, "get_rng_state", device)
+    return {"cpu": torch.get_rng_state()} | ({} if state is None else {device.type: state})
 
 
 def save_state(
@@ -142,8 +143,8 @@ def load_state(
             average.n_averaged.fill_(state.averaged)
             average.module.load_state_dict(_part(tensors, "average"), strict=False)  # tied weights are there once
         torch.set_rng_state(generators["cpu"])
-        if "cuda" in generators and device.type == "cuda":
-            torch.cuda.set_rng_state(generators["cuda"], device)
+        if device.type in generators:
+            ask(device, "set_rng_state", generators[device.type], device)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run over") from error
     if process == 0:

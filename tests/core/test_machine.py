@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from softmax_bottleneck.core.machine import free_memory, resolve_device
+from softmax_bottleneck.core.devices import resolve_device
+from softmax_bottleneck.core.machine import free_memory
 from softmax_bottleneck.errors import ConfigurationError
 
 HUGE = 2**63 - 4096
@@ -70,5 +71,5 @@ def test_here_it_is_no_more_than_the_machine_has(tmp_path: Path) -> None:
 
 
 def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="unknown device 'gpu'; known devices are auto, cpu, cuda"):
+    with pytest.raises(ConfigurationError, match="unknown device 'gpu'; known devices are auto, cpu, cuda, mps, xpu"):
         resolve_device("gpu")

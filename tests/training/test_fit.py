@@ -180,8 +180,8 @@ def test_a_wrong_request_leaves_no_folder(
 ) -> None:
     with pytest.raises(TrainingError, match="too few for batch_size=1000"):
         train(configure(batch_size=1000), tmp_path / "run")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigurationError, match="torch does not see a CUDA device: use device='cpu'"):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    with pytest.raises(ConfigurationError, match="torch does not see the device cuda: use device='cpu'"):
         fit(configure(), tmp_path / "run", device="cuda")
     assert not (tmp_path / "run").exists()
 

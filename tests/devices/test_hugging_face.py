@@ -1,0 +1,66 @@
+"""Models of transformers on a pretended accelerator: measured, trained and generating as on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.integrations import TransformersCallback, model_statistics
+from softmax_bottleneck.integrations.transformers import with_head
+
+M = 60
+IDS = torch.randint(M, (3, 12), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture
+def model() -> Any:
+    none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=M, n_embd=8, n_layer=1, n_head=2, n_positions=64, **none)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+@pytest.mark.parametrize("head", ["", "softmax", "mos", "lms-plif"])
+def test_loss_generation_and_statistics(head: str, model: Any, no_float64: None, device: str) -> None:
+    model = with_head(model, head) if head else model
+    moved, where = copy.deepcopy(model).to(device), IDS.to(device)
+    results = [(one(ids, labels=ids).loss, one) for one, ids in ((model, IDS), (moved, where))]
+    for loss, _ in results:
+        loss.backward()
+    torch.testing.assert_close(results[1][0].cpu(), results[0][0])
+    for one, other in zip(moved.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-4, atol=1e-6)
+    how = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    found = moved.generate(where[:, :5], attention_mask=torch.ones_like(where[:, :5]), **how)
+    assert found.tolist() == model.generate(IDS[:, :5], attention_mask=torch.ones_like(IDS[:, :5]), **how).tolist()
+    statistics = model_statistics(moved, IDS)
+    assert statistics == pytest.approx(model_statistics(model, IDS), rel=1e-4)
+
+
+def test_the_callback(model: Any, device: str) -> None:
+    logged: list[dict[str, float]] = []
+    callback = TransformersCallback(IDS, every=1, log=logged.append)
+    state, control = transformers.TrainerState(global_step=1), transformers.TrainerControl()
+    for one in (model, copy.deepcopy(model).to(device)):
+        callback._measured = -1
+        callback.on_step_end(None, state, control, model=one)
+    assert logged[1] == pytest.approx(logged[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"precise": True}, {"dtype": "bfloat16"}], ids=str)
+def test_a_saved_model(options: dict[str, Any], model: Any, tmp_path: Path, device: str) -> None:
+    model.save_pretrained(tmp_path)
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(M)}, unk_token="w0"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path)
+    ids = torch.randint(M, (200,))
+    expected, found = (sb.rank(tmp_path, data=ids, device=where, **options) for where in ("cpu", device))
+    assert found.rank.value == expected.rank.value
+    assert found.spectrum.values[:5] == pytest.approx(expected.spectrum.values[:5], rel=1e-3)
