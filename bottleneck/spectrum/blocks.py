@@ -73,6 +73,8 @@ def check_shape(shape: tuple[int, ...], what: str) -> None:
     if len(shape) != 2:
         remedy = REMEDIES.get(len(shape), "")
         raise MatrixError(f"{what} must have two dimensions (contexts × tokens), not shape {tuple(shape)}{remedy}")
+    if any(map(math.isnan, shape)):
+        raise MatrixError(f"{what} does not know its size, {tuple(shape)}: call its method compute_chunk_sizes first")
     if min(shape) < 1:
         raise MatrixError(f"{what} is empty: its shape is {tuple(shape)}")
     if math.prod(shape) > LARGEST:
