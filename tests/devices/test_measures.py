@@ -22,13 +22,15 @@ from softmax_bottleneck.spectrum import singular_values
 from softmax_bottleneck.synthetic.cells import Cell, run
 
 TIMES = {"seconds", "peak_memory_bytes", "version", "driver"}
+ROUNDOFF = {"sigma_next", "gap"}
+"""Of a rank: values at the roundoff, which every order of additions changes."""
 
 
 def plain(value: Any) -> Any:
     """Return a result's numbers and texts, without what differs from run to run."""
     value = value.to_dict() if hasattr(value, "to_dict") else value
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items() if key not in TIMES}
+        return {key: plain(each) for key, each in value.items() if key not in TIMES | ROUNDOFF}
     return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
