@@ -102,12 +102,21 @@ def transformers(**options: Any) -> None:
     _run("bench_transformers", **options)
 
 
+def study_options(command: Command) -> Command:
+    """Add the options of a study, which writes one file a run."""
+    for option in (
+        click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, show_default=False, metavar="N",
+                     help="Begin no run after N minutes.  [default: no limit]"),
+        click.option("--data", default="wikitext-2", metavar="CORPUS", help="Corpus or .txt file with the text."),
+        click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR",
+                     help="Folder of all results."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 @command.command("transformer-study", epilog=example("bottleneck bench transformer-study --out study --minutes 0"))
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
-@click.option("--data", default="wikitext-2", metavar="CORPUS",
-              help="Corpus or .txt file with the text.")  # fmt: skip
-@click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, show_default=False, metavar="N",
-              help="Begin no run after N minutes.  [default: no limit]")  # fmt: skip
+@study_options
 @click.option("--steps", type=Count(), default=500, metavar="N",
               help="Training steps of a run.")  # fmt: skip
 def transformer_study(out: Path, **options: Any) -> None:
@@ -115,10 +124,18 @@ def transformer_study(out: Path, **options: Any) -> None:
 
     Every run is a file of its own: the same command trains the runs that are missing.
     """
-    from softmax_bottleneck.bench import study_transformers
+    _study("study_transformers", out, **options)
 
-    missing = study_transformers(out, progress=progress(), **options)
-    echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
+
+@command.command("frozen-body", epilog=example("bottleneck bench frozen-body --out frozen --minutes 0"))
+@study_options
+def frozen_body(out: Path, **options: Any) -> None:
+    """Train eight output layers on the hidden states of SmolLM2, whose body stays as it is; an hour on one core.
+
+    Every run is a file of its own: the same command trains the runs that are missing. The model and the corpus come
+    from 'bottleneck data get smollm2' and 'bottleneck data get wikitext-2'.
+    """
+    _study("study_frozen_body", out, **options)
 
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
@@ -137,6 +154,14 @@ def gpu(out: Path, device: str, **options: Any) -> None:
 
     bench_gpu(out, device=resolve_device(device), progress=progress(), **options)
     echo(f"the results are in {out}")
+
+
+def _study(name: str, out: Path, **options: Any) -> None:
+    """Make the runs of a study that are missing, and say how many still are."""
+    from softmax_bottleneck import bench
+
+    missing = getattr(bench, name)(out, progress=progress(), **options)
+    echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
 
 
 def _run(name: str, *, json_to: Path | None, at_size: bool | None = None, **options: Any) -> None:

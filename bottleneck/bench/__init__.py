@@ -1,5 +1,6 @@
 """Benchmarks of this package's algorithms beside the usual ones, in one run, each in its own process."""
 
+from .frozen_body import study_frozen_body
 from .heads import bench_heads
 from .hugging_face import bench_hugging_face
 from .spectrum import bench_spectrum
@@ -13,5 +14,6 @@ __all__ = [
     "bench_spectrum",
     "bench_training",
     "bench_transformers",
+    "study_frozen_body",
     "study_transformers",
 ]

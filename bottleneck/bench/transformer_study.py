@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,16 +20,14 @@ import torch
 from torch import Tensor
 
 from ..core.checks import check_positive
-from ..core.files import make_folder, write_json
-from ..core.machine import machine
 from ..core.progress import SILENT, Progress
-from ..core.version import __version__
 from ..hugging_face.loading import final_hidden
 from ..hugging_face.text import read_text
 from ..measure import gradient, rank
 from ..sources import open_source
 from ..training.config import OptimizerConfig
 from ..training.optimizer import build, learning_rate, set_learning_rate
+from .study import ranks, run_missing
 
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax": ("softmax", {}),
@@ -94,20 +92,14 @@ def study_transformers(
         CorpusError: for a text that is missing.
     """
     check_positive(steps=steps)
-    make_folder(out)
-    end = time.monotonic() + 60 * minutes
     texts: dict[int, Text] = {}
-    missing = [cell for cell in cells() if not (out / f"{cell.name}.json").exists()]
-    for number, cell in enumerate(missing):
-        if time.monotonic() >= end:
-            return len(missing) - number
+
+    def run(cell: Cell) -> dict[str, Any]:
         if cell.vocab not in texts:
             texts[cell.vocab] = _text(data, cell.vocab)
-        taken = steps if cell.regime == "parameters" else _steps_in_time(out, cell, steps)
-        values = _run(cell, texts[cell.vocab], taken)
-        write_json(out / f"{cell.name}.json", values)
-        progress.line(f"{cell.name}: {values['bits_per_byte']:.4f} bits per byte, rank {values['rank']}")
-    return 0
+        return _run(cell, texts[cell.vocab], steps if cell.regime == "parameters" else _steps_in_time(out, cell, steps))
+
+    return run_missing(out, cells(), run, shown="bits_per_byte", minutes=minutes, progress=progress)
 
 
 def _steps_in_time(out: Path, cell: Cell, steps: int) -> int:
@@ -146,7 +138,6 @@ def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
     model, equal = _model(cell)
     trained = _train(model, text.train, steps, rate=RATES[cell.size], seed=cell.seed)
     return {
-        **asdict(cell),
         "steps": steps,
         "tokens": steps * BATCH * LENGTH,
         "parameters": _parameters(model),
@@ -155,8 +146,6 @@ def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
         **trained,
         "bits_per_byte": _nats(model, text.test) / math.log(2) / text.test_bytes,
         **_expressed(model, text.test),
-        "machine": machine(),
-        "version": __version__,
     }
 
 
@@ -226,13 +215,4 @@ def _expressed(model: Any, ids: Tensor) -> dict[str, Any]:
     windows = ids[:contexts].view(-1, LENGTH)
     hidden = final_hidden(model, windows, torch.ones_like(windows))
     source = open_source(model.head, hidden=hidden.detach().flatten(0, 1), targets=ids[1 : contexts + 1])
-    report = rank(source)
-    values = report.to_dict()
-    return {
-        "contexts": contexts,
-        "rank": report.rank.value,
-        "rank_interval": [report.rank.low, report.rank.high],
-        "rank_centered": report.rank_centered.value,
-        "effective_rank": values["effective_rank"],
-        "gradient_kept": gradient(source).kept,
-    }
+    return {**ranks(rank(source)), "gradient_kept": gradient(source).kept}
