@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.files import cache_folder, make_folder, sha256_json, write_bytes
+from ..core.files import cache_folder, make_folder, sha256_json, write_bytes, write_json
 from ..core.progress import SILENT, Progress
 from ..core.tensor_file import pack, read
 from ..hugging_face.headed import OutputLayer
 from ..integrations.transformers import output_layer
-from ..measure import rank
+from ..measure import RankReport, rank
 from ..sources import open_source
 from ..spectrum import save_spectrum
 from .study import ranks, run_missing
@@ -96,7 +96,7 @@ def study_frozen_body(
     """Train and measure the runs that have no result yet, and return how many the study still lacks.
 
     Args:
-        out: folder of the results, one JSON file a run, and the spectrum of each head with seed 1.
+        out: folder of the results, one JSON file a run, and the rank report and spectrum of each head with seed 1.
         data: corpus, whose training and validation splits are read.
         minutes: time after which no run is begun.
         progress: where to report.
@@ -117,7 +117,12 @@ def study_frozen_body(
 
     def run(cell: Cell) -> dict[str, Any]:
         rate = best_rate(out, cell.head) if cell.rate is None else cell.rate
-        return _run(cell, rate, *prepared(), out / f"{cell.name}.npz" if cell.seed == 1 else None)
+        values, report = _run(cell, rate, *prepared())
+        if report is not None and cell.seed == 1:
+            stem = make_folder(out / "spectra") / f"{cell.head}.json"
+            write_json(stem, report.to_dict())
+            save_spectrum(stem.with_suffix(".npz"), report.spectrum, report.source, report.limits)
+        return values
 
     return run_missing(out, cells(), run, shown="perplexity", minutes=minutes, progress=progress)
 
@@ -174,29 +179,27 @@ def _layer(name: str, plain: nn.Linear, seed: int) -> OutputLayer:
 
 
 def _run(
-    cell: Cell, rate: float, plain: nn.Linear, train: States, valid: States, spectrum: Path | None
-) -> dict[str, Any]:
-    """Train one output layer and measure it."""
+    cell: Cell, rate: float, plain: nn.Linear, train: States, valid: States
+) -> tuple[dict[str, Any], RankReport | None]:
+    """Train one output layer; measure it, and its rank if the learning rate is the best."""
     layer = _layer(cell.head, plain, cell.seed)
     start = {} if cell.rate else {"start_perplexity": math.exp(_loss(layer, valid))}
-    average, values = _train(layer, train, valid, rate=rate, seed=cell.seed)
+    average, trained = _train(layer, train, valid, rate=rate, seed=cell.seed)
     values = {
         "rate": rate,
         "tokens": len(train.targets),
         "scored": len(valid.targets),
         "added_parameters": sum(each.numel() for each in layer.parameters()) - plain.weight.numel(),
         **start,
-        **values,
-        "perplexity": math.exp(values["course"][-1][1]),
+        **trained,
+        "perplexity": math.exp(trained["course"][-1][1]),
     }
-    if cell.rate is None:
-        with torch.no_grad():
-            values["float32_perplexity"] = math.exp(_loss(average, valid, torch.float32))
-            report = rank(average.head, hidden=average.states(valid.hidden[:RANKED]))
-        values |= ranks(report)
-        if spectrum is not None:
-            save_spectrum(spectrum, report.spectrum, report.source, report.limits)
-    return values
+    if cell.rate is not None:
+        return values, None
+    with torch.no_grad():
+        values["float32_perplexity"] = math.exp(_loss(average, valid, torch.float32))
+        report = rank(average.head, hidden=average.states(valid.hidden[:RANKED]))
+    return {**values, **ranks(report)}, report
 
 
 def _train(
