@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "evaluation": (("how", "bits", "perplexity"), "bottleneck eval --json FILE"),
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),
     "transformer": (("regime", "bits_per_byte"), "bottleneck bench transformer-study --out DIR"),
+    "frozen": (("rate", "course", "added_parameters"), "bottleneck bench frozen-body --out DIR"),
     "profile": (("machine", "passes"), "bottleneck synthetic --profile --json FILE"),
 }
 """For each kind of JSON file, the keys that identify it and the command that writes it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -97,7 +97,13 @@ def transformer_study_figure(ax: Axes, data: pd.DataFrame) -> None:
     of the line a head is better. Filled after equal steps, hollow after equal processor time. Means of the seeds, bars
     of one standard deviation. Transformers of six layers on WikiText-2.
     """
-    heads = [head for head in LABELS if head != REFERENCE][::-1]
+    draw_differences(ax, data, {head: label for head, label in LABELS.items() if head != REFERENCE})
+    ax.set_xlabel("Δ bits per byte (better ←)")
+
+
+def draw_differences(ax: Axes, data: pd.DataFrame, labels: Mapping[str, str]) -> None:
+    """Draw mean and standard deviation of ``difference`` for each head and ``regime``, a row for each label."""
+    heads = [*labels][::-1]
     ax.axvline(0, color="0.6", linewidth=0.8, zorder=1)
     for (head, regime), rows in data.groupby(["head", "regime"]):
         look, filled = HEADS[head_of(str(head)) or ""], regime == STEPS
@@ -110,6 +116,6 @@ def transformer_study_figure(ax: Axes, data: pd.DataFrame) -> None:
     for regime, face in ((STEPS, "0.3"), (TIME, "white")):
         label = "equal steps" if regime == STEPS else "equal time"
         ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
-    ax.set_yticks(range(len(heads)), [LABELS[head] for head in heads])
+    ax.set_yticks(range(len(heads)), [labels[head] for head in heads])
     ax.set_ylim(-0.6, len(heads) - 0.4)
-    ax.set(xlabel="Δ bits per byte (better ←)", ylabel="output layer")
+    ax.set_ylabel("output layer")

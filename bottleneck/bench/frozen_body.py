@@ -48,13 +48,15 @@ MAPS: dict[str, nn.Module] = {"softmax-linear": nn.Identity(), "softmax-mlp": nn
 """Function between the two matrices of the map."""
 RATES, SEEDS = (1e-4, 3e-4, 1e-3), (0, 1, 2)
 """Learning rates of Adam. Seed 0 tries all, the other seeds take the one with the lowest loss."""
-TRAIN, SCORED, RANKED = 16_384, 2_048, 1_024
+TRAIN, SCORED, RANKED = 12_288, 2_048, 1_024
 """Contexts of the training split, of the validation split, and those of the latter whose log-probabilities are
 ranked."""
 LENGTH, BATCH, WARMUP = 1_024, 256, 4
 """Tokens of a window, which do not overlap; contexts of a step; steps of linear warm-up."""
 SCORES = (4, 2, 1)
 """The loss is computed after 1/4, 1/2 and all of the steps."""
+BLOCK = 256
+"""Contexts in a block whose mean loss is kept, so that the error of a difference between heads can be estimated."""
 DECAY = 8
 """η of polynomial-decay averaging (Shamir and Zhang 2013, §4)."""
 
@@ -183,7 +185,7 @@ def _run(
 ) -> tuple[dict[str, Any], RankReport | None]:
     """Train one output layer; measure it, and its rank if the learning rate is the best."""
     layer = _layer(cell.head, plain, cell.seed)
-    start = {} if cell.rate else {"start_perplexity": math.exp(_loss(layer, valid))}
+    start = {} if cell.rate else {"start_perplexity": math.exp(_losses(layer, valid).mean())}
     average, trained = _train(layer, train, valid, rate=rate, seed=cell.seed)
     values = {
         "rate": rate,
@@ -197,7 +199,7 @@ def _run(
     if cell.rate is not None:
         return values, None
     with torch.no_grad():
-        values["float32_perplexity"] = math.exp(_loss(average, valid, torch.float32))
+        values["float32_perplexity"] = math.exp(_losses(average, valid, torch.float32).mean())
         report = rank(average.head, hidden=average.states(valid.hidden[:RANKED]))
     return {**values, **ranks(report)}, report
 
@@ -211,7 +213,9 @@ def _train(
     order = torch.randperm(len(train.targets), generator=torch.Generator().manual_seed(seed))
     batches = order.split(BATCH)
     scored = {len(batches) // part for part in SCORES}
-    course, seconds = [], []
+    course: list[tuple[int, float]] = []
+    seconds: list[float] = []
+    losses = torch.empty(0)
     for step, batch in enumerate(batches, start=1):
         began = time.process_time()
         for group in optimizer.param_groups:
@@ -226,13 +230,18 @@ def _train(
             torch._foreach_lerp_([*average.parameters()], [*layer.parameters()], share)
         seconds.append(time.process_time() - began)
         if step in scored:
-            course.append((step, _loss(average, valid)))
-    return average, {"steps": len(batches), "seconds_a_step": statistics.median(seconds), "course": course}
+            losses = _losses(average, valid)
+            course.append((step, float(losses.mean())))
+    return average, {
+        "steps": len(batches),
+        "seconds_a_step": statistics.median(seconds),
+        "course": course,
+        "blocks": [float(block.mean()) for block in losses.split(BLOCK)],
+    }
 
 
 @torch.no_grad()
-def _loss(layer: OutputLayer, states: States, products: torch.dtype = torch.bfloat16) -> float:
-    """Return the mean loss in nats, with matrix products in a type."""
+def _losses(layer: OutputLayer, states: States, products: torch.dtype = torch.bfloat16) -> Tensor:
+    """Return the losses in nats, (T,), with matrix products in a type."""
     with torch.autocast("cpu", torch.bfloat16, enabled=products == torch.bfloat16):
-        losses = layer.head.nll(layer.states(states.hidden), states.targets, reduction="none")
-    return float(losses.double().mean())
+        return layer.head.nll(layer.states(states.hidden), states.targets, reduction="none").double()

@@ -163,6 +163,20 @@ class _Transformer(TypedDict):
     gradient_kept: Magnitude
 
 
+class _Frozen(TypedDict):
+    head: str
+    seed: Count
+    rate: Magnitude
+    added_parameters: Count
+    start_perplexity: NotRequired[Magnitude]
+    perplexity: Magnitude
+    steps: Size
+    seconds_a_step: Magnitude
+    course: Annotated[list[tuple[Size, Magnitude]], Len(1)]
+    rank_interval: NotRequired[tuple[Count, Count]]
+    effective_rank: NotRequired[dict[str, Count]]
+
+
 def _same_lengths(value: Any, *lists: list[Any]) -> Any:
     if len(set(map(len, lists))) > 1:
         raise ValueError("its lists must have one length")
@@ -233,5 +247,6 @@ SCHEMAS: dict[str, Any] = {
     ),
     "bench": _Bench,
     "transformer": _Transformer,
+    "frozen": _Frozen,
 }
 """Schema of each kind of file that figures and pages are made of."""
