@@ -46,7 +46,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 largest mixture adds: they separate the mixture's rank from its parameters."""
 MAPS: dict[str, nn.Module] = {"softmax-linear": nn.Identity(), "softmax-mlp": nn.GELU()}
 """Function between the two matrices of the map."""
-RATES, SEEDS = (1e-4, 3e-4, 1e-3), (0, 1, 2)
+RATES, SEEDS = (3e-5, 1e-4, 3e-4), (0, 1, 2)
 """Learning rates of Adam. Seed 0 tries all, the other seeds take the one with the lowest loss."""
 TRAIN, SCORED, RANKED = 12_288, 2_048, 1_024
 """Contexts of the training split, of the validation split, and those of the latter whose log-probabilities are

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -259,6 +260,32 @@ def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes
     figure.draw(ax, figure.compute(results))
     means = {round(float(line.get_xdata()[0]), 6) for line in ax.lines if len(line.get_xdata()) == 1}
     assert {-0.375, 0.375, 0.0} <= means
+
+
+def test_heads_on_a_frozen_body_are_compared_at_equal_steps_and_time(folder: Path) -> None:
+    def run(head: str, seed: int, rate: float, last: float, **more: Any) -> None:
+        course = [[4, last + 0.4], [8, last + 0.2], [16, last]]
+        seconds = {"softmax": 1.0, "mos-4": 4.0, "lms-plif": 0.5}[head]
+        content = {"head": head, "seed": seed, "rate": rate, "steps": 16, "seconds_a_step": seconds, "course": course}
+        more |= {"perplexity": math.exp(last), "added_parameters": 7}
+        write(folder / "frozen" / f"{head}-{rate}-{seed}.json", {**content, **more})
+
+    best: dict[str, Any] = {"start_perplexity": 9.0, "rank_interval": [9, 12], "effective_rank": {"1e-3": 5}}
+    for head, last in (("softmax", 2.0), ("mos-4", 1.9), ("lms-plif", 2.1)):
+        run(head, 0, 0.1, last)
+        run(head, 0, 0.2, last + 1)  # a worse learning rate
+        run(head, 1, 0.1, last - 0.1, **best)
+    results = read(folder)
+    figure = find("frozen-body-figure").compute(results).set_index(["head", "regime", "seed"])["difference"]
+    equal = {("mos-4", "parameters", 0): -0.1, ("mos-4", "parameters", 1): -0.1}
+    timed = {("mos-4", "time", 0): 0.3, ("mos-4", "time", 1): 0.3}  # four times as slow: after 4 of 16 steps
+    faster = {("lms-plif", which, seed): 0.1 for which in ("parameters", "time") for seed in (0, 1)}
+    assert figure.to_dict() == pytest.approx(equal | timed | faster)
+    table = find("frozen-body").compute(results).set_index(["row", "column"])["text"]
+    assert table["MoS, K = 4", "learning rate"] == "0.1"
+    assert table["MoS, K = 4", "equal steps"] == f"{(math.exp(1.9) + math.exp(1.8)) / 2:.3f} ± 0.450"
+    assert table["MoS, K = 4", "rank"] == "9 to 12"
+    assert table["Softmax", "steps, equal time"] == "16"
 
 
 def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax: Axes) -> None:
