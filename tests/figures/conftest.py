@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,7 @@ def folder(tmp_path: Path) -> Path:
         "compare": comparison(),
         "bench/training": {"machine": {}, "cases": bench_cases()},
         **{f"transformer-study/{number}": run for number, run in enumerate(study())},
+        **{f"frozen-body/{number}": run for number, run in enumerate(frozen())},
     }
     for name, content in files.items():
         write(tmp_path / "results" / f"{name}.json", content)
@@ -132,6 +135,23 @@ def study() -> list[dict[str, Any]]:
         )
         for seed in (1, 2)
     ]  # fmt: skip
+
+
+def frozen() -> Iterator[dict[str, Any]]:
+    """Runs of ``bottleneck bench frozen-body`` with two seeds and, for the first, two learning rates."""
+    for head, seconds, last in (("softmax", 1.0, 2.0), ("mos-4", 4.0, 1.9), ("lms-plif", 0.5, 2.1)):
+        for seed, rate, loss in ((0, 0.1, last), (0, 0.2, last + 1), (1, 0.1, last - 0.1)):
+            yield {
+                "head": head,
+                "seed": seed,
+                "rate": rate,
+                "added_parameters": 7,
+                "steps": 16,
+                "seconds_a_step": seconds,
+                "course": [[4, loss + 0.4], [8, loss + 0.2], [16, loss]],
+                "perplexity": math.exp(loss),
+                **({"start_perplexity": 9.0, "rank_interval": [9, 12], "effective_rank": {"1e-3": 5}} if seed else {}),
+            }
 
 
 def bench_cases() -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -262,20 +261,7 @@ def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes
     assert {-0.375, 0.375, 0.0} <= means
 
 
-def test_heads_on_a_frozen_body_are_compared_at_equal_steps_and_time(folder: Path) -> None:
-    def run(head: str, seed: int, rate: float, last: float, **more: Any) -> None:
-        course = [[4, last + 0.4], [8, last + 0.2], [16, last]]
-        seconds = {"softmax": 1.0, "mos-4": 4.0, "lms-plif": 0.5}[head]
-        content = {"head": head, "seed": seed, "rate": rate, "steps": 16, "seconds_a_step": seconds, "course": course}
-        more |= {"perplexity": math.exp(last), "added_parameters": 7}
-        write(folder / "frozen" / f"{head}-{rate}-{seed}.json", {**content, **more})
-
-    best: dict[str, Any] = {"start_perplexity": 9.0, "rank_interval": [9, 12], "effective_rank": {"1e-3": 5}}
-    for head, last in (("softmax", 2.0), ("mos-4", 1.9), ("lms-plif", 2.1)):
-        run(head, 0, 0.1, last)
-        run(head, 0, 0.2, last + 1)  # a worse learning rate
-        run(head, 1, 0.1, last - 0.1, **best)
-    results = read(folder)
+def test_heads_on_a_frozen_body_are_compared_at_equal_steps_and_time(results: Results) -> None:
     figure = find("frozen-body-figure").compute(results).set_index(["head", "regime", "seed"])["difference"]
     equal = {("mos-4", "parameters", 0): -0.1, ("mos-4", "parameters", 1): -0.1}
     timed = {("mos-4", "time", 0): 0.3, ("mos-4", "time", 1): 0.3}  # four times as slow: after 4 of 16 steps

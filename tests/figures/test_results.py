@@ -20,6 +20,7 @@ def test_files_are_known_by_content_and_place(results: Results) -> None:
     assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
     assert {saved.kind for saved in results.saved} == {
         "report", "cells", "concentrations", "comparison", "divergence", "evaluation", "bench", "transformer",
+        "frozen",
     }  # fmt: skip
     assert results.unknown == ()
 
