@@ -140,3 +140,30 @@ def talk_folder(talks: Mapping[str, list[list[tuple[str, str]]]], tmp_path_facto
         lines = [f"<{who.lower()}> {words}\n" for talk in conversations for who, words in (*talk, ("", ""))]
         (folder / f"{split}.txt").write_text("".join("\n" if line.startswith("<>") else line for line in lines))
     return folder
+
+
+@pytest.fixture
+def write_kld(tmp_path: Path) -> Callable[..., Path]:
+    """Write logits as llama.cpp's tools/perplexity/perplexity.cpp does, its loop in Python: a row for each context."""
+
+    def write(logits: NDArray[Any], tokens: NDArray[Any], name: str = "reference.kld") -> Path:
+        chunks, n_ctx = tokens.shape
+        vocab, one = logits.shape[1], np.float32(1)
+        path = tmp_path / name
+        with path.open("wb") as file:
+            file.write(b"_logits_")
+            file.write(np.array([n_ctx, vocab, chunks, *tokens.ravel()], "<i4").tobytes())
+            for row in logits.astype(np.float32):
+                largest = row.max()
+                least = max(row.min(), largest - np.float32(16))
+                log_sum = np.float32(np.log(float(sum(np.exp(row - largest).astype(float)))))
+                scale = np.float32(largest - least) / np.float32(65535)
+                words = np.zeros(4 + 2 * ((vocab + 1) // 2), "<u2")
+                words[:4] = np.array([scale, least - largest - log_sum], "<f4").view("<u2")
+                if scale:
+                    grid = np.rint(one / scale * (row - least))
+                    words[4 : 4 + vocab] = np.where(row > least, grid, 0)
+                file.write(words.tobytes())
+        return path
+
+    return write

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -17,6 +18,7 @@ from ..core.options import HuggingFaceOptions
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import SAMPLE
+from ..language_models.llama_cpp import KldFile, is_kld
 from ..language_models.on_text import Ids, ModelOnText, joined
 from ..language_models.source import Cost
 from ..spectrum import EPS
@@ -31,6 +33,8 @@ from .windows import HiddenStates, Windows
 
 DEFAULT_CONTEXT_LENGTH = 1024
 """Tokens of a window if the model can take more: the limit of GPT-2, because the cost of attention grows with it."""
+FIRST = 50
+"""Tokens of a .kld file of which the tokenizer is asked what begins a text."""
 TOKENS_AT_ONCE = 4096
 """Default number of tokens of a batch of windows."""
 LIMITS = ("max_position_embeddings", "max_seq_len")
@@ -322,7 +326,14 @@ def _tokens(
     split: str,
     options: HuggingFaceOptions,
 ) -> Tokens:
-    """Return the tokens of ``data``, which are a text (see `read_text`) or token ids (see `read_ids`)."""
+    """Return the tokens of ``data``: a text (see `read_text`), token ids (see `read_ids`), or those of a .kld file."""
+    if is_kld(data):
+        file, tokenizer = KldFile(data), encoder()
+        bos, size = options["bos"], model.input_size
+        first = tokenizer.text(file.tokens[0, :FIRST].tolist()) if tokenizer else ""
+        prefix = tokenizer.encode(first, bos=bos, vocab_size=size)[1].tolist() if tokenizer else []
+        longest = file.tokens.shape[1]
+        return replace(read_ids(file.batches(prefix), tokenizer, vocab_size=size, window=longest), name=str(data))
     if not (data is None or isinstance(data, str | Path) or texts_in(data)):
         window = min(_limit(model.module) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
         given = None if options["context_length"] or options["stride"] else window

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack, overload
 
@@ -15,13 +15,14 @@ from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..results.base import short_names
-from ..sources import Block, Difference, FiniteColumns, Source, is_several, labelled, open_sources
+from ..sources import Block, Difference, FiniteColumns, PartialSource, Source, is_several, labelled, open_sources
 from ..spectrum import effective_rank, numerical_rank
 from ..spectrum.rules import entry_roundoff
 from .comparison import Comparison, Comparisons, DifferenceRank, Example, Prediction
 from .computing import SpectrumSettings, compute_spectrum
 from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, divergences, normalized, statistics
 from .pairwise_kld import CACHED
+from .partial_comparison import PartialPair
 from .source_kld import source_precision
 
 PREDICTIONS = 5
@@ -83,6 +84,9 @@ def compare(
     Sources of different vocabulary sizes are cut to the first tokens, which both have, and renormalized. Standard
     errors take contexts as independent draws; neighbouring ones are not quite.
 
+    A reference of which a part is unseen (`PartialSource`) gives intervals, ``value`` ± ``roundoff``, which hold every
+    distribution that its numbers allow; what has no upper bound there, rank and contexts are left out.
+
     Args:
         first: the reference, a source as for `rank`; or a list, or a dictionary by label, of the reference and all
             models.
@@ -97,7 +101,8 @@ def compare(
         A comparison for two sources, or of several, `Comparisons` of each model with the first.
 
     Raises:
-        SourceError: when the sources are not on the same tokens, or a token that follows has probability 0.
+        SourceError: when the sources are not on the same tokens, a token that follows has probability 0, or a model
+            is a part of a distribution.
         ConfigurationError: for fewer than two sources, or a negative number of examples.
 
     Example:
@@ -119,20 +124,36 @@ def compare(
         source.prepare(report)
         if source.description["kind"] == "matrix":
             raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
+    reference, *models = sources
+    if part := next((model for model in models if isinstance(model, PartialSource)), None):
+        raise SourceError(
+            f"{part.description['path']} holds a part of each distribution, so KL(P‖Q) has no upper bound with it as "
+            "Q: give it as the first source, the REFERENCE"
+        )
     targets = _targets(sources)
-    pairs = [Pair(sources[0], model, targets, examples) for model in sources[1:]]
+    pairs: list[Pair | PartialPair]
+    if isinstance(reference, PartialSource):
+        pairs = [PartialPair(reference, model, targets) for model in models]
+    else:
+        pairs = [Pair(reference, model, targets, examples) for model in models]
     rows = min(source.rows_at_once() for source in sources)
     with report.bar("comparing", sources[0].shape[0], "contexts") as bar:
-        for reference, *models in zip(*(source.blocks(source.ranges(rows)) for source in sources), strict=True):
-            for pair, model in zip(pairs, models, strict=True):
-                pair.add(reference, model)
-            bar.advance(len(reference.log_probs))
+        for first_block, *blocks in zip(*(_rows(source, rows) for source in sources), strict=True):
+            for pair, block in zip(pairs, blocks, strict=True):
+                pair.add(first_block, block)
+            bar.advance(len(first_block.log_probs))
     how = SpectrumSettings(device=device, progress=report)
     results = [pair.comparison(how, like_llama_cpp=like_llama_cpp) for pair in pairs]
     if not several:
         return results[0]
-    reference, *labels = named
-    return Comparisons(_labelled(each, reference, label) for each, label in zip(results, labels, strict=True))
+    label_of_reference, *labels = named
+    return Comparisons(_labelled(each, label_of_reference, label) for each, label in zip(results, labels, strict=True))
+
+
+def _rows(source: Source, rows: int) -> Iterator[Any]:
+    """Yield all rows of a source in blocks, or in parts."""
+    ranges = source.ranges(rows)
+    return source.parts(ranges) if isinstance(source, PartialSource) else source.blocks(ranges)
 
 
 def _labelled(comparison: Comparison, *labels: str) -> Comparison:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Largest number of columns of a line about a context."""
+NARROW = 1e-6
+"""Half width of an interval, relative to its middle, up to which roundoff alone makes it."""
 MOST_DIGITS = 6
 """Largest number of decimals; smaller numbers have an exponent."""
 LABELS = {
@@ -46,9 +48,10 @@ LABELS = {
     "delta_p_99": "Δp 99 %",
     "same_top": "same top token",
     "top_5": "top-5 overlap",
+    "coverage": "seen probability of P",
 }
 """Labels of the statistics of a model Q and its reference P."""
-SHARES = ("acceptance", "same_top", "top_5")
+SHARES = ("acceptance", "same_top", "top_5", "coverage")
 """Statistics that are shown in percent."""
 
 
@@ -144,6 +147,11 @@ class Comparison(Result):
     """KL(P‖Q) and entropy of P of each context, in nats: ``"kl"`` and ``"entropy"``, (T,) float64."""
 
     @property
+    def _is_partial(self) -> bool:
+        """Whether a part of the reference's distributions is unseen."""
+        return "coverage" in self.statistics
+
+    @property
     def names(self) -> list[str]:
         """Short names of the reference and the model."""
         shorts = short_names(str(source["path"]) for source in self.sources)
@@ -203,10 +211,14 @@ class Comparison(Result):
     def _groups(self) -> list[list[tuple[str, str]]]:
         """Return the rows of the statistics, and those of each context."""
         numbers = [
-            (label, _text(name, self.statistics[name])) for name, label in LABELS.items() if name in self.statistics
+            (label, _text(name, self.statistics[name], is_interval=self._is_partial))
+            for name, label in LABELS.items()
+            if name in self.statistics
         ]
         perplexity = self.statistics.get("reference_perplexity")
-        reference = f"P = {self.names[0]}" + (f", perplexity {_text('perplexity', perplexity)}" if perplexity else "")
+        reference = f"P = {self.names[0]}"
+        if perplexity:
+            reference += f", perplexity {_text('perplexity', perplexity, is_interval=self._is_partial)}"
         head = [
             ("reference", reference),
             ("model", f"Q = {self.names[1]}"),
@@ -243,14 +255,28 @@ class Comparisons(Results[Comparison]):
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
     """Return statistics by their labels, as the cells of a table."""
-    return {label: _text(name, statistics[name], short=True) for name, label in LABELS.items() if name in statistics}
+    is_interval = "coverage" in statistics
+    return {
+        label: _text(name, statistics[name], short=True, is_interval=is_interval)
+        for name, label in LABELS.items()
+        if name in statistics
+    }
 
 
-def _text(name: str, estimate: Estimate, *, short: bool = False) -> str:
-    """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error."""
+def _text(name: str, estimate: Estimate, *, short: bool = False, is_interval: bool = False) -> str:
+    """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error.
+
+    That of a part of a distribution is shown as its interval, unless roundoff alone makes it.
+    """
     if estimate.value is None:
         return "∞"
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
+    if is_interval and (estimate.roundoff is None or estimate.roundoff > NARROW * abs(estimate.value)):
+        half = estimate.roundoff or 0.0
+        low, high = (f"{scale * (estimate.value + sign * half):.{4 - short}g}" for sign in (-1, 1))
+        within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
+        within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
+        return within + unit
     value, error = scale * estimate.value, scale * (estimate.standard_error or 0.0)
     digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
     if error and digits <= MOST_DIGITS - short:

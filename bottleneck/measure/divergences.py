@@ -37,7 +37,8 @@ class Estimate:
     standard_error: float | None
     """Standard error, with contexts as independent draws; ``None`` where it is not known, as for a maximum."""
     roundoff: float | None
-    """Bound on what rounding of the entries, and of float64 sums, adds; ``None`` if the rounding is unknown."""
+    """Bound on what rounding of the entries, of float64 sums, and unseen entries of a part of a distribution add: half
+    the width of the interval about ``value``. ``None`` if the rounding is unknown, or ``value`` is a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
             "jsd": ((to_middle + q_to_middle) / 2, jsd_error / 2 + second),
             "tv": (apart.sum(1) / 2, e + e_q),
             "entropy": (entropy, mean(P.p, np.abs(P.log_p + entropy[:, None]) * P.error)),
-            **_agreement(P, Q),
+            **agreement(P, Q),
             **({} if targets is None else _losses(P, Q, targets, e, e_q)),
         }
     return {name: np.stack(each) for name, each in found.items()}
@@ -185,7 +186,8 @@ def _losses(P: Rows, Q: Rows, targets: NDArray[np.int64], e: Values, e_q: Values
     }
 
 
-def _agreement(P: Rows, Q: Rows) -> dict[str, tuple[Values, Values]]:
+def agreement(P: Rows, Q: Rows) -> dict[str, tuple[Values, Values]]:
+    """Return whether the likeliest tokens of n contexts agree, with 1 as error where rounding may decide, (n,) each."""
     (tokens, open_first, open_top), (q_tokens, q_open_first, q_open_top) = map(_likeliest, (P, Q))
     count = min(TOP, P.p.shape[1])
     overlap = (tokens[:, :count, None] == q_tokens[:, None, :count]).any(2).mean(1)
@@ -212,16 +214,17 @@ def _likeliest(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArra
 def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) -> dict[str, Estimate]:
     """Return the estimates over all contexts, by name, in the order of a table."""
     result: dict[str, Estimate] = {}
-    if "nll" in found:
-        for name, losses in (("reference_perplexity", found["reference_nll"]), ("perplexity", found["nll"])):
-            result[name] = _changed(losses.mean(), math.exp, math.exp)
+    for name, loss in (("reference_perplexity", "reference_nll"), ("perplexity", "nll")):
+        if loss in found:
+            result[name] = _changed(found[loss].mean(), math.exp, math.exp)
+    if "log_ratio" in found:
         result["log_ratio"] = found["log_ratio"].mean()
     kl = found["kl_llama_cpp" if like_llama_cpp else "kl"]
     result["kl"] = kl.mean()
     result |= {f"kl_{100 * share:g}": kl.quantile(share) for share in KL_SHARES} | {"kl_max": kl.quantile(1.0)}
-    if not like_llama_cpp:
+    if not like_llama_cpp and "kl_llama_cpp" in found:
         result["kl_llama_cpp"] = found["kl_llama_cpp"].mean()
-    result |= {name: found[name].mean() for name in ("reverse_kl", "jsd", "tv")}
+    result |= {name: found[name].mean() for name in ("reverse_kl", "jsd", "tv") if name in found}
     result["acceptance"] = _changed(result["tv"], lambda tv: 1 - tv, lambda _: 1.0)
     result["tokens_a_step"] = _changed(
         result["acceptance"],
@@ -232,7 +235,7 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
         change = found["delta_p"]
         result |= {"delta_p": change.mean(), "delta_p_rms": change.root_mean_square()}
         result |= {f"delta_p_{100 * share:g}": change.quantile(share) for share in DELTA_SHARES}
-    return result | {name: found[name].mean() for name in ("same_top", "top_5")}
+    return result | {name: found[name].mean() for name in ("same_top", "top_5", "coverage") if name in found}
 
 
 def _changed(estimate: Estimate, to: Callable[[float], float], slope: Callable[[float], float]) -> Estimate:

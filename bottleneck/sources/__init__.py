@@ -8,6 +8,7 @@ from .matrix import MatrixSource, from_blocks, open_matrix
 from .ngram import NGramSource
 from .opening import Kind
 from .output_weights import OutputWeights, output_weights
+from .partial import KldSource, Part, PartialSource
 from .store import StoreSource, open_zarr
 from .views import Difference, FiniteColumns
 
@@ -22,9 +23,12 @@ __all__ = [
     "FactorRows",
     "FiniteColumns",
     "Kind",
+    "KldSource",
     "MatrixSource",
     "NGramSource",
     "OutputWeights",
+    "Part",
+    "PartialSource",
     "RightFactor",
     "Source",
     "StoreSource",

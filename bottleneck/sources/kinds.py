@@ -23,7 +23,7 @@ from ..hugging_face.folder import is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
-from . import function, hidden_states, matrix, ngram, store
+from . import function, hidden_states, matrix, ngram, partial, store
 from .opening import Kind
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ KINDS: dict[str, Kind] = {
     ),
     "zarr": store.ZARR,
     "ngram": ngram.KIND,
+    "kld": partial.KLD,
     "array file": matrix.FILE,
     "run": Kind(what="a run", matches=_is_run, open=RunOnText),
     "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
@@ -111,7 +112,10 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
 
 
 def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
-    """Open each source with the options that it takes; refuse an option that none of them takes."""
+    """Open each source with the options that it takes; refuse an option that none of them takes.
+
+    Without ``data``, a Hugging Face model beside a ``.kld`` file reads the tokens of that file.
+    """
     values = complete(options)
     with_head = values["head"] is not None
     names = [str(each) if isinstance(each, Path) else each for each in sources]
@@ -127,7 +131,10 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
             listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
             raise ConfigurationError(f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}")
     values["hugging_face"] = {option: values[option] for option in HUGGING_FACE}
-    return [_opened(name, kind, values) for name, kind in kinds]
+    kld = next((name for name, kind in kinds if kind is partial.KLD), None)  # its tokens are the text of models
+    on_kld = {**values, "data": kld} if kld and values["data"] is None else values
+    hugging_face = KINDS["hugging-face"], KINDS["loaded model"]
+    return [_opened(name, kind, on_kld if kind in hugging_face else values) for name, kind in kinds]
 
 
 def is_several(source: Any) -> bool:

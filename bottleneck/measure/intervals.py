@@ -1,0 +1,146 @@
+"""Intervals of divergences where a part of the reference's distribution is unseen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import rel_entr
+
+from ..errors import MatrixError
+from ..sources import Part
+from .divergences import LLAMA_CPP_LEAST, Matrix, Rows, Values, agreement
+
+STEPS, CLOSE = 100, 1e-13
+"""Most steps that find the distribution nearest to Q, and by how much the sum of its probabilities may miss 1."""
+
+
+class Box(NamedTuple):
+    """Distributions whose probabilities lie between two numbers each."""
+
+    low: Matrix
+    """(n, M); 0 for an unseen token."""
+    high: Matrix
+    """(n, M)."""
+
+
+def box_of(part: Part) -> Box:
+    """Return the probabilities that some rows allow.
+
+    Raises:
+        MatrixError: for a row that no distribution fits.
+    """
+    box = Box(np.where(part.seen, np.exp(part.log_probs - part.error), 0.0), np.exp(part.log_probs + part.error))
+    sums = box.low.sum(1), box.high.sum(1)
+    if (wrong := (sums[0] > 1) | (sums[1] < 1)).any():
+        row = int(wrong.argmax())
+        raise MatrixError(
+            f"the probabilities of row {part.start + row} sum to {sums[0][row]:.6g} at least and {sums[1][row]:.6g} at "
+            "most: these are not natural logarithms of probabilities, or the file is damaged"
+        )
+    return box
+
+
+def nearest(box: Box, q: Matrix) -> Matrix:
+    r"""Return the distribution p in a box that has the least f-divergence from q, for every convex f.
+
+    For :math:`\sum_i q_i f(p_i / q_i)` and the constraint :math:`\sum p_i = 1` the multiplier gives every free token
+    the same ratio: p is q times a number, clipped to the box. Newton's steps find the number, and bisection where they
+    leave its bracket.
+    """
+    n = len(q)
+    low, high, ratio = np.full((n, 1), 0.0), np.full((n, 1), np.inf), np.ones((n, 1))
+    for _ in range(STEPS):
+        scaled = ratio * q
+        p = np.clip(scaled, *box)
+        excess = p.sum(1, keepdims=True) - 1
+        if (np.abs(excess) <= CLOSE).all():
+            break
+        low, high = np.where(excess < 0, ratio, low), np.where(excess > 0, ratio, high)
+        free = np.where((scaled > box.low) & (scaled < box.high), q, 0.0).sum(1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            newton = ratio - excess / free
+            between = np.where(np.isinf(high), 2 * ratio, np.where(low > 0, np.sqrt(low * high), high / 1024))
+        step = np.where((newton > low) & (newton < high), newton, between)
+        ratio = np.where(np.abs(excess) <= CLOSE, ratio, step)
+    return p
+
+
+def most(term: Callable[[Matrix], Matrix], box: Box) -> Values:
+    r"""Return an upper bound of :math:`\sum_i h_i(p_i)`, h convex, over the distributions p in a box, (n,).
+
+    Each h is below its chord between the ends of its interval, and the sum of the chords is largest where the tokens of
+    the steepest ones have their largest probability until nothing is left: one token lies between its ends, and the
+    bound exceeds the maximum by no more than that token's distance from its chord.
+    """
+    ends = term(box.low), term(box.high)
+    width = box.high - box.low
+    with np.errstate(invalid="ignore"):  # ∞ − ∞
+        slope = np.nan_to_num((ends[1] - ends[0]) / np.where(width > 0, width, 1.0), posinf=np.inf)
+    order = np.argsort(-slope, axis=1)
+    width, slope = (np.take_along_axis(each, order, 1) for each in (width, slope))
+    before = np.cumsum(width, 1) - width
+    moved = np.clip(1 - box.low.sum(1, keepdims=True) - before, 0.0, width)
+    return np.asarray(ends[0].sum(1) + np.where(moved > 0, moved * slope, 0.0).sum(1))
+
+
+def interval_divergences(
+    part: Part, Q: Rows, targets: NDArray[np.int64] | None, *, is_llama_cpp: bool
+) -> dict[str, Values]:
+    r"""Return quantities of n contexts as the middle of an interval and half its width, (2, n) each.
+
+    The interval holds all distributions P that the rows allow: each seen log-probability to within its error, each
+    unseen probability at most the given one, their sum 1. KL(Q‖P) is left out, because it has no upper bound there; so
+    is the loss of a target that is unseen, whose error is infinite.
+
+    Args:
+        part: rows of the reference, as many tokens as Q has.
+        Q: rows of the model.
+        targets: (n,), the tokens that follow, if they are known.
+        is_llama_cpp: whether to return KL as llama.cpp defines it, on the grid's own numbers.
+    """
+    box, q = box_of(part), Q.p
+
+    def halves(p: Matrix) -> Matrix:
+        return np.asarray(rel_entr(p, (p + q) / 2) + rel_entr(q, (p + q) / 2)) / 2
+
+    terms: dict[str, Callable[[Matrix], Matrix]] = {
+        "kl": lambda p: np.asarray(rel_entr(p, q)),
+        "jsd": halves,
+        "tv": lambda p: np.abs(p - q) / 2,
+    }
+    near = nearest(box, q)
+    e = (q * Q.error).sum(1)
+    farthest = np.maximum(box.high - q, q - box.low)
+    of_model = {"kl": (farthest * Q.error).sum(1) + (q * Q.error**2).sum(1), "tv": e}
+    of_model["jsd"] = of_model["kl"] + e
+    with np.errstate(invalid="ignore"):
+        found = {name: _between(term(near).sum(1), most(term, box), of_model[name]) for name, term in terms.items()}
+    p = np.exp(part.log_probs) * part.seen
+    unseen, count = np.maximum(1 - p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
+    spread = np.where(unseen > 0, unseen * np.log(np.where(unseen > 0, unseen, 1.0) / count), 0.0)
+    found["entropy"] = -np.sum(p * part.log_probs, 1) - spread, np.zeros(len(p))  # of an even spread
+    found["coverage"] = _between(box.low.sum(1), np.minimum((box.high * part.seen).sum(1), 1.0))
+    if is_llama_cpp:
+        over = part.log_probs > LLAMA_CPP_LEAST
+        p = np.where(over, np.exp(part.log_probs), 0.0)
+        found["kl_llama_cpp"] = np.where(over, p * (part.log_probs - Q.log_p), 0.0).sum(1), of_model["kl"]
+    found |= agreement(Rows(part.log_probs, p, np.broadcast_to(part.error, p.shape)), Q)
+    if targets is not None:
+        at = np.arange(len(targets)), targets
+        off = Q.error[at] + e
+        nll, is_seen = -part.log_probs[at], part.seen[at]
+        error = np.where(is_seen, part.error[:, 0], math.inf)
+        found["reference_nll"], found["nll"] = (nll, error), (-Q.log_p[at], off)
+        found["log_ratio"] = -Q.log_p[at] - nll, error + off
+        found["delta_p"] = _between(q[at] - box.high[at], q[at] - box.low[at], q[at] * off)
+    return {name: np.stack(each) for name, each in found.items()}
+
+
+def _between(low: Values, high: Values, more: Values | float = 0.0) -> tuple[Values, Values]:
+    """Return the middle of an interval and half its width; the low end alone where there is no upper bound."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(high), low, (low + high) / 2), np.maximum((high - low) / 2, 0.0) + more

@@ -1,0 +1,173 @@
+"""References of which a part is unseen: intervals against their vertices, llama.cpp's own loop, and the truth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize
+from scipy.special import rel_entr
+
+from softmax_bottleneck import compare, kld
+from softmax_bottleneck.errors import MatrixError, SourceError
+from softmax_bottleneck.measure.divergences import Rows
+from softmax_bottleneck.measure.intervals import interval_divergences
+from softmax_bottleneck.sources import Part
+
+Matrix = NDArray[np.float64]
+Write = Callable[..., Path]
+
+
+def normalized(logits: Matrix) -> Matrix:
+    return np.asarray(logits - np.logaddexp.reduce(logits, 1, keepdims=True))
+
+
+def divergence(name: str, p: Matrix, q: Matrix) -> Any:
+    middle = (p + q) / 2
+    return {
+        "kl": rel_entr(p, q).sum(-1),
+        "jsd": (rel_entr(p, middle) + rel_entr(q, middle)).sum(-1) / 2,
+        "tv": np.abs(p - q).sum(-1) / 2,
+    }[name]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["kl", "jsd", "tv"])
+def test_an_interval_ends_at_its_extremes(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(7), 2)
+    log_p = np.log(p)
+    seen = np.arange(7) < 4
+    ceiling = np.log(p[4:].max() * 1.3)
+    log_p[4:] = ceiling
+    error = 0.05
+    zeros = np.zeros((1, 7))
+    part = Part(0, log_p[None], seen[None], np.full((1, 1), error))
+    rows = Rows(np.log(q)[None], q[None], zeros)
+    middle, half = interval_divergences(part, rows, None, is_llama_cpp=False)[name][:, 0]
+    low, high = np.where(seen, np.exp(log_p - error), 0.0), np.exp(log_p + error)
+    vertices = []  # all but one number at an end of its interval, that one by the sum
+    for free in range(7):
+        for ends in itertools.product((0, 1), repeat=6):
+            vertex = np.where(np.insert(np.array(ends), free, 0), high, low)
+            vertex[free] = 1 - np.delete(vertex, free).sum()
+            if low[free] <= vertex[free] <= high[free]:
+                vertices.append(vertex)
+    largest = divergence(name, np.array(vertices), q).max()
+    ends = [divergence(name, np.diag(each) + q - np.diag(q), q) for each in (low, high)]  # one token's own terms
+    slopes = (ends[1] - ends[0]) / (high - low)
+    chords = linprog(-slopes, A_eq=np.ones((1, 7)), b_eq=[1], bounds=list(zip(low, high, strict=True)))
+    assert middle + half == pytest.approx((ends[0] - slopes * low).sum() - chords.fun, rel=1e-9)
+    assert largest <= middle + half + 1e-12
+    start = np.mean(vertices, 0)
+    least = minimize(
+        lambda x: divergence(name, x, q),
+        start,
+        bounds=list(zip(low, high, strict=True)),
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    ).fun
+    assert middle - half <= least + 1e-9
+    assert middle - half == pytest.approx(least, abs=2e-4 if name == "tv" else 1e-6)  # SLSQP stops at TV's edges
+    assert least < largest - 0.01
+
+
+@pytest.fixture
+def models() -> tuple[Matrix, Matrix, NDArray[np.int64]]:
+    """Logits of two models on the second halves of chunks, of which a few percent lie below the floor, and tokens."""
+    rng = np.random.default_rng(0)
+    logits = 4 * rng.standard_normal((12 * 3, 301))
+    return logits, logits + 0.1 * rng.standard_normal(logits.shape), rng.integers(301, size=(12, 8))
+
+
+def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -> None:
+    P, Q, tokens = models
+    tokens[0, 5] = P[0].argmin()
+    file = write_kld(P, tokens)
+    p, q = np.exp(normalized(P)), np.exp(normalized(Q))
+    comparison = compare(str(file), Q, kind="logits")
+    assert "does not show the probability of 1 of 36 tokens that follow" in " ".join(comparison.notes)
+    found = comparison.statistics
+    targets = tokens[:, 5:].ravel()
+    truth = {name: divergence(name, p, q).mean() for name in ("kl", "jsd", "tv")}
+    truth |= {f"kl_{share}": np.percentile(divergence("kl", p, q), share) for share in (50, 99)}
+    truth["delta_p"] = (q - p)[np.arange(36), targets].mean()
+    truth["perplexity"] = math.exp(-np.log(q[np.arange(36), targets]).mean())
+    for name, value in truth.items():
+        assert abs(found[name].value - value) <= found[name].roundoff + 1e-12, name
+    assert found["kl"].roundoff < 1e-4 < found["kl"].value
+    is_seen = P.max(1, keepdims=True) - 16 <= P
+    assert 0.01 < 1 - is_seen.mean() < 0.5
+    assert abs(found["coverage"].value - (p * is_seen).sum(1).mean()) <= found["coverage"].roundoff
+    assert found["same_top"].value == (p.argmax(1) == q.argmax(1)).mean()
+    assert "reference_perplexity" not in found
+    assert "reverse_kl" not in found
+
+
+def test_kl_is_that_of_llama_cpp(models: Any, write_kld: Write) -> None:
+    P, Q, tokens = models
+    file = write_kld(P, tokens)
+    kl = []
+    for row, logits in zip(np.fromfile(file, "<u2")[10 + 2 * tokens.size :].reshape(36, -1), Q, strict=True):
+        scale, least = (float(each) for each in row[:4].view("<f4"))
+        log_sum, total = float(np.logaddexp.reduce(logits)), 0.0
+        for number, logit in zip(row[4:305].tolist(), logits.tolist(), strict=True):
+            p_log_base = scale * number + least
+            if p_log_base > -16:
+                total += math.exp(p_log_base) * (p_log_base - logit + log_sum)
+        kl.append(total)
+    found = compare(str(file), Q, kind="logits", like_llama_cpp=True)
+    assert found.statistics["kl"].value == pytest.approx(np.mean(kl), rel=1e-12)
+    assert found.statistics["kl_99.9"].value == pytest.approx(np.percentile(kl, 99.9), rel=1e-12)
+    assert found.statistics["kl"].roundoff < 1e-9
+
+
+def test_a_file_without_a_floor_shows_everything(models: Any, write_kld: Write) -> None:
+    P, Q, tokens = (models[0] / 8, models[1] / 8, models[2])
+    found = compare(str(write_kld(P, tokens)), Q, kind="logits")
+    exact = compare(P, Q, kind="logits", examples=0)
+    at = np.arange(36), tokens[:, 5:].ravel()
+    perplexity = found.statistics["reference_perplexity"]
+    assert abs(perplexity.value - math.exp(-normalized(P)[at].mean())) <= perplexity.roundoff
+    for name in ("kl", "jsd", "tv"):
+        one, other = found.statistics[name], exact.statistics[name]
+        assert abs(one.value - other.value) <= one.roundoff < 1e-4
+
+
+def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
+    P, Q, tokens = models
+    file = str(write_kld(P, tokens))
+    with pytest.raises(SourceError, match="has no upper bound with it as Q: give it as the first source"):
+        compare(Q, file, kind="logits")
+    with pytest.raises(SourceError, match="holds a part of each distribution: give it as the REFERENCE"):
+        kld(file)
+    with pytest.raises(SourceError, match=r"has 300 tokens, and .* has 301: give a model with as many"):
+        compare(file, Q[:, :300], kind="logits")
+    wider = np.concatenate([Q, np.full((36, 2), -50.0)], 1)
+    assert "cut to the first 301 tokens" in " ".join(compare(file, wider, kind="logits").notes)
+    with pytest.raises(MatrixError, match=r"row 1 of .* is not finite"):
+        compare(str(write_kld(np.where(np.arange(36)[:, None] == 1, np.nan, P), tokens, "nan.kld")), Q, kind="logits")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-2], "has 22,434 bytes, and 12 chunks of 8 tokens need 22,436"),
+        (lambda data: data[:17], "is truncated or damaged"),
+        (lambda data: b"GGUF" + data, "does not begin with _logits_"),
+        (lambda data: data[:8] + b"\xff" * 4 + data[12:], "is truncated or damaged"),
+    ],
+)
+def test_a_damaged_file_is_named(damage: Any, message: str, models: Any, write_kld: Write) -> None:
+    P, Q, tokens = models
+    file = write_kld(P, tokens)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(SourceError, match=message):
+        compare(str(file), Q, kind="logits")
