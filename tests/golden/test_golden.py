@@ -33,7 +33,7 @@ from .cases import CASES
 
 HERE = Path(__file__).parent
 ONE_TYPE = {
-    "cores", "driver", "error", "frobenius_relative_error", "gap", "largest_gap", "largest_log_sum", "machine",
+    "cores", "error", "frobenius_relative_error", "gap", "largest_gap", "largest_log_sum", "machine",
     "memory", "memory_bytes", "peak_memory_bytes", "precision_found", "residual", "roundoff", "seconds",
     "sha256", "sigma_next", "spectrum_seconds", "tokens_per_second", "version", "versions",
 }  # fmt: skip
@@ -142,6 +142,8 @@ def types(value: Any) -> Any:
 
 def kept(value: Any, key: str = "") -> Any:
     """Return values as they are recorded: rounded, and of some keys only the type."""
+    if key == "driver":  # one routine or several
+        return type(value).__name__
     if key in ONE_TYPE:
         return types(value) if not isinstance(value, Mapping) else "dict"
     if key == "config":  # of a preset
