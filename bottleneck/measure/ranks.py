@@ -20,7 +20,7 @@ from ..core.options import OPENING, RANK, Opening, takes
 from ..core.parallel import ALONE
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError
-from ..sources import FiniteColumns, Source, is_several, labelled, open_source, open_sources
+from ..sources import FiniteColumns, PartialSource, Source, is_several, labelled, open_source, open_sources
 from ..spectrum import Precision, RankEstimate, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
@@ -28,6 +28,7 @@ from .computing import RankOptions, SpectrumSettings, compute_spectrum
 from .course import checkpoint_finding, steps_of
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
+from .partial_rank import partial_rank
 from .report import Doubts, Finding, RankReport
 from .reports import RankReports
 from .source_kld import source_precision
@@ -109,6 +110,10 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
     )
     check_positive(width=how.width)
     opened = opening()
+    if isinstance(opened, PartialSource):
+        report = partial_rank(opened, settings["eps"] or "float32", rule, how)
+        seconds = round(time.monotonic() - started, 3)
+        return replace(report, precision_found=state, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
     matrix = _without_inf(opened, settings["inf"], how.progress)
     if asked is not None:  # before the numbers are read to see how precise they are
         check_resolution(how.method, shape=matrix.shape, eps=asked.value)

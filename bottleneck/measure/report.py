@@ -48,6 +48,8 @@ class Finding:
     """Whether only `RankReport.details` shows the rows."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Headings of the values that a table shows."""
+    verdict: Verdict | None = None
+    """Verdict in place of that of the ranks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -190,6 +192,8 @@ class RankReport(Result):
     @property
     def verdict(self) -> Verdict:
         """What the ranks say of the output layer, and what to do next."""
+        if found := next((finding.verdict for finding in self.findings if finding.verdict), None):
+            return found
         return verdict(
             self.rank,
             self.rank_centered,

@@ -67,7 +67,7 @@ class PartialSource(Source):
     def _refuse(self) -> NoReturn:
         raise SourceError(
             f"{self.description['path']} holds a part of each distribution: give it as the REFERENCE of 'bottleneck "
-            "compare', or alone to 'bottleneck rank', which proves a lower bound"
+            "compare', or to 'bottleneck rank', which proves a lower bound"
         )
 
 

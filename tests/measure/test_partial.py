@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from scipy.special import rel_entr
 
-from softmax_bottleneck import compare, kld
+from softmax_bottleneck import compare, kld, rank
 from softmax_bottleneck.errors import MatrixError, SourceError
 from softmax_bottleneck.measure.divergences import Rows
 from softmax_bottleneck.measure.intervals import interval_divergences
@@ -171,3 +172,56 @@ def test_a_damaged_file_is_named(damage: Any, message: str, models: Any, write_k
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(SourceError, match=message):
         compare(str(file), Q, kind="logits")
+
+
+def of_rank(d: int, contexts: int, spread: float, *, vocab: int = 301) -> Matrix:
+    """Return logits of row-centred rank d, of which some lie below the floor."""
+    rng = np.random.default_rng(3)
+    return np.asarray(spread * rng.standard_normal((contexts, d)) @ rng.standard_normal((d, vocab)) / math.sqrt(d))
+
+
+def written(logits: Matrix, write_kld: Write, name: str = "reference.kld") -> str:
+    return str(write_kld(logits, np.zeros((1, 2 * len(logits) + 2), np.int64), name))
+
+
+@pytest.mark.parametrize(("contexts", "spread"), [(40, 1.0), (120, 4.5)])
+def test_a_rank_proved_from_a_block(contexts: int, spread: float, write_kld: Write) -> None:
+    logits = of_rank(20, contexts, spread)
+    report = rank(written(logits, write_kld))
+    (block,) = (finding.values for finding in report.findings)
+    assert (report.rank_centered.value, report.rank_centered.at_least, report.rank_centered.determinate) == (
+        20,
+        True,
+        False,
+    )
+    seen = logits > logits.max(1, keepdims=True) - 16
+    if spread > 1:
+        assert seen.mean() < 0.9
+        assert 20 < block["contexts"] < contexts
+        assert 21 < block["tokens"] < 301
+    else:
+        assert (block["contexts"], block["tokens"]) == (contexts, 301)
+    assert not block["is_too_small"]
+    assert f"rank ≥ 20, proved from a block of {block['contexts']} × {block['tokens']}; σ falls" in str(report)
+    grid = 16 / 65535 if spread > 1 else np.ptp(logits, 1).max() / 65535
+    entries = block["contexts"] * block["tokens"]
+    assert 0.3 < block["error_norm"] / (grid / 2 * math.sqrt(entries)) < 1.2
+
+
+def test_a_block_that_is_too_small(write_kld: Write) -> None:
+    report = rank(written(of_rank(20, 15, 1.0), write_kld))
+    assert report.rank_centered.value == 15
+    assert "too small to show where the rank ends" in report.verdict.sentence
+    assert "prompts of random tokens" in report.verdict.next
+    peaked = np.where(np.eye(301)[:30] > 0, 40.0, of_rank(20, 30, 1.0))  # nothing but one token is seen
+    with pytest.raises(MatrixError, match="share three tokens whose probabilities are seen"):
+        rank(written(peaked, write_kld, "peaked.kld"))
+
+
+def test_logits_that_were_rounded_before(write_kld: Write) -> None:
+    logits = torch.from_numpy(of_rank(20, 120, 1.0)).bfloat16().double().numpy()
+    report = rank(written(logits, write_kld))
+    (block,) = (finding.values for finding in report.findings)
+    assert report.rank_centered.value <= 20
+    assert block["rank_if_exact"] > 100
+    assert "that may hold noise" in report.verdict.sentence

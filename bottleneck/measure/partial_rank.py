@@ -1,0 +1,145 @@
+"""A lower bound on the rank of log-probabilities of which a part is unseen, from a block that is seen as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.progress import Progress
+from ..errors import MatrixError
+from ..sources import MatrixSource, PartialSource
+from ..spectrum import RankEstimate, Rounding, numerical_rank, precision
+from ..spectrum.rules import NOISE_FACTOR
+from .computing import SpectrumSettings, compute_spectrum
+from .report import Finding, RankReport
+from .verdict import Verdict
+
+MOST = 8192
+"""Most contexts, and most tokens, of a block."""
+
+
+class FullBlock(NamedTuple):
+    """Contexts and tokens of which every entry is seen."""
+
+    log_probs: NDArray[np.float64]
+    """(T', M')."""
+    error: float
+    """Most that the entries' errors can add to a singular value: their Frobenius norm."""
+
+
+def full_block(source: PartialSource, progress: Progress) -> FullBlock:
+    """Return a large block without an unseen entry.
+
+    Contexts are taken in the order of how many tokens they show, the flattest distributions first, and the tokens that
+    all of them show are kept, until the smaller side of the block shrinks.
+
+    Raises:
+        MatrixError: where two contexts do not share three tokens.
+    """
+    counts = []
+    with progress.bar("counting seen tokens", source.shape[0], "contexts") as bar:
+        for part in source.parts():
+            counts.append(part.seen.sum(1))
+            bar.advance(len(part.seen))
+    order = np.argsort(-np.concatenate(counts), kind="stable")[:MOST].tolist()
+    common = np.ones(source.shape[1], dtype=bool)
+    size, rows, tokens = 0, 0, common
+    for number, row in enumerate(order, 1):
+        (part,) = source.parts([range(row, row + 1)])
+        common = common & part.seen[0]
+        limit = int(common.sum()) - 1  # of a row-centred rank
+        if limit <= size:
+            break
+        if (smaller := min(number, limit)) > size:
+            size, rows, tokens = smaller, number, common
+    if size < 2:
+        raise MatrixError(
+            f"no two contexts of {source.description['path']} share three tokens whose probabilities are seen, so no "
+            "rank can be proved: give contexts of flatter distributions, or more tokens of each"
+        )
+    columns = np.flatnonzero(tokens)[:MOST]
+    parts = [next(source.parts([range(row, row + 1)])) for row in order[:rows]]
+    errors = np.concatenate([part.error[0] for part in parts])
+    log_probs = np.concatenate([part.log_probs[:, columns] for part in parts])
+    return FullBlock(log_probs, math.sqrt(len(columns)) * float(np.linalg.norm(errors)))
+
+
+def partial_rank(source: PartialSource, eps: str | float, rule: str, how: SpectrumSettings) -> RankReport:
+    r"""Return what a full block proves of the ranks: each is at least the number of σ_i above :math:`\|E\|_F`.
+
+    Errors E of the entries change no singular value by more than their norm (Weyl), and row-centring within the block
+    removes what row-centring the whole matrix removes. No σ counts below twice the norm of the noise that the block
+    itself shows, such as that of logits in bfloat16, which have a rank of their own.
+    """
+    block = full_block(source, how.progress)
+    matrix = MatrixSource(block.log_probs, kind="matrix", path=str(source.description["path"]))
+    matrix.prepare()
+    spectrum, why = compute_spectrum(matrix, precision(eps).value, how)
+    grid = Rounding(source.step, 1.0, None)
+    noise, visible = grid.noise(spectrum.shape), matrix.precision.noise_norm(spectrum.shape)
+    stored, proved = (
+        numerical_rank(
+            spectrum.centered,
+            shape=spectrum.shape,
+            eps=eps,
+            rule=rule,
+            floor=max(block.error, spectrum.centered_error),
+            noise=each,
+            residual=spectrum.residual,
+        )
+        for each in (noise, max(noise, visible))
+    )
+    T, M = source.shape
+    rank = replace(proved, low=proved.value, high=min(T, M - 1), determinate=False, at_least=True)
+    rows, columns = spectrum.shape
+    full = min(rows, columns - 1)
+    values = {
+        "contexts": rows,
+        "tokens": columns,
+        "of_contexts": T,
+        "of_tokens": M,
+        "error_norm": block.error,
+        "noise_norm": noise,
+        "visible_noise_norm": visible,
+        "rank_if_exact": stored.value,
+        "is_too_small": bool(spectrum.centered[full - 1] > NOISE_FACTOR * noise),
+    }
+    shown = f"{rows:,} of {T:,} contexts × {columns:,} of {M:,} tokens, all seen"
+    evidence = f"the file's rounding adds at most {block.error:.3g} to a σ, and noise of norm {noise:.3g} is expected"
+    return RankReport(
+        source=source.description,
+        spectrum=spectrum,
+        eps=replace(precision(eps), rounding=grid),
+        rule=rule,
+        rank=rank,
+        rank_centered=rank,
+        bound={"raw": None, "centered": None, "why": source.bound.why},
+        embedding_size=None,
+        seconds=0.0,
+        peak_memory_bytes=0,
+        why=why,
+        findings=(
+            Finding(
+                "block",
+                values,
+                (("block", shown), ("error", evidence)),
+                verdict=_verdict(rank, stored.value, values),
+            ),
+        ),
+    )
+
+
+def _verdict(rank: RankEstimate, stored: int, block: Mapping[str, Any]) -> Verdict:
+    """Return the bound, and whether the block shows where the rank ends."""
+    sentence = f"rank ≥ {rank.value:,}, proved from a block of {block['contexts']:,} × {block['tokens']:,}"
+    if stored > rank.value:
+        sentence += f" that may hold noise; rank ≥ {stored:,} if the logits were never rounded"
+    if not block["is_too_small"]:
+        return Verdict(f"{sentence}; σ falls by a factor of {rank.gap or math.inf:.3g} after it", "")
+    more = "more contexts, or flatter ones such as prompts of random tokens, make a larger block"
+    return Verdict(f"{sentence}; the block is too small to show where the rank ends", more)
