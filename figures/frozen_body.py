@@ -39,7 +39,7 @@ def runs(results: Results) -> pd.DataFrame:
     """
     contents = [saved.content for saved in results.of("frozen")]
     rows = [content for content in contents if content["head"] in LABELS]
-    data = pd.DataFrame([dict.fromkeys(MEASURED) | content for content in rows])
+    data = pd.DataFrame([{**dict.fromkeys(MEASURED), **content} for content in rows])
     if not len(data) or "softmax" not in [*data["head"]]:
         return stacked([])
     data["loss"] = np.log(data["perplexity"])

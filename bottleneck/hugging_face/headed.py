@@ -119,7 +119,8 @@ class OutputLayer(nn.Module):
 
     def __init__(self, head: Head, *, scale: float = 1.0) -> None:
         super().__init__()
-        self.head, self.scale, self.input = head, scale, nn.Identity()
+        self.head, self.scale = head, scale
+        self.input: nn.Module = nn.Identity()
 
     @property
     def weight(self) -> nn.Parameter:
