@@ -21,6 +21,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "epoch_seconds": ("seconds an epoch", "{:.0f}".format),
     "memory_bytes": ("MiB", lambda size: "unknown" if size is None else f"{size / 2**20:,.0f}"),
     "gflops": ("GFLOP/s", "{:.1f}".format),
+    "nats": ("loss in nats", "{:.2f}".format),
+    "accuracy": ("accuracy", "{:.2f}".format),
     "share": ("of the products' speed", "{:.1%}".format),
 }
 """Heading and format of the values of a case that are printed."""
@@ -136,6 +138,18 @@ def frozen_body(out: Path, **options: Any) -> None:
     from 'bottleneck data get smollm2' and 'bottleneck data get wikitext-2'.
     """
     _study("study_frozen_body", out, **options)
+
+
+@command.command(epilog=example("bottleneck bench spam --shrink 100"))
+@shrink_option("symbols and steps")
+@json_option
+def spam(**options: Any) -> None:
+    """Train small models on SpamLang, in which every text repeats one symbol, with 1,000 to 100,000 symbols.
+
+    Softmax, a mixture of two softmaxes (MoS) and Sigsoftmax with d = 16 and 64, on all symbols and on 1,000 of them
+    (Godey and Artzi 2026; Murugan 2026). Full size takes ten minutes.
+    """
+    _run("bench_spam", at_size=True, **options)
 
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))

@@ -16,6 +16,7 @@ from . import (  # noqa: F401 — each registers its figures and tables
     lms_synthetic,
     mos,
     published_tables,
+    spam,
     spectra,
     training_course,
     transformer_study,
@@ -32,7 +33,7 @@ REGISTRY: dict[str, Entry] = {
         "lms-figure-3", "lms-figure-4", "lms-figure-5", "lms-figure-6", "lms-figure-7", "lms-figure-8",
         "parthiban-nt-asgd", "parthiban-et-asgd", "parthiban-figure", "spectra", "rank-by-tolerance",
         "effective-ranks", "row-centring", "attainable-kl", "training-course", "training-course-table",
-        "transformer-study", "transformer-study-figure", "frozen-body", "frozen-body-figure",
+        "transformer-study", "transformer-study-figure", "frozen-body", "frozen-body-figure", "spam",
         *families.FAMILIES, "presets", "bench-heads", "bench-training",
     )
 }  # fmt: skip

@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "rank": (("rank", "rank_centered", "rank_by_rule"), "bottleneck rank --json FILE"),
     "gradient": (("kept", "kept_energy", "bands"), "bottleneck gradient --json FILE"),
     "evaluation": (("how", "bits", "perplexity"), "bottleneck eval --json FILE"),
+    "spam": (("cases", "texts", "length"), "bottleneck bench spam --json FILE"),
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),
     "transformer": (("regime", "bits_per_byte"), "bottleneck bench transformer-study --out DIR"),
     "frozen": (("rate", "course", "added_parameters"), "bottleneck bench frozen-body --out DIR"),

@@ -3,6 +3,7 @@
 from .frozen_body import study_frozen_body
 from .heads import bench_heads
 from .hugging_face import bench_hugging_face
+from .spam import bench_spam
 from .spectrum import bench_spectrum
 from .training import bench_training
 from .transformer_study import study_transformers
@@ -11,6 +12,7 @@ from .transformers import bench_transformers
 __all__ = [
     "bench_heads",
     "bench_hugging_face",
+    "bench_spam",
     "bench_spectrum",
     "bench_training",
     "bench_transformers",

@@ -113,6 +113,7 @@ def test_a_folder_of_a_trainer(tmp_path: Path) -> None:
         folder = tmp_path / f"checkpoint-{step}"
         GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).save_pretrained(folder)
         PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+        (folder / "optimizer.pt").touch()
     (tmp_path / "runs-2026").mkdir()
     reports = sb.rank(sb.checkpoints(tmp_path), data=torch.randint(40, (4, 32)))
     assert [report.name for report in reports] == ["checkpoint-20", "checkpoint-100", "checkpoint-1000"]
