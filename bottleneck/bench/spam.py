@@ -71,7 +71,10 @@ def train_spam(cell: SpamCell, steps: int) -> dict[str, float]:
     """Train one model from seed 0; return loss in nats, share of right guesses, and processor seconds."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        embedding, body = nn.Embedding(cell.vocab, cell.size, sparse=True), nn.GRU(cell.size, cell.size, batch_first=True)
+        embedding, body = (
+            nn.Embedding(cell.vocab, cell.size, sparse=True),
+            nn.GRU(cell.size, cell.size, batch_first=True),
+        )
         head = heads.build(cell.head, hidden_size=cell.size, vocab_size=cell.vocab, **HEADS[cell.head])
         dense = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=RATE, fused=True)
         optimizers = (dense, torch.optim.SparseAdam(embedding.parameters(), lr=RATE))
