@@ -45,7 +45,8 @@ def command(
     difference. For two sources the contexts follow where one beats the other by most (Yang et al. 2018, table 14).
 
     All sources must be on the same tokens: runs on one corpus, Hugging Face models with one tokenizer, or stores and
-    matrices of the same contexts. The REFERENCE may be a .kld file of llama.cpp, whose tokens models beside it read.
+    matrices of the same contexts. The REFERENCE may be a .kld file of llama.cpp, whose tokens models beside it read,
+    or top-k log-probabilities (.jsonl, .parquet).
     """
     from softmax_bottleneck.measure import compare
 

@@ -15,7 +15,7 @@ from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..results.base import short_names
-from ..sources import Block, Difference, FiniteColumns, PartialSource, Source, is_several, labelled, open_sources
+from ..sources import Block, Difference, FiniteColumns, PartialSource, Source, TopK, is_several, labelled, open_sources
 from ..spectrum import effective_rank, numerical_rank
 from ..spectrum.rules import entry_roundoff
 from .comparison import Comparison, Comparisons, DifferenceRank, Example, Prediction
@@ -124,6 +124,8 @@ def compare(
         source.prepare(report)
         if source.description["kind"] == "matrix":
             raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
+    if isinstance(sources[0], TopK):  # which does not tell how many tokens there are
+        sources[0] = sources[0].of_vocabulary(min(source.shape[1] for source in sources[1:]))
     reference, *models = sources
     if part := next((model for model in models if isinstance(model, PartialSource)), None):
         raise SourceError(

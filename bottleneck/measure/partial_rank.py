@@ -60,9 +60,9 @@ def full_block(source: PartialSource, progress: Progress) -> FullBlock:
         (part,) = source.parts([range(row, row + 1)])
         common = common & part.seen[0]
         limit = int(common.sum()) - 1  # of a row-centred rank
-        if limit <= size:
+        if limit < size:
             break
-        if (smaller := min(number, limit)) > size:
+        if (smaller := min(number, limit)) >= size:
             size, rows, tokens = smaller, number, common
     if size < 2:
         raise MatrixError(

@@ -10,6 +10,7 @@ from .opening import Kind
 from .output_weights import OutputWeights, output_weights
 from .partial import KldSource, Part, PartialSource
 from .store import StoreSource, open_zarr
+from .top_k import TopK
 from .views import Difference, FiniteColumns
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RightFactor",
     "Source",
     "StoreSource",
+    "TopK",
     "extended_logits",
     "find",
     "from_blocks",

@@ -23,7 +23,7 @@ from ..hugging_face.folder import is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
-from . import function, hidden_states, matrix, ngram, partial, store
+from . import function, hidden_states, matrix, ngram, partial, store, top_k
 from .opening import Kind
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ KINDS: dict[str, Kind] = {
     "zarr": store.ZARR,
     "ngram": ngram.KIND,
     "kld": partial.KLD,
+    "json lines": top_k.JSON_LINES,
+    "distillation set": top_k.PARQUET,
     "array file": matrix.FILE,
     "run": Kind(what="a run", matches=_is_run, open=RunOnText),
     "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
@@ -224,7 +226,7 @@ def _unknown(source: Any) -> Exception:
             else ("a folder that 'bottleneck train' wrote, or that of a Hugging Face model")
         )
         return RunError(f"{path} does not hold a run: it has no {CONFIG}; give {remedy}")
-    if path.suffix in (".txt", ".jsonl", ".md") and path.is_file():
+    if path.suffix in (".txt", ".md") and path.is_file():
         return SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
     what = "a run folder, a .zarr store, a matrix file such as .npy, or a Hugging Face model's folder or name"
     if not path.exists():

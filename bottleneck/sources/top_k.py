@@ -1,0 +1,183 @@
+"""The likeliest tokens of each context with their log-probabilities, as servers and distillation sets give them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple, Self, final
+
+import numpy as np
+
+from ..core.files import exists, open_file
+from ..errors import Parameter, SourceError, first_line
+from .opening import Kind
+from .partial import FLOAT32, Part, PartialSource
+
+ID = "token_id:"
+"""What vLLM puts before an id with ``return_tokens_as_token_ids``."""
+MISSING = -1e3
+"""Log-probability below which a number stands for a missing one, as OpenAI's −9999 does."""
+DECIMALS = 7
+"""Most decimals that a server may have rounded to; float32 has more."""
+
+
+class Context(NamedTuple):
+    """What is known of one context."""
+
+    known: dict[int | str, float]
+    """Log-probabilities by token, an id or its text."""
+    ceiling: float
+    """The most that another token's can be."""
+    target: int | str | None
+    """The token that followed."""
+
+
+@final
+class TopK(PartialSource):
+    """Log-probabilities of each context's likeliest tokens.
+
+    Tokens are columns by their ids. Where a server names tokens by their text alone, they are numbered as they appear,
+    which is enough for a rank.
+
+    Args:
+        contexts: the contexts.
+        path: name of the source.
+    """
+
+    def __init__(self, contexts: Sequence[Context], path: str) -> None:
+        contexts = [
+            each._replace(known={token: value for token, value in each.known.items() if value > MISSING})
+            for each in contexts
+        ]
+        names = [token for context in contexts for token in context.known]
+        self.has_ids = not any(isinstance(token, str) for token in names)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        self._tokens = np.array(names if self.has_ids else [numbers[name] for name in names], np.int64)
+        self._values = np.array([value for context in contexts for value in context.known.values()])
+        self._ceilings = np.array([context.ceiling for context in contexts])
+        self._starts = [0, *accumulate(len(context.known) for context in contexts)]
+        rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(self._values, n), self._values))
+        self._grid = 10.0 ** -next(rounded, np.inf)
+        self.shape = (len(contexts), int(self._tokens.max()) + 1)
+        targets = [context.target for context in contexts]
+        if self.has_ids and all(isinstance(target, int) for target in targets):
+            self.targets = np.array(targets, np.int64)
+        self.description = {"path": path, "kind": "top-k", "head": None, "corpus": None, "split": None}
+
+    @property
+    def step(self) -> float:
+        """That of decimals, or of float32."""
+        return max(self._grid, 2 * FLOAT32 * float(np.abs(self._values).max()))
+
+    def of_vocabulary(self, vocab: int) -> Self:
+        """Return this source with as many tokens, of which the additional ones are never seen.
+
+        Raises:
+            SourceError: where the server names tokens by their text.
+        """
+        if not self.has_ids:
+            raise SourceError(
+                f"{self.description['path']} names tokens by their text, and a model's columns are ids: ask the server "
+                "for ids (return_tokens_as_token_ids of vLLM; llama.cpp's own completions have them)"
+            )
+        whole = copy.copy(self)
+        whole.shape = (self.shape[0], max(vocab, self.shape[1]))
+        return whole
+
+    def parts(self, ranges: Iterable[range] | None = None) -> Iterator[Part]:
+        """Yield the rows."""
+        for rows in self.ranges() if ranges is None else ranges:
+            log_probs = np.repeat(self._ceilings[rows.start : rows.stop, None], self.shape[1], 1)
+            seen = np.zeros(log_probs.shape, bool)
+            some = slice(self._starts[rows.start], self._starts[rows.stop])
+            row = np.repeat(np.arange(len(rows)), np.diff(self._starts[rows.start : rows.stop + 1]))
+            log_probs[row, self._tokens[some]] = self._values[some]
+            seen[row, self._tokens[some]] = True
+            largest = np.abs(np.where(seen, log_probs, 0.0)).max(1, keepdims=True)
+            yield Part(rows.start, log_probs, seen, self._grid / 2 + FLOAT32 * (1 + largest))
+
+
+def _contexts(record: Any) -> Iterator[Context]:
+    """Yield the contexts in a server's answer: those of the OpenAI, vLLM and llama.cpp forms, at any depth."""
+    if isinstance(record, list):
+        for each in record:
+            yield from _contexts(each)
+    if not isinstance(record, Mapping):
+        return
+    ids = record.get("prompt_token_ids") or []
+    for place, tokens in enumerate(record.get("prompt_logprobs") or []):
+        if tokens:  # vLLM's dictionaries by id, in which the token that followed stands as well
+            named = {int(token): each["logprob"] for token, each in tokens.items()}
+            ranks = sorted(each["rank"] for each in tokens.values())
+            count = sum(rank == number for number, rank in enumerate(ranks, 1))
+            top = [each["logprob"] for each in tokens.values() if each["rank"] <= count]
+            yield Context(named, min(top, default=0.0), ids[place] if place < len(ids) else None)
+    if isinstance(record.get("top_logprobs"), list):
+        if "logprob" in record:
+            top = {_token(each): each["logprob"] for each in record["top_logprobs"]}
+            token = _token(record)
+            yield Context({**top, token: record["logprob"]}, min(top.values(), default=0.0), token)
+        else:  # OpenAI's older form: dictionaries by token
+            parts = (record[key] for key in ("tokens", "token_logprobs", "top_logprobs"))
+            for token, value, top in zip(*parts, strict=True):
+                if top:
+                    known = {_token({"token": name}): each for name, each in {**top, token: value}.items()}
+                    yield Context(known, min(top.values()), _token({"token": token}))
+        return
+    for key in ("choices", "logprobs", "content", "completion_probabilities"):
+        yield from _contexts(record.get(key))
+
+
+def _token(each: Mapping[str, Any]) -> int | str:
+    """Return a token's id if the server gives it, otherwise its text."""
+    name = each["token"]
+    return int(each.get("id", name.removeprefix(ID))) if "id" in each or name.startswith(ID) else str(name)
+
+
+def _json_lines(path: str) -> TopK:
+    try:
+        with open_file(Path(path)) as file:
+            records = [json.loads(line) for line in file if line.strip()]
+        contexts = [context for record in records for context in _contexts(record)]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{path} does not hold a server's answers with log-probabilities, one JSON object in a line "
+            f"({type(error).__name__}: {first_line(error)})"
+        ) from error
+    if not contexts:
+        raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
+    return TopK(contexts, path)
+
+
+def _parquet(path: str) -> TopK:
+    import pyarrow.parquet
+
+    columns = pyarrow.parquet.read_table(path, columns=list(COLUMNS)).to_pydict()
+    pairs = zip(*(columns[name] for name in COLUMNS), strict=True)
+    return TopK([Context(dict(zip(ids, values, strict=True)), min(values), None) for ids, values in pairs], path)
+
+
+COLUMNS = "token_ids", "log_probs"
+"""List columns of a distillation set."""
+
+
+def _has_columns(source: Any) -> bool:
+    if not isinstance(source, str) or not source.lower().endswith(".parquet") or not exists(Path(source)):
+        return False
+    try:
+        import pyarrow.parquet
+
+        return set(COLUMNS) <= set(pyarrow.parquet.read_schema(source).names)
+    except (ImportError, OSError, ValueError):  # the reader of matrices says why
+        return False
+
+
+JSON_LINES = Kind(
+    what="a file of a server's answers",
+    matches=lambda source: isinstance(source, str) and source.endswith(".jsonl") and Path(source).is_file(),
+    open=_json_lines,
+)
+PARQUET = Kind(what="a distillation set", matches=_has_columns, open=_parquet)

@@ -1,0 +1,165 @@
+"""Top-k log-probabilities in the forms that servers and distillation sets give them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import compare, rank
+from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.sources import open_source
+
+K, M, T = 8, 40, 30
+Matrix = NDArray[np.float64]
+
+
+def models() -> tuple[Matrix, Matrix, list[int]]:
+    """Return log P and log Q, (T, M), and a token that follows each context, some not among P's likeliest."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.standard_normal((T, M))
+    both = [each - np.logaddexp.reduce(each, 1)[:, None] for each in (logits, logits + 0.3 * rng.random((T, M)))]
+    return both[0], both[1], rng.integers(M, size=T).tolist()
+
+
+def top(row: Matrix) -> list[int]:
+    return np.argsort(-row)[:K].tolist()
+
+
+def chat(P: Matrix, targets: list[int]) -> list[Any]:
+    def named(row: Matrix, token: int) -> dict[str, Any]:
+        return {"token": f"token_id:{token}", "bytes": None, "logprob": row[token]}
+
+    content = [
+        {**named(row, target), "top_logprobs": [named(row, each) for each in top(row)]}
+        for row, target in zip(P, targets, strict=True)
+    ]
+    return [{"choices": [{"logprobs": {"content": content[place : place + 10]}}]} for place in range(0, T, 10)]
+
+
+def completions(P: Matrix, targets: list[int]) -> list[Any]:
+    logprobs = {
+        "tokens": [f"token_id:{each}" for each in targets],
+        "token_logprobs": [row[each] for row, each in zip(P, targets, strict=True)],
+        "top_logprobs": [{f"token_id:{each}": row[each] for each in top(row)} for row in P],
+    }
+    return [{"choices": [{"logprobs": logprobs}]}]
+
+
+def prompt(P: Matrix, targets: list[int]) -> list[Any]:
+    listed: list[Any] = [None]
+    for row, target in zip(P, targets, strict=True):
+        ranks = {token: number for number, token in enumerate(np.argsort(-row).tolist(), 1)}
+        shown = {target, *top(row)}
+        listed.append({str(each): {"logprob": row[each], "rank": ranks[each], "decoded_token": "x"} for each in shown})
+    return [{"choices": [{"prompt_logprobs": listed, "prompt_token_ids": [0, *targets]}]}]
+
+
+def llama_cpp(P: Matrix, targets: list[int]) -> list[Any]:
+    def named(row: Matrix, token: int) -> dict[str, Any]:
+        return {"id": token, "token": f" w{token}", "bytes": [], "logprob": row[token]}
+
+    return [
+        {
+            "completion_probabilities": [
+                {**named(row, target), "top_logprobs": [named(row, each) for each in top(row)]}
+                for row, target in zip(P, targets, strict=True)
+            ]
+        }
+    ]
+
+
+FORMS: dict[str, Callable[[Matrix, list[int]], list[Any]]] = {
+    "chat": chat,
+    "completions": completions,
+    "prompt": prompt,
+    "llama.cpp": llama_cpp,
+}
+
+
+def write(path: Path, records: list[Any]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_shows_the_same(form: str, tmp_path: Path) -> None:
+    P, Q, targets = models()
+    source = open_source(write(tmp_path / "answers.jsonl", FORMS[form](P, targets)))
+    (part,) = source.parts()
+    assert source.targets.tolist() == targets
+    for row, target, values, seen in zip(P, targets, part.log_probs, part.seen, strict=True):
+        shown = sorted({*top(row), target})
+        assert np.flatnonzero(seen).tolist() == shown
+        np.testing.assert_allclose(values[shown], row[shown], rtol=1e-12)
+        hidden = np.delete(np.arange(len(values)), shown)
+        is_next = target == np.argsort(-row)[K]  # its rank tells vLLM's reader that it bounds all others
+        np.testing.assert_allclose(values[hidden], np.sort(row)[::-1][K if is_next and form == "prompt" else K - 1])
+    found = compare(source, Q).statistics
+    kl = (np.exp(P) * (P - Q)).sum(1).mean()
+    assert abs(found["kl"].value - kl) <= found["kl"].roundoff
+    assert found["kl"].roundoff < 0.3
+    at = np.arange(T), targets
+    for name, truth in (("reference_perplexity", math.exp(-P[at].mean())), ("perplexity", math.exp(-Q[at].mean()))):
+        assert found[name].value == pytest.approx(truth, rel=1e-4)
+    covered = np.mean([np.exp(row[[*{*top(row), target}]]).sum() for row, target in zip(P, targets, strict=True)])
+    assert found["coverage"].value == pytest.approx(covered, abs=1e-4)
+    overlap = [
+        len({*np.argsort(-p)[:5].tolist()} & {*np.argsort(-q)[:5].tolist()}) / 5 for p, q in zip(P, Q, strict=True)
+    ]
+    assert found["top_5"].value == pytest.approx(np.mean(overlap))
+
+
+def test_a_distillation_set(tmp_path: Path) -> None:
+    P, Q, _ = models()
+    columns = {
+        "token_ids": [top(row) for row in P],
+        "log_probs": [row[top(row)].round(3).tolist() for row in P],  # decimals are an error of their own
+        "text": ["x"] * T,
+    }
+    path = tmp_path / "set.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    found = compare(str(path), Q)
+    kl = (np.exp(P) * (P - Q)).sum(1).mean()
+    assert abs(found.statistics["kl"].value - kl) <= found.statistics["kl"].roundoff
+    assert "perplexity" not in found.statistics
+    (part,) = open_source(str(path)).parts()
+    assert part.error == pytest.approx(5e-4, rel=0.1)
+
+
+def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.standard_normal((60, 4)) @ rng.standard_normal((4, 200)) + np.where(np.arange(200) < 20, 30.0, 0.0)
+    P = logits - np.logaddexp.reduce(logits, 1)[:, None]
+    likeliest = [np.argsort(-row)[:20].tolist() for row in P]
+    answers = [{f"word {each}": row[each] for each in tokens} for row, tokens in zip(P, likeliest, strict=True)]
+    record = {"tokens": [next(iter(each)) for each in answers], "top_logprobs": answers}
+    record["token_logprobs"] = [next(iter(each.values())) for each in answers]
+    path = write(tmp_path / "answers.jsonl", [{"choices": [{"logprobs": record}]}])
+    report = rank(path)
+    assert report.verdict.sentence.startswith("rank ≥ 4, proved from a block of 60 × 20; σ falls")
+    with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: ask"):
+        compare(path, P)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "a line"}', "is a text, not a model: name a model, and give the text with data"),
+        ("not JSON", "does not hold a server's answers with log-probabilities, one JSON object in a line"),
+        ('{"prompt_logprobs": [null, {"5": {"logprob": -1.0}}]}', "'rank'"),
+    ],
+)
+def test_other_lines_are_named(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=message):
+        open_source(str(path))
