@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Largest number of columns of a line about a context."""
+SIGNED = ("log_ratio", "delta_p")
+"""Beginnings of the names of statistics that may be negative."""
 NARROW = 1e-6
 """Half width of an interval, relative to its middle, up to which roundoff alone makes it."""
 MOST_DIGITS = 6
@@ -273,7 +275,9 @@ def _text(name: str, estimate: Estimate, *, short: bool = False, is_interval: bo
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
     if is_interval and (estimate.roundoff is None or estimate.roundoff > NARROW * abs(estimate.value)):
         half = estimate.roundoff or 0.0
-        low, high = (f"{scale * (estimate.value + sign * half):.{4 - short}g}" for sign in (-1, 1))
+        ends = estimate.value - half, estimate.value + half
+        least = 0.0 if estimate.value >= 0 and not name.startswith(SIGNED) else -math.inf
+        low, high = (f"{scale * max(end, least):.{4 - short}g}" for end in ends)
         within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
         within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
         return within + unit

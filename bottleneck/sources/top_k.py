@@ -110,11 +110,11 @@ def _contexts(record: Any) -> Iterator[Context]:
     ids = record.get("prompt_token_ids") or []
     for place, tokens in enumerate(record.get("prompt_logprobs") or []):
         if tokens:  # vLLM's dictionaries by id, in which the token that followed stands as well
-            named = {int(token): each["logprob"] for token, each in tokens.items()}
+            named: dict[int | str, float] = {int(token): each["logprob"] for token, each in tokens.items()}
             ranks = sorted(each["rank"] for each in tokens.values())
             count = sum(rank == number for number, rank in enumerate(ranks, 1))
-            top = [each["logprob"] for each in tokens.values() if each["rank"] <= count]
-            yield Context(named, min(top, default=0.0), ids[place] if place < len(ids) else None)
+            likeliest = [each["logprob"] for each in tokens.values() if each["rank"] <= count]
+            yield Context(named, min(likeliest, default=0.0), ids[place] if place < len(ids) else None)
     if isinstance(record.get("top_logprobs"), list):
         if "logprob" in record:
             top = {_token(each): each["logprob"] for each in record["top_logprobs"]}
