@@ -45,6 +45,7 @@ COMMANDS = {
     "head": "head",
     "need": "need",
     "argmaxable": "argmaxable",
+    "identify": "identify",
     "report": "report",
     "figures": "figures",
     "bench": "bench",

@@ -106,7 +106,7 @@ def check_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> Chec
     with ExitStack() as stack:
         for name, part in body.named_modules():
             if "norm" in type(part).__name__.lower():
-                stack.enter_context(part.register_forward_hook(partial(_note, norm, name)))
+                stack.enter_context(part.register_forward_hook(partial(note_output, norm, name)))
         if isinstance(layer, nn.Linear):
             outputs = sample(body, batch)
             hidden = outputs.hidden
@@ -129,7 +129,8 @@ def check_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> Chec
     )
 
 
-def _note(noted: list[Any], name: str, part: nn.Module, _: Any, output: Any) -> None:
+def note_output(noted: list[Any], name: str, part: nn.Module, _: Any, output: Any) -> None:
+    """Keep the name, the module and the output of a module that ran, as a forward hook."""
     noted[:] = name, part, output
 
 

@@ -1,4 +1,4 @@
-"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer."""
+"""Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer, identification."""
 
 from .argmax import argmaxable
 from .comparing import compare
@@ -13,6 +13,7 @@ from .gradients import GradientReport, gradient
 from .head_report import HeadReport, head
 from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
+from .identification import Identification, identify
 from .needed import NeedReport, Reduced, need
 from .ranks import rank
 from .report import Finding, RankReport
@@ -33,6 +34,7 @@ __all__ = [
     "HeadRows",
     "HeadStatistics",
     "HiddenSizeEstimate",
+    "Identification",
     "NeedReport",
     "RankOptions",
     "RankReport",
@@ -52,6 +54,7 @@ __all__ = [
     "head",
     "head_rows",
     "head_statistics",
+    "identify",
     "kld",
     "logits_from_top_k",
     "need",

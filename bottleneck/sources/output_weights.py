@@ -16,6 +16,7 @@ from ..errors import SourceError
 from ..heads import REGISTRY, Head, Softmax
 from ..hugging_face import HuggingFaceOnText
 from ..hugging_face.checks import unloaded_head
+from ..hugging_face.final_norm import Ellipse, final_ellipse
 from ..hugging_face.loading import HuggingFaceModel, loaded_model
 from ..hugging_face.on_text import saved
 from ..hugging_face.tokenizer import Tokenizer
@@ -51,6 +52,8 @@ class OutputWeights:
     """Returns the tokens of ids."""
     own_tokens: int | None = None
     """Number of tokens of the tokenizer, which may be less than M."""
+    ellipse: Callable[[], Ellipse | None] = lambda: None
+    """Loads the model and returns the ellipse of its final norm, if it has one."""
     unused: tuple[int, ...] = ()
     """Ids of the tokens that the tokenizer names as reserved or unused."""
 
@@ -139,6 +142,7 @@ def _of_model(
         model.tied,
         names=None if tokenizer is None else tokenizer.tokens,
         own_tokens=None if tokenizer is None else tokenizer.size,
+        ellipse=lambda: final_ellipse(model),
         unused=() if tokenizer is None else tuple(tokenizer.unused()),
     )
 

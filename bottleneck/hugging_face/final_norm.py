@@ -1,0 +1,57 @@
+"""The final norm of a model, as the ellipse that the states behind it lie on."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .checks import note_output
+from .loading import HuggingFaceModel, final_hidden
+
+PROBE = 2.0**10
+"""Size of the entries that a norm is probed with: its ε is lost beside their squares, and a power of 2 is exact."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ellipse:
+    """States h = β + γ n with ‖n‖² = d, and Σ n = 0 behind a LayerNorm (Finlayson et al. 2025)."""
+
+    gamma: NDArray[np.float64]
+    """(d,)."""
+    beta: NDArray[np.float64]
+    """(d,), zero for an RMSNorm without a bias."""
+    centers: bool
+    """Whether the norm subtracts the mean."""
+    eps: float
+    """ε of the norm, which makes ‖n‖²/d smaller than one by at most ε for states of mean square 1 or more."""
+
+
+def final_ellipse(model: HuggingFaceModel) -> Ellipse | None:
+    """Return the ellipse of the norm right before a model's output layer; ``None`` if there is none.
+
+    γ and β are what the norm makes of ± 2¹⁰ in turn, which every norm maps to ± γ + β, whatever its parameters mean.
+    """
+    body = model.body
+    last: list[Any] = [None, None, None]  # the last norm that runs: its name, itself and its output
+    ids = torch.arange(2)[None] % model.input_size
+    with ExitStack() as stack, torch.no_grad():
+        for name, part in body.named_modules():
+            if "norm" in type(part).__name__.lower():
+                stack.enter_context(part.register_forward_hook(partial(note_output, last, name)))
+        hidden = final_hidden(body, ids)
+    norm, d = last[1], hidden.shape[-1]
+    if norm is None or d % 2 or not torch.equal(last[2], hidden):
+        return None
+    signs = torch.tensor([1.0, -1.0], device=hidden.device, dtype=hidden.dtype).repeat(d // 2)
+    with torch.no_grad():
+        plus, minus, level = (norm(PROBE * each[None, None])[0, 0] for each in (signs, -signs, signs.abs()))
+    up, down, constant, sign = (each.double().cpu().numpy() for each in (plus, minus, level, signs))
+    beta = (up + down) / 2
+    eps = float(getattr(norm, "variance_epsilon", getattr(norm, "eps", None)) or 0.0)
+    return Ellipse((up - down) / 2 * sign, beta, bool(np.allclose(constant, beta)), eps)

@@ -1,0 +1,274 @@
+"""Whose log-probabilities are these? The span of W, and the ellipse behind a final norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.checks import typed
+from ..core.options import LayerOptions, Opening, takes
+from ..core.progress import Progress, reporting
+from ..core.version import __version__
+from ..errors import ConfigurationError, SourceError
+from ..heads.log_linear import LogLinear
+from ..hugging_face.final_norm import Ellipse
+from ..results.base import Result, Results
+from ..sources import Source, labelled, open_source
+from ..sources.output_weights import OutputWeights, output_weights
+from ..spectrum import EPS, Precision
+from .divergences import SUMS
+
+Matrix = NDArray[np.float64]
+
+FLOORED = 0.01
+"""Share of the tokens at a row's least number from which they are a floor."""
+MOST_FLOORED = 32
+"""Rows with a floor that are solved: each has tokens of its own, and so a factorization of its own."""
+SAME, LAYER, STATES, NOT, UNKNOWN = (
+    "same output layer and norm",
+    "same output layer",
+    "same output layer, other norm or edited states",
+    "not this model",
+    "cannot be told",
+)
+"""The verdicts."""
+
+
+class Measured(NamedTuple):
+    """A number that is 0 for the model itself, and what roundoff makes of it at most."""
+
+    value: float
+    """Of the row where it exceeds its limit by most."""
+    limit: float
+
+
+@dataclass(frozen=True, repr=False)
+class Identification(Result):
+    """Whether rows of log-probabilities may be those of a model."""
+
+    source: Mapping[str, Any]
+    """The model: path, kind and head."""
+    rows_from: Mapping[str, Any]
+    """The rows."""
+    verdict: str
+    contexts: int
+    """Number of rows that were used."""
+    span: Measured | None
+    """Norm of the row-centred rows outside the span of W, over theirs; ``None`` if too few tokens are seen."""
+    unrelated: float
+    """Expected norm outside the span of an unrelated W, √(1 − d/(M − 1))."""
+    ellipse: Measured | None
+    """|‖(h − β)/γ‖²/d − 1|; ``None`` without a final norm, or if W does not determine h."""
+    on_ellipse: tuple[float, float] | None
+    """Mean and standard deviation of ‖(h − β)/γ‖²/d over the rows."""
+    mean: Measured | None
+    """|mean of (h − β)/γ| behind a LayerNorm."""
+    why: str
+    """One sentence about the verdict."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        values = asdict(self)
+        tests = {name: values[name] and getattr(self, name)._asdict() for name in ("span", "ellipse", "mean")}
+        return {**values, **tests, "version": __version__}
+
+    def columns(self) -> dict[str, Any]:
+        """Return the verdict and the numbers of both tests."""
+        tests = {"outside span(W)": self.span, "off the ellipse": self.ellipse}
+        shown = {name: each and f"{each.value:.2g} (≤ {each.limit:.1g})" for name, each in tests.items()}
+        return {"verdict": self.verdict, **shown}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the verdict and its evidence as label and text."""
+        rows = [("rows", f"{self.rows_from['path']}, {self.contexts:,} used"), ("model", self.name)]
+        rows += [("verdict", self.verdict), ("why", self.why)]
+        for label, test in (("outside span(W)", self.span), ("off the ellipse", self.ellipse), ("mean", self.mean)):
+            rows += [(label, f"{test.value:.3g}, roundoff allows {test.limit:.2g}")] if test else []
+        if self.on_ellipse:
+            rows.append(("‖(h − β)/γ‖²/d", f"{self.on_ellipse[0]:.8f} ± {self.on_ellipse[1]:.1g} over the rows"))
+        return [*rows, ("unrelated W", f"leaves {self.unrelated:.3g} outside")]
+
+
+@takes(Opening)
+@typed
+def identify(
+    rows: Any,
+    models: Any,
+    *,
+    layer: LayerOptions | None = None,
+    progress: Progress | bool = False,
+    **options: Unpack[Opening],
+) -> Results[Identification]:
+    r"""Say for each model whether rows of log-probabilities, or of logits, may come from it; nothing is trained.
+
+    1. Row-centred rows are :math:`(h W^⊤ + b)(I - 11^⊤/M)`, so that they lie in the span of the centred W, up to b
+       (Finlayson et al. 2024).
+    2. Least squares give h, and behind a final norm :math:`\|(h - β)/γ\|^2 = d`, behind a LayerNorm also
+       :math:`\sum (h - β)/γ = 0` (Finlayson et al. 2025, arXiv 2510.14086).
+
+    Limits follow from roundoff: an entry a of the rows is off by :math:`½ (ε |a| + \text{step})`, its product by
+    :math:`½ d ε' \|w\| \|h\|` (Higham 2002, §3.1; ε' is float32's, or that of finer rows), and an error of norm δ moves
+    (h − β)/γ by at most :math:`δ/σ_{\min}(W γ)`. A finetuned body or a LoRA on it keeps both; a changed or quantized W
+    breaks the first. Tokens at a floor of 1 % of a row or more, and masked tokens, are left out.
+
+    Args:
+        rows: a source as for `rank`, such as a matrix file of log-probabilities.
+        models: one model or W, several as a list, or a dictionary by label; see `sources.output_weights`.
+        layer: options that open the models, see `LayerOptions`.
+        progress: where to report; ``True`` means standard error.
+        options: how the rows are opened, see `Opening`.
+
+    Raises:
+        SourceError: for rows or models that cannot be read, or an output layer that is not log-linear.
+    """
+    opened = open_source(rows, **options)
+    opened.prepare(reporting(progress))
+    several = isinstance(models, list | tuple | dict)
+    named = labelled(models if several else [models])
+    if not named:
+        raise ConfigurationError("identify takes at least one model")
+    results = []
+    for label, model in named.items():
+        result = _identified(opened, output_weights(model, **(layer or {})))
+        results.append(result.named(label) if several else result)
+    return Results(results)
+
+
+class _Solved(NamedTuple):
+    """What a few rows say, (n,) each; NaN where the ellipse is not determined."""
+
+    outside: Matrix
+    limit: Matrix
+    square: Matrix
+    square_limit: Matrix
+    mean: Matrix
+    mean_limit: Matrix
+
+
+def _identified(rows: Source, layer: OutputWeights) -> Identification:
+    head, (_, M), d = layer.head, rows.shape, layer.weight.shape[1]
+    name = layer.source["path"]
+    if not isinstance(head, LogLinear) or getattr(head, "soft_cap", None) is not None:
+        raise SourceError(f"{name} is not a log-linear output layer: rows of a mixture or soft-capped logits span more")
+    unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
+    about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}
+    nothing: dict[str, Any] = {"contexts": 0, "span": None, "ellipse": None, "on_ellipse": None, "mean": None}
+    if len(layer.weight) < M:
+        why = f"the rows have {M:,} tokens, and W has {len(layer.weight):,}"
+        return Identification(**about, **nothing, verdict=NOT, why=why)
+    W = getattr(head, "scale", 1.0) * layer.weight[:M].double().cpu().numpy()
+    bias = np.zeros(M) if layer.bias is None else layer.bias[:M].double().cpu().numpy()
+    parts = list(_solve(rows, W, np.where(np.isfinite(bias), bias, 0.0), layer.ellipse()))
+    if not parts:
+        why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
+        return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
+    found = _Solved(*map(np.concatenate, zip(*parts, strict=True)))
+    span, ellipse, mean = (
+        _worst(found.outside, found.limit),
+        _worst(np.abs(found.square - 1), found.square_limit),
+        _worst(found.mean, found.mean_limit),
+    )
+    verdict, why = _verdict(span, ellipse, mean, unrelated)
+    known = found.square[np.isfinite(found.square)]
+    on_ellipse = (float(known.mean()), float(known.std())) if known.size else None
+    count = len(found.outside)
+    return Identification(**about, verdict=verdict, contexts=count, span=span, ellipse=ellipse,
+                          on_ellipse=on_ellipse, mean=mean, why=why)  # fmt: skip
+
+
+def _worst(values: Matrix, limits: Matrix) -> Measured | None:
+    known = np.isfinite(values) & np.isfinite(limits)
+    if not known.any():
+        return None
+    place = int(np.argmax(np.where(known, values / np.where(limits > 0, limits, 1e-300), -1)))
+    return Measured(float(values[place]), float(limits[place]))
+
+
+def _verdict(
+    span: Measured | None, ellipse: Measured | None, mean: Measured | None, unrelated: float
+) -> tuple[str, str]:
+    if span is None or span.limit >= unrelated:
+        return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"
+    if span.value > span.limit:
+        close = "; a changed or quantized version of this W would leave as little" if span.value < unrelated / 2 else ""
+        return NOT, f"the rows leave the span of W by more than roundoff{close}"
+    if ellipse is None:
+        return LAYER, "the rows lie in the span of W; the model shows no final norm that h could be tested with"
+    if ellipse.limit >= 1:
+        return LAYER, "the rows lie in the span of W; they are too coarse to tell the norm"
+    off = [each for each in (ellipse, mean) if each is not None and each.value > each.limit]
+    if off:
+        return STATES, "the rows lie in the span of W, and the states do not lie on the ellipse of the norm"
+    return SAME, "the rows lie in the span of W, and the states on the ellipse of the norm"
+
+
+def _solve(rows: Source, W: Matrix, bias: Matrix, ellipse: Ellipse | None) -> Iterator[_Solved]:
+    """Yield what blocks of whole rows say, and each row with a floor or a mask."""
+    floored, eps = 0, rows.precision
+    whole: _Layer | None = None
+    for block in rows.blocks():
+        entries = block.log_probs.astype(np.float64)
+        seen = entries > entries.min(1, keepdims=True)
+        seen[(~seen).mean(1) < FLOORED] = True
+        seen &= np.isfinite(entries)
+        complete = seen.all(1)
+        if complete.any():
+            whole = whole or _Layer(W, bias, ellipse)
+            yield whole.solve(entries[complete], eps)
+        for row, tokens in zip(entries[~complete], seen[~complete], strict=True):
+            floored += 1
+            if floored <= MOST_FLOORED and tokens.sum() > W.shape[1] + 1:
+                yield _Layer(W[tokens], bias[tokens], ellipse).solve(row[None, tokens], eps)
+
+
+def _grid(entries: Matrix) -> Matrix:
+    """Return the step of the grid that rows (n, m) lie on, (n, 1): the median gap where most numbers are repeated."""
+    gaps = np.diff(np.sort(entries, axis=1), axis=1)
+    repeated = (gaps == 0).mean(1) > 1 / 2
+    steps = [np.median(row[row > 0]) if few and row.any() else 0.0 for row, few in zip(gaps, repeated, strict=True)]
+    return np.array(steps)[:, None]
+
+
+class _Layer:
+    """The centred output embeddings of some tokens, factorized."""
+
+    def __init__(self, W: Matrix, bias: Matrix, ellipse: Ellipse | None) -> None:
+        self._W, self._bias, self._ellipse = W - W.mean(0), bias - bias.mean(), ellipse
+        self._size = float(np.linalg.norm(W))
+        gram = self._W.T @ self._W
+        values, vectors = np.linalg.eigh(gram)
+        kept = values > len(W) * EPS["float64"] * values[-1]
+        self._inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+        self._least = 0.0  # σ_min of W γ, which tells how roundoff moves (h − β)/γ
+        if ellipse is not None and kept.all():
+            scaled = np.linalg.eigvalsh(gram * np.outer(ellipse.gamma, ellipse.gamma))
+            self._least = float(np.sqrt(max(scaled[0], 0.0)))
+
+    def solve(self, entries: Matrix, eps: Precision) -> _Solved:
+        """Return what rows of these tokens say, (n, m)."""
+        centered = entries - entries.mean(1, keepdims=True)
+        target = centered - self._bias
+        hidden = target @ self._W @ self._inverse
+        hidden += (target - hidden @ self._W.T) @ self._W @ self._inverse  # the inverse of a Gram matrix loses digits
+        norms = np.linalg.norm(centered, axis=1)
+        step = np.maximum(0.0 if eps.rounding is None else eps.rounding.step, _grid(entries))
+        entry = np.linalg.norm((eps.value * np.maximum(np.abs(entries), eps.size or 0.0) + step) / 2, axis=1)
+        d = self._W.shape[1]
+        product = d * min(eps.value, EPS["float32"]) / 2 * self._size * np.linalg.norm(hidden, axis=1)
+        moved = entry + product + SUMS * norms
+        outside = np.linalg.norm(target - hidden @ self._W.T, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            result = _Solved(outside / norms, moved / norms, *np.full((4, len(entries)), np.nan))
+        if self._ellipse is None or not self._least:
+            return result
+        n = (hidden - self._ellipse.beta) / self._ellipse.gamma
+        off = moved / self._least
+        square_limit = (2 * np.linalg.norm(n, axis=1) * off + off**2) / d + self._ellipse.eps
+        result = result._replace(square=(n**2).mean(1), square_limit=square_limit)
+        if self._ellipse.centers:
+            result = result._replace(mean=np.abs(n.mean(1)), mean_limit=off / np.sqrt(d))
+        return result

@@ -1,0 +1,133 @@
+"""Whose log-probabilities these are: models with an RMSNorm and a LayerNorm, edited, quantized, and rows rounded."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from softmax_bottleneck import heads, identify
+from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.hugging_face.final_norm import final_ellipse
+from softmax_bottleneck.hugging_face.loading import loaded_model
+from softmax_bottleneck.measure.identification import LAYER, NOT, SAME, STATES, UNKNOWN, Identification
+
+M, D = 300, 8
+Rows = NDArray[Any]
+
+
+def llama(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=M, hidden_size=D, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2,
+        initializer_range=1.0, tie_word_embeddings=False,
+    )  # fmt: skip
+    return _with_norm(LlamaForCausalLM(config).eval(), lambda model: model.model.norm)
+
+
+def gpt2(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    config = GPT2Config(vocab_size=M, n_embd=D, n_layer=1, n_head=2, n_positions=64, initializer_range=1.0)
+    return _with_norm(GPT2LMHeadModel(config).eval(), lambda model: model.transformer.ln_f)
+
+
+def _with_norm(model: Any, norm: Callable[[Any], Any]) -> Any:
+    with torch.no_grad():
+        for parameter in norm(model).parameters():
+            parameter.uniform_(0.5, 1.5)
+    return model
+
+
+def rows_of(model: Any, dtype: torch.dtype = torch.float32) -> Rows:
+    ids = torch.randint(M, (1, 40), generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        return np.asarray(model(ids).logits[0].to(dtype).float().log_softmax(1))
+
+
+def edited(model: Any, change: Callable[[Any], None]) -> Any:
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        change(changed)
+    return changed
+
+
+def body(model: Any) -> None:
+    layer = model.model.layers[0].mlp.down_proj if hasattr(model, "model") else model.transformer.h[0].mlp.c_proj
+    layer.weight += torch.outer(*(torch.randn(size) for size in layer.weight.shape)) / 5
+
+
+def head(model: Any) -> None:
+    model.lm_head.weight += torch.outer(torch.randn(M), torch.randn(D)) / 1e3
+
+
+def quantized(model: Any) -> None:
+    step = model.lm_head.weight.abs().amax(1, keepdim=True) / 127
+    model.lm_head.weight.copy_((model.lm_head.weight / step).round() * step)
+
+
+def one(rows: Rows, model: Any, **options: Any) -> Identification:
+    (found,) = identify(rows, model, **options)
+    return found
+
+
+@pytest.mark.parametrize("make", [llama, gpt2])
+def test_a_body_may_change_and_a_head_may_not(make: Callable[..., Any]) -> None:
+    model, other = make(), make(1)
+    rows = rows_of(model)
+    assert final_ellipse(loaded_model(model, dtype="auto")).centers == (make is gpt2)
+    same = one(rows, model)
+    assert same.verdict == SAME, same
+    assert same.span.value < 1e-5
+    assert same.on_ellipse == (pytest.approx(1, abs=1e-5), pytest.approx(0, abs=1e-5))
+    found = one(rows, other)
+    assert found.verdict == NOT
+    assert found.span.value == pytest.approx(found.unrelated, rel=0.2)
+    tuned = rows_of(edited(model, body))
+    assert np.abs(tuned - rows).max() > 0.1
+    assert one(tuned, model).verdict == SAME
+    for change in (head, quantized):
+        broken = one(rows_of(edited(model, change)), model)
+        assert broken.verdict == NOT
+        assert "a changed or quantized version" in broken.why
+    steered = edited(
+        model, lambda each: each.get_output_embeddings().register_forward_pre_hook(lambda _, h: h[0] + 0.1)
+    )
+    assert one(rows_of(steered), model).verdict == STATES
+
+
+def test_coarse_and_floored_rows_say_what_they_still_can() -> None:
+    model, other = llama(), llama(1)
+    rows = rows_of(model)
+    for coarse, kind in ((rows_of(model, torch.bfloat16), "log-probs"), (rows.round(3), "matrix")):
+        found = one(coarse, model, kind=kind)
+        assert found.verdict in (SAME, LAYER)
+        assert one(coarse, other, kind=kind).verdict == NOT
+    assert one(rows.round(0), model, kind="matrix").verdict in (SAME, LAYER)
+    assert one(10 * (rows / 40).round(), model, kind="matrix").verdict == UNKNOWN
+    floored = np.maximum(rows, np.median(rows, 1, keepdims=True))  # half the tokens are hidden
+    found = one(floored, model, kind="matrix")
+    assert (found.verdict, found.contexts) == (SAME, 32)
+    assert one(floored, other, kind="matrix").verdict == NOT
+    few = np.maximum(rows, np.sort(rows, 1)[:, -D - 1 :][:, :1])
+    assert one(few, model, kind="matrix").verdict == UNKNOWN
+
+
+def test_an_output_layer_without_a_norm() -> None:
+    rng = np.random.default_rng(0)
+    W, H = rng.standard_normal((50, 4)), rng.standard_normal((20, 4))
+    found = identify(
+        H @ W.T, {"W": W, "padded": np.vstack([W, W]), "narrow": W[:40], "other": W[::-1].copy()}, kind="logits"
+    )
+    assert [each.verdict for each in found] == [LAYER, LAYER, NOT, NOT]
+    assert [each.name for each in found] == ["W", "padded", "narrow", "other"]
+    assert found["narrow"].why == "the rows have 50 tokens, and W has 40"
+    assert found.to_dict()["results"][0]["span"]["value"] < 1e-14
+    assert "verdict  same output layer" in str(found[0])
+    with pytest.raises(SourceError, match="is not a log-linear output layer"):
+        identify(H @ W.T, heads.MoS(hidden_size=4, vocab_size=50, components=2), kind="logits")
