@@ -17,8 +17,8 @@ def run() -> None:
     for number in numbers:
         signal.signal(number, _leave)
     from .cli import main
+    from .cli.outputs import say_interrupted
     from .cli.process import Signals, prepare
-    from .cli.streams import say_interrupted
 
     prepare()
     signals = Signals(numbers)

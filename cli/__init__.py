@@ -22,7 +22,7 @@ from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import BottleneckError, first_line, unknown
 
-from .streams import echo, flush_output, say_interrupted
+from .outputs import echo, flush_output, say_interrupted
 from .verbosity import with_verbosity
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ class LazyGroup(click.RichGroup):
     def exit_code(self, prog_name: str, args: Sequence[str] | None = None, *, signals: Signals | None = None) -> int:
         """Run the command line; return 0, or an exit code after one sentence on standard error.
 
-        Args:
-            prog_name: the command's name in help texts.
-            args: the words after it; by default those of this process.
-            signals: what interrupts this process, if it is the command's own.
+        ``signals`` are what interrupts this process, if it is the command's own.
         """
         try:
             code = 0

@@ -13,8 +13,7 @@ import rich_click as click
 from .completion import HEADS, completing
 from .measurements import terminal_table
 from .options import NAMES, Command, Count, device_option, example, json_option, listed, progress
-from .outputs import emit
-from .streams import echo
+from .outputs import echo, emit
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", "{:.3f}".format),
@@ -179,13 +178,9 @@ def _study(name: str, out: Path, **options: Any) -> None:
 
 
 def _run(name: str, *, json_to: Path | None, at_size: bool | None = None, **options: Any) -> None:
-    """Run a benchmark of the library, and print or save its result.
+    """Run the benchmark of a name in the library with some options, and print or save its result.
 
-    Args:
-        name: name of its function.
-        json_to: file for the JSON, or ``-``.
-        at_size: whether the sizes are those of the goals; by default, whether ``--shrink`` is 1.
-        options: its arguments.
+    ``at_size`` says whether the sizes are those of the goals; by default, whether ``--shrink`` is 1.
     """
     from softmax_bottleneck import bench
     from softmax_bottleneck.core.devices import resolve_device

@@ -17,13 +17,10 @@ PRETRAINED = "softmax_bottleneck.hugging_face.pretrained:PRETRAINED"
 
 
 def completing(*places: str) -> Complete:
-    """Return the function that click calls to complete an argument or option by names.
+    """Return the function that click calls to complete the last of several names separated by commas.
 
-    The last of several names separated by commas is completed.
-
-    Args:
-        places: where the names are: ``MODULE:NAME`` of a mapping or of a function that returns objects with names,
-            imported when they are needed, or a group of entry points, under which other packages register names.
+    A place is ``MODULE:NAME`` of a mapping or of a function that returns objects with names, imported when it is
+    needed, or a group of entry points, under which other packages register names.
     """
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

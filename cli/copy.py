@@ -7,8 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from .options import example
-from .outputs import keep_inputs
-from .streams import echo
+from .outputs import echo, keep_inputs
 
 
 @click.command("copy", epilog=example("bottleneck copy demo/runs/mos --out small"))

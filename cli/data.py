@@ -8,8 +8,7 @@ import rich_click as click
 
 from .completion import CORPORA, PRETRAINED, completing
 from .options import example, json_option, progress
-from .outputs import emit
-from .streams import echo
+from .outputs import echo, emit
 
 
 @click.group("data", epilog=example("bottleneck data list"))

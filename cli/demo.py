@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
-from .streams import echo_text
+from .outputs import echo_text
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))

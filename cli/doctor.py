@@ -8,7 +8,7 @@ import rich_click as click
 
 from .measurements import aligned
 from .options import example
-from .streams import echo_text
+from .outputs import echo_text
 
 
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from .options import example, progress
-from .outputs import Folder
+from .outputs import Folder, echo
 from .sources import with_source
-from .streams import echo
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source

@@ -11,8 +11,7 @@ import rich_click as click
 
 from .completion import FIGURES, completing
 from .options import example, style_option
-from .outputs import Output, keep_inputs
-from .streams import echo
+from .outputs import Output, echo, keep_inputs
 
 
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))

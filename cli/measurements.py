@@ -65,13 +65,9 @@ def show(result: Result, json_to: Path | None = None) -> None:
 
 
 def show_all(results: Sequence[Result], as_format: str | None, json_to: Path | None) -> None:
-    """Print measurements, and write them as JSON if that is requested.
+    """Print measurements, at least one, and write them as JSON if that is requested.
 
-    Args:
-        results: at least one.
-        as_format: a choice of ``--format``, or ``None`` for the default.
-        json_to: file for the JSON, ``-`` for standard output. One result is one object; several are a list under
-            ``"results"``.
+    The JSON of one result is one object; several are a list under ``"results"``.
     """
     values = results[0].to_dict() if len(results) == 1 else {"results": [result.to_dict() for result in results]}
     emit(values, _text(results, as_format), json_to, as_json=as_format == "json", styled=True)

@@ -1,4 +1,4 @@
-"""How results are printed and written, and what a command checks of its files before it begins."""
+"""How results are printed, without characters that steer a terminal, and written; and checks of a command's files."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
+from softmax_bottleneck.core.interruption import EXIT_CODES
+from softmax_bottleneck.core.printable import printable
 from softmax_bottleneck.errors import OutputError
-
-from .streams import echo_text
 
 STANDARD = Path("-")
 """Standard output."""
 
 
 class Output(click.Path):
-    """A file that a command writes; it is checked before any work is done.
-
-    Args:
-        what: what it holds, for the error about its name.
-        suffixes: suffixes of its name; by default any.
-    """
+    """A file that a command writes, checked before any work is done; errors say ``what`` it holds."""
 
     def __init__(self, what: str = "", *suffixes: str) -> None:
         super().__init__(path_type=Path)
@@ -154,3 +150,30 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
 
         write_json(json_to, values)
     click.echo(text) if styled and not as_json else echo_text(text)
+
+
+def echo(*lines: object, err: bool = False) -> None:
+    """Print lines without characters that steer a terminal; a line may hold the name of any file."""
+    for line in lines:
+        click.echo(printable(str(line)), err=err)
+
+
+def echo_text(text: str, *, err: bool = False) -> None:
+    """Print a text of several lines without characters that steer a terminal."""
+    click.echo(printable(text, lines=True), err=err)
+
+
+def flush_output() -> None:
+    """Write out what standard output still holds; `OSError` when it cannot be written, and then it is dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):  # Python flushes it once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def say_interrupted(number: int, notes: Sequence[str] = ()) -> int:
+    """Print the sentence for an interruption, in which ``notes`` say what is kept; return the exit code."""
+    echo("; ".join(["interrupted", *notes]), err=True)
+    return EXIT_CODES[number]

@@ -20,7 +20,7 @@ from typing import Any
 from softmax_bottleneck.core.allocator import keep_freed_memory
 from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 
-from .streams import say_interrupted
+from .outputs import say_interrupted
 
 VARIABLE, PLAIN = "SOFTMAX_BOTTLENECK_PROCESS", "plain"
 LOOKS, SECONDS_BETWEEN = 5, 0.2

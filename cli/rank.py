@@ -14,9 +14,8 @@ from softmax_bottleneck.core.options import RANK
 
 from .measurements import format_option, measure_all, show_all
 from .options import example, json_option, memory_option, options_of, pair, progress
-from .outputs import Output
+from .outputs import Output, echo
 from .sources import with_source
-from .streams import echo
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.parallel import Processes

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from .options import example, memory_option, progress, style_option
-from .outputs import Figure
+from .outputs import Figure, echo
 from .sources import is_spectrum, with_source
-from .streams import echo
 
 if TYPE_CHECKING:
     import pandas as pd

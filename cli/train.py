@@ -12,7 +12,7 @@ from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import PRESETS, completing
 from .options import device_option, example, progress
-from .streams import echo, echo_text
+from .outputs import echo, echo_text
 
 if TYPE_CHECKING:
     from softmax_bottleneck.training import RunConfig

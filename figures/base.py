@@ -59,14 +59,9 @@ class Entry(ABC):
         return [] if len(data) else [self.needs]
 
     def save(self, data: pd.DataFrame, stem: Path, *, formats: Sequence[str], style: Style) -> list[Path]:
-        """Write files whose names begin with ``stem``; return their paths.
+        """Write the data in some formats to ``stem`` with their suffixes; return the paths.
 
-        Args:
-            data: result of `compute`.
-            stem: a path without a suffix.
-            formats: suffixes of the files: image formats for figures, md for tables, tex (with the caption) and csv for
-                both.
-            style: rcParams.
+        Images are of figures alone, md of tables alone; tex, with the caption, and csv are of both.
         """
         texts = {**self.texts(data, stem.name), "csv": csv_text(data)}
         paths = {suffix: stem.with_name(f"{stem.name}.{suffix}") for suffix in formats}
@@ -163,13 +158,7 @@ ENTRIES: dict[str, Entry] = {}
 
 
 def figure(name: str, *, data: Compute, **settings: Any) -> Callable[[Draw], Draw]:
-    """Register a function that draws one panel as a figure, whose caption is the function's docstring.
-
-    Args:
-        name: name of the figure.
-        data: function that computes what is drawn.
-        settings: other fields of `Figure`.
-    """
+    """Register a function that draws one panel of ``data`` as a figure; its docstring is the caption."""
 
     def register(draw: Draw) -> Draw:
         ENTRIES[name] = Figure(compute=data, draw=draw, title=docstring(draw), **settings)
@@ -179,12 +168,7 @@ def figure(name: str, *, data: Compute, **settings: Any) -> Callable[[Draw], Dra
 
 
 def table(name: str, **settings: Any) -> Callable[[Cells], Cells]:
-    """Register a function that yields the cells of a table, whose caption is the function's docstring.
-
-    Args:
-        name: name of the table.
-        settings: other fields of `Table`.
-    """
+    """Register a function that yields the cells of a table; its docstring is the caption."""
 
     def register(cells: Cells) -> Cells:
         ENTRIES[name] = table_of(cells, title=docstring(cells), **settings)

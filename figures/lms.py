@@ -125,10 +125,7 @@ def slopes(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def initial_slopes(pieces: int = ALL_PIECES) -> dict[str, float]:
-    r"""Return mean and deviation of :math:`s = \log(1 + e^v)`, v ∼ N(log(e − 1), 1), and medians of the extremes.
-
-    Args:
-        pieces: P, the number of slopes that the extremes are of.
+    r"""Return mean and deviation of :math:`s = \log(1 + e^v)`, v ∼ N(log(e − 1), 1), and medians of P values' extremes.
 
     Example:
         >>> {name: round(value, 2) for name, value in initial_slopes().items()}

@@ -32,15 +32,10 @@ MOST_LEVEL = 3
 
 
 def dirichlet_figure(metric: str, alpha: float, *, number: int | None = None) -> Figure:
-    """Return a figure of one metric against the embedding size D at one concentration.
+    """Return a figure of one metric against the embedding size D at one α, perhaps one of Ganea et al. 2019.
 
     Its data are one row a fit: the columns of ``KEYS``, the metric, ``attainable`` (the metric of a linear softmax at
     the context vectors of least KL divergence for its fitted embeddings) and ``converged``.
-
-    Args:
-        metric: a key of ``LABELS``.
-        alpha: the concentration α.
-        number: number of the figure in Ganea et al. 2019; ``None`` for another one.
     """
     paper = f" (Ganea et al. 2019, figure {number})" if number else ""
     return Figure(

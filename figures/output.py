@@ -41,15 +41,7 @@ def draw(
     formats: Sequence[str] = FORMATS,
     style: str = "screen",
 ) -> Drawn:
-    """Draw figures and write tables from saved results; cells without a result stay empty and are listed.
-
-    Args:
-        names: names in ``REGISTRY``.
-        results: results from `results.read`.
-        out: a folder, created if it does not exist; files are named ``NAME.SUFFIX``.
-        formats: names in ``FORMATS``: figures are written in the first three, tables as md; tex holds a table, or a
-            figure's caption and inclusion, and csv the numbers of either.
-        style: name of a style in ``plotting.STYLES``.
+    """Draw figures and write tables to ``out``; cells without a result stay empty and are listed.
 
     Raises:
         ConfigurationError: for an unknown name, format or style; the text lists the known ones.
@@ -70,11 +62,7 @@ def draw(
 
 
 def table_text(name: str, results: Results) -> str:
-    """Return one table as Markdown.
-
-    Raises:
-        ConfigurationError: no table has this name.
-    """
+    """Return one table as Markdown; `ConfigurationError` for the name of another thing."""
     entry = find(name)
     if not isinstance(entry, Table):
         raise ConfigurationError(f"{name} is a figure, not a table; the tables are {', '.join(_tables())}")
@@ -104,12 +92,7 @@ def update_tables(file: Path, results: Results) -> None:
 
 
 def write_gallery(page: Path, results: Results) -> Drawn:
-    """Draw every figure beside a Markdown page that shows all figures and tables, and write the page.
-
-    Args:
-        page: ``NAME.md``; pictures go to the folder NAME beside it.
-        results: from `results.read`.
-    """
+    """Write a Markdown page ``NAME.md`` of all figures and tables, whose pictures go to the folder NAME beside it."""
     folder, style = make_folder(page.with_suffix("")), find_style("screen")
     parts: list[str] = []
     files: list[Path] = []

@@ -1,4 +1,4 @@
-"""The tables of results of the papers, published and measured numbers side by side; published.toml lists them."""
+"""Published and measured numbers side by side: the papers' tables (published.toml), and tables of presets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.bench.demo_table import mean_text, rank_text
+from softmax_bottleneck.bench.demo_table import cells, mean_text, rank_text
+from softmax_bottleneck.corpora import catalogue
 from softmax_bottleneck.results.plotting import HEADS, head_of
-from softmax_bottleneck.results.published import SPLITS, Row, Table, grouped, tables
+from softmax_bottleneck.results.published import SPLITS, Row, Table, expectation, grouped, tables
+from softmax_bottleneck.training import PRESETS
 
 from . import base
-from .base import COLUMNS, ENTRIES, cell, figure, mean_and_spread
+from .base import COLUMNS, ENTRIES, cell, figure, mean_and_spread, table, table_of
 from .results import Results
 
 DATA = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
@@ -126,8 +128,8 @@ ENTRIES["mos-table-13"] = replace(
 def rank_and_perplexity(results: Results) -> pd.DataFrame:
     """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
     parts = []
-    for trigger, table in TRIGGERS.items():
-        data = ENTRIES[table].compute(results)
+    for trigger, name in TRIGGERS.items():
+        data = ENTRIES[name].compute(results)
         data = data[(data["kind"] == "published") & data["value"].notna()]
         metric, corpus = (data["column"].str.split(", ").str[part] for part in (0, 1))
         wide = data.assign(metric=metric, panel=corpus.map(PANELS)).pivot_table(
@@ -164,3 +166,58 @@ def parthiban(ax: Axes, data: pd.DataFrame) -> None:
         ax.plot([], [], "o", color="0.3", markerfacecolor=face, label=trigger)
     ax.set(xscale="log", xlabel="rank", ylabel="test perplexity")
     ax.margins(0.14)
+
+
+FAMILIES: dict[str, str] = DATA["families"]
+"""Families with a table of their reports, and the caption of each."""
+PUBLISHED_FAMILIES = ("ptb", "wt2", "text8", "1b", "switchboard")
+NGRAMS = {row.result: row.result.rpartition("/")[2] + ":ptb" for row in tables("mikolov", "4.1")[0].rows}
+"""SOURCE of each n-gram model, by the place of its measurement."""
+
+
+def family_cells(family: str, results: Results) -> Iterator[dict[str, Any]]:
+    """Yield perplexities, ranks and divergences of the reports of one family; see `demo_table.cells`."""
+    if reports := results.reports(family):
+        (_, *header), rows = cells(reports)
+        for name, *texts in rows:
+            for column, text in zip(header, texts, strict=True):
+                yield cell(name, column, "", text, source=f"{family}/{name}")
+
+
+for _family, _title in FAMILIES.items():
+    ENTRIES[_family] = table_of(
+        partial(family_cells, _family), title=_title, needs=f"bottleneck demo --family {_family}"
+    )
+
+
+def _unmeasured(data: pd.DataFrame) -> list[str]:
+    absent = data[(data["column"] == "measured") & (data["text"] == "")]["row"]
+    return [f"nothing measured of {', '.join(absent)}"] if len(absent) else []
+
+
+@table("presets", first="preset", lacks=_unmeasured)
+def presets(results: Results) -> Iterator[dict[str, Any]]:
+    """Presets of the papers' models, and n-gram models as SOURCES: perplexities unless said otherwise, published and
+    measured with this code.
+    """
+    sizes = {info.name: info.vocabulary_size for info in catalogue()}
+    for name, preset in PRESETS.items():
+        if preset.family in PUBLISHED_FAMILIES:
+            count = preset.parameters(sizes.get(preset.config.corpus))
+            yield from _row(results, name, f"{preset.family}/{preset.model}", count)
+    for key, source in NGRAMS.items():
+        yield from _row(results, source, key, None)
+
+
+def _row(results: Results, name: str, key: str, parameters: int | None) -> Iterator[dict[str, Any]]:
+    size = "" if parameters is None else f"{parameters / 1e6:.2f}M"
+    yield cell(name, "parameters", "", size, value=parameters)
+    yield cell(name, "published", "", expectation(key))
+    texts = [
+        f"{split} {mean_text(values, '.2f')}"
+        for split in ("valid", "test")
+        if (values := results.numbers(key, "perplexity", split=split))
+    ]
+    texts += [f"rank {rank_text(ranks)}"] if (ranks := results.ranks(key)) else []
+    texts += [f"pairwise KL {mean_text(values, '.3f')}"] if (values := results.numbers(key, "pairwise KL")) else []
+    yield cell(name, "measured", "", ", ".join(texts), source=key)

@@ -117,14 +117,9 @@ class Results:
         return {_key(self.folder, file): load_spectrum(file).spectrum for file in files}
 
     def numbers(self, key: str, metric: str, *, split: str = "test", how: str = "") -> list[float]:
-        """Return one measured number of a model, for each measured seed.
+        """Return one measured number of a model, ``FAMILY/NAME``, for each measured seed.
 
-        Args:
-            key: ``FAMILY/NAME``.
-            metric: ``"perplexity"``, ``"bits per character"``, ``"pairwise KL"``, ``"parameters"``, or a name of
-                `evaluation.dialog.SCORES`.
-            split: split that was measured.
-            how: ``"dynamic"`` or ``"cache"``, or a variation whose files are ``FAMILY-HOW/NAME``.
+        ``how`` is ``"dynamic"``, ``"cache"``, or a variation, whose files are ``FAMILY-HOW/NAME``.
         """
         if how not in ("", "dynamic", "cache"):
             return self.numbers(_variation(key, how), metric, split=split)
@@ -161,14 +156,9 @@ class Results:
     def ranks(
         self, key: str, *, split: str = "test", how: str = "", contexts: int | None = None, part: str = "rank"
     ) -> list[Content]:
-        """Return the measured ranks of a model, as in the reports, one for each seed.
+        """Return the measured ranks of a model, one for each seed, of matrices with ``contexts`` rows or of any.
 
-        Args:
-            key: ``FAMILY/NAME``.
-            split: split that was measured.
-            how: a variation, see `numbers`.
-            contexts: required number of rows of the matrix; ``None`` for any.
-            part: ``"rank"`` or ``"rank_centered"``.
+        ``part`` is ``"rank"`` or ``"rank_centered"``, and ``how`` a variation, see `numbers`.
         """
         key = _variation(key, how) if how else key
         saved = [*self.of("report", key), *self.of("rank", key)]
@@ -190,7 +180,7 @@ def read(folder: Path) -> Results:
             version, or two files disagree about one measurement.
     """
     if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {folder}; name one of results with ", Parameter("results"))
+        raise ConfigurationError(f"the folder {folder} does not exist; name one of results with ", Parameter("results"))
     found = (path for path in sorted(folder.rglob("*.json")) if not path.name.startswith("."))
     files = {path: read_file(path, folder) for path in found}
     saved = [each for parts in files.values() for each in parts]

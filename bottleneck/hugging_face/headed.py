@@ -7,7 +7,7 @@ import inspect
 from functools import cache, wraps
 from pathlib import Path
 from threading import get_ident
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, cast
 
 import torch
 from annotated_types import Interval
@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from .. import heads
 from ..core.eager import eagerly
 from ..core.files import make_folder
-from ..core.json_file import check_schema, read_json
+from ..core.json_file import check_schema
 from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
@@ -26,9 +26,7 @@ from ..heads import Head
 MODEL_TYPE = "softmax_bottleneck; first import softmax_bottleneck.integrations.transformers"
 """``model_type`` of a saved model with a head; without the import, transformers names it and refuses the folder."""
 MARK = "bottleneck_head"
-"""Key of ``config.json`` with the head; in format 1, with its name alone."""
-HEAD = "bottleneck_head.json"
-"""File with the head beside a ``config.json`` of format 1."""
+"""Key of ``config.json`` with the head."""
 FORMAT = 2
 IGNORED = -100
 """Label of a target that does not count, as in transformers."""
@@ -44,8 +42,8 @@ class HeadSpec(TypedDict):
     """What makes a model with a head out of a model of transformers, as its ``config.json`` holds it."""
 
     format: int
-    model_type: NotRequired[str]
-    """The type of the model of transformers, from format 2 on."""
+    model_type: str
+    """The type of the model of transformers."""
     head: str
     """Name of a registered head."""
     settings: dict[str, Any]
@@ -62,43 +60,24 @@ class HeadSpec(TypedDict):
 HeadSpec.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
-def read_spec(folder: Path, config: dict[str, Any]) -> HeadSpec | None:
-    """Take the head of a saved model out of its ``config.json``; ``None`` for a folder of transformers alone.
+def checked_spec(spec: Any, where: object) -> HeadSpec:
+    """Return the description of a head; ``where`` is its place in errors.
 
     Raises:
-        SourceError: for a head that is missing, damaged, of a newer version or another model, or for an unknown one.
+        SourceError: for one that is damaged or of another version, or names an unknown head.
     """
-    marked, file = config.pop(MARK, None), folder / HEAD
-    if isinstance(marked, dict):
-        return checked_spec(marked, str(folder / "config.json"))
-    if not file.exists():
-        if marked is not None:
-            raise SourceError(f"{folder} lacks {HEAD}, and its config.json names the head {marked!r}: copy it too")
-        return None
-    spec = checked_spec(read_json(file, dict[str, Any], error=SourceError, remedy="save the model again"), str(file))
-    if marked != spec["head"]:
+    if not isinstance(spec, dict) or spec.get("format") != FORMAT:
+        number, by = (spec.get(key) if isinstance(spec, dict) else None for key in ("format", "version"))
         raise SourceError(
-            f"{folder} holds {HEAD} and the config.json of a model without that head, which was saved over it: remove "
-            f"{HEAD} for the plain model, or save the model with the head again"
-        )
-    return {**spec, "model_type": config["model_type"]}
-
-
-def checked_spec(spec: Any, where: str) -> HeadSpec:
-    """Return the description of a head, or refuse it; ``where`` is its place in errors."""
-    if spec.get("format") not in range(1, FORMAT + 1):
-        by = spec.get("version")
-        raise SourceError(
-            f"the head in {where} has format {spec.get('format')}, and version {__version__} reads formats up to "
-            f"{FORMAT}: it was written by version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
+            f"the head in {where} has format {number}, and version {__version__} reads format {FORMAT}: it was written "
+            f"by version {by}; install that one (pip install 'softmax-bottleneck=={by}')"
         )
     try:
         check_schema(spec, HeadSpec)
         heads.find(spec["head"])
     except (ValueError, ConfigurationError) as error:
         raise SourceError(f"the head in {where} cannot be read ({error}); save the model again") from error
-    checked: HeadSpec = spec
-    return checked
+    return cast(HeadSpec, spec)
 
 
 @cache
@@ -279,7 +258,6 @@ class _Headed:
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         model: Any = super()
         model.__init__(config, *args, **kwargs)
-        _check_fit(self, model.get_output_embeddings())
         spec = self.spec
         put_head(self, WithheldStates(heads.build(spec["head"], **spec["settings"]), scale=spec["scale"]))
         self.post_init()  # type: ignore[attr-defined]
@@ -382,24 +360,6 @@ def _empty(base: type, spec: HeadSpec) -> Any:
     """Return a model without modules, for pickle to fill."""
     kind = headed_class(base, spec)
     return kind.__new__(kind)
-
-
-def _check_fit(model: Any, layer: nn.Module) -> None:
-    """Refuse a head that was saved for another model than the plain one, whose output layer is given."""
-    spec: HeadSpec = model.spec
-    embeddings = model.get_input_embeddings().weight
-    fitting: list[tuple[str, Any, list[Any]]] = [
-        ("layer", spec["layer"], [key for key, module in model.named_modules() if module is layer]),
-        ("tied_to", spec["tied_to"], [None, *(key for key, each in model.named_parameters() if each is embeddings)]),
-        ("settings.hidden_size", spec["settings"].get("hidden_size"), [getattr(layer, "in_features", None)]),
-        ("settings.vocab_size", spec["settings"].get("vocab_size"), [getattr(layer, "out_features", None)]),
-    ]
-    for place, value, allowed in fitting:
-        if value not in allowed:
-            raise SourceError(
-                f"the head that was saved is of another model: its {place} is {value!r}, not {allowed[-1]!r}; save "
-                "the model again"
-            )
 
 
 def put_head(model: Any, layer: WithheldStates) -> None:

@@ -22,7 +22,7 @@ from ..core.unchanged import unchanged
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from ..language_models.checked_product import THROUGH_A_FUNCTION
 from . import folder
-from .headed import HEAD, OutputLayer, headed_class, read_spec
+from .headed import MARK, OutputLayer, checked_spec, headed_class
 
 BODY_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
@@ -102,10 +102,10 @@ class HuggingFaceModel:
         if self._path is None:
             config = sha256_bytes(self.module.config.to_json_string().encode())
             return {"model": digest(self.module.state_dict()), "config": config}
-        others = {"config": self._path / folder.CONFIG, "head": self._path / HEAD}
+        config = self._path / folder.CONFIG
         return {
             "model": sha256_bytes("".join(map(sha256_file, self.files)).encode()),
-            **{name: sha256_file(file) for name, file in others.items() if file.exists()},
+            **({"config": sha256_file(config)} if config.exists() else {}),
         }
 
     @property
@@ -169,14 +169,14 @@ def configuring(path: Path) -> Iterator[None]:
 def config_and_class(path: Path) -> tuple[Any, Any]:
     """Return the configuration of a folder's model, and its class, that of a model with a head for a folder of one."""
     values = folder.read_config(path)
-    spec = read_spec(path, values)
+    mark = values.pop(MARK, None)
     with configuring(path):
         from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
         kind: Any = CONFIG_MAPPING[values["model_type"]]
         config = kind.from_dict(kind._decode_special_floats(values))
         base: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    return config, base if spec is None else headed_class(base, spec)
+    return config, base if mark is None else headed_class(base, checked_spec(mark, path / folder.CONFIG))
 
 
 def _class_around(module: nn.Module) -> Any:

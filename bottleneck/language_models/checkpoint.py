@@ -178,7 +178,7 @@ def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, wh
 def read_config(path: Path) -> dict[str, Any]:
     """Return the ``config.json`` of a run folder, finished or not."""
     if not path.is_dir():
-        raise RunError(f"there is no run folder {path}; 'bottleneck train --preset NAME --out {path}' makes one")
+        raise RunError(f"the run folder {path} does not exist; 'bottleneck train --preset NAME --out {path}' makes one")
     file = path / CONFIG
     if not file.exists():
         raise RunError(f"{path} has no {CONFIG}, so it is not a run; 'bottleneck train' makes one")

@@ -108,20 +108,25 @@ class RankReport(Result):
             },
             "entropy_rank": None if residual else entropy_rank(values),
             "stable_rank": stable_rank(values, residual=residual),
-            "certificate": {
-                "frobenius_relative_error": self.spectrum.frobenius_relative_error,
-                "finite": True,
-                "driver": self.spectrum.driver,
-                "precision_found": dict(self.precision_found),
-                "residual": residual,
-                "error": self.spectrum.error,
-                "centered_error": self.spectrum.centered_error,
-            },
+            "certificate": self.certificate,
             **{key: report._of_variant() for key, report in self.variants.items()},
             **{finding.key: dict(finding.values) for finding in self.findings},
             "seconds": self.seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
             "version": __version__,
+        }
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What the method checked of the spectrum, and what it does not resolve."""
+        return {
+            "frobenius_relative_error": self.spectrum.frobenius_relative_error,
+            "finite": True,
+            "driver": self.spectrum.driver,
+            "precision_found": dict(self.precision_found),
+            "residual": self.spectrum.residual,
+            "error": self.spectrum.error,
+            "centered_error": self.spectrum.centered_error,
         }
 
     def _of_variant(self) -> dict[str, Any]:
@@ -192,17 +197,8 @@ class RankReport(Result):
     @property
     def verdict(self) -> Verdict:
         """What the ranks say of the output layer, and what to do next."""
-        if found := next((finding.verdict for finding in self.findings if finding.verdict), None):
-            return found
-        return verdict(
-            self.rank,
-            self.rank_centered,
-            shape=self.spectrum.shape,
-            bound=(self.bound["raw"], self.bound["centered"]),
-            embedding_size=self.embedding_size,
-            distinct=self.eps.distinct,
-            of_a_model=self.source.get("kind") != "matrix",  # and not of a matrix of any kind
-        )
+        found = next((finding.verdict for finding in self.findings if finding.verdict), None)
+        return found or verdict_of(self, self.spectrum.shape)
 
     def _by_rule(self) -> dict[str, RankEstimate]:
         return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}
@@ -248,39 +244,27 @@ class RankReport(Result):
 
     def all_rows(self) -> list[tuple[str, str]]:
         """Return every number of the report as label and text."""
-        d = self.to_dict()
-        eps = f"{self.eps.value:.3g}" + (f" ({self.eps.dtype}" if self.eps.dtype else " (given")
+        d, found = self.to_dict(), self.verdict
         by_rule = ", ".join(f"{rule} {_with_interval(estimate)}" for rule, estimate in self._by_rule().items())
         effective = ", ".join(
             f"{'an unknown number' if value is None else format(value, ',')} for ε = {epsilon}"
             for epsilon, value in d["effective_rank"].items()
         )
         entropy = "unknown" if d["entropy_rank"] is None else f"{d['entropy_rank']:.1f}"
-        outside = f" but for a residual of {self.spectrum.residual:.3g}" if self.spectrum.residual else ""
-        outside += f"; the method resolves no value below {self.spectrum.error:.2g}"
-        bound, found = self.bound, self.verdict
-        raw, centered = bound["raw"], bound["centered"]
-        limits = "none" if raw is None else f"{raw:,} raw, {centered:,} row-centred"
         return [
             ("verdict", found.sentence),
             *([("next", found.next)] if found.next else []),
             ("source", self._source()),
             ("matrix", self._size()),
             ("embedding size", "unknown" if self.embedding_size is None else f"{self.embedding_size:,}"),
-            ("bound", f"{limits} ({bound['why']})"),
-            ("rank", _evidence(self.rank, self.rule)),
-            ("row-centred rank", _evidence(self.rank_centered, self.rule)),
-            ("by rule", by_rule),
             ("effective rank", f"singular values that hold all of Σσ² but a share ε: {effective}"),
             ("entropy, stable rank", f"{entropy}, {d['stable_rank']:.2f}"),
-            ("eps", eps + (", assumed)" if self.eps.assumed else ")")),
+            *evidence_rows(self, self.spectrum.method, self.why),
+            ("by rule", by_rule),
             *([("rounding", str(self.eps.rounding))] if self.eps.rounding else []),
             *([("noise floor", self._noise_floor())] if self.eps.noise else []),
-            ("method", d["method"] + (f" ({self.why})" if self.why else "")),
-            ("certificate", f"Σσ² within {self.spectrum.frobenius_relative_error:.1e} of ‖A‖²{outside}"),
             *(report._row_of_variant() for report in self.variants.values()),
             *(row for finding in self.findings for row in finding.rows),
-            ("cost", f"{self.seconds:.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"),
         ]
 
     @property
@@ -324,6 +308,36 @@ def _with_interval(rank: RankEstimate) -> str:
     if rank.determinate or rank.at_least or not rank.high:
         return str(rank)
     return f"{rank.value:,} ({rank.low:,} to {rank.high:,})"
+
+
+def verdict_of(report: Any, shape: tuple[int, int]) -> Verdict:
+    """Return the verdict of a report, measured or saved (`SavedRank`), of a (T, M) matrix."""
+    return verdict(
+        report.rank,
+        report.rank_centered,
+        shape=shape,
+        bound=(report.bound["raw"], report.bound["centered"]),
+        embedding_size=report.embedding_size,
+        distinct=report.eps.distinct,
+        of_a_model=report.source.get("kind") != "matrix",  # and not of a matrix of any kind
+    )
+
+
+def evidence_rows(report: Any, method: str, why: str) -> list[tuple[str, str]]:
+    """Return what the ranks of a report, measured or saved (`SavedRank`), rest on, as label and text."""
+    eps, bound, certificate = report.eps, report.bound, report.certificate
+    limits = "none" if bound["raw"] is None else f"{bound['raw']:,} raw, {bound['centered']:,} row-centred"
+    outside = f" but for a residual of {certificate['residual']:.3g}" if certificate.get("residual") else ""
+    resolved = f"; the method resolves no value below {certificate['error']:.2g}" if certificate.get("error") else ""
+    return [
+        ("bound", f"{limits} ({bound['why']})"),
+        ("rank", _evidence(report.rank, report.rule)),
+        ("row-centred rank", _evidence(report.rank_centered, report.rule)),
+        ("eps", f"{eps.value:.3g} ({eps.dtype or 'given'}{', assumed' if eps.assumed else ''})"),
+        ("method", method + (f" ({why})" if why else "")),
+        ("certificate", f"Σσ² within {certificate['frobenius_relative_error']:.1e} of ‖A‖²{outside}{resolved}"),
+        ("cost", f"{report.seconds:,.1f} s, {report.peak_memory_bytes / 2**30:.2f} GiB at most"),
+    ]
 
 
 def _evidence(rank: RankEstimate, rule: str) -> str:

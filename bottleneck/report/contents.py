@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from ..measure import verdict
+from ..measure.report import verdict_of
 from ..results.plotting import HEADS, Look, head_of, looks
 from ..results.saved import SavedRank, Source
 from ..spectrum import Spectrum
@@ -75,16 +75,7 @@ class Model:
     @property
     def verdict(self) -> str:
         """What the ranks say of the output layer, as one sentence."""
-        report = self.report
-        return verdict(
-            report.rank,
-            report.rank_centered,
-            shape=self.shape,
-            bound=(report.bound["raw"], report.bound["centered"]),
-            embedding_size=report.embedding_size,
-            distinct=report.eps.distinct,
-            of_a_model=self.source.get("kind") != "matrix",
-        ).sentence
+        return verdict_of(self.report, self.shape).sentence
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
 
 def _file(path: Path) -> list[Saved]:
     if not path.is_file():
-        raise ConfigurationError(f"there is no file {path}; {WRITTEN_BY}")
+        raise ConfigurationError(f"the file {path} does not exist; {WRITTEN_BY}")
     saved = [
         replace(each, kind="rank", key=each.path.stem) if each.kind == CHECKPOINT else each
         for each in read_file(path, path.parent)

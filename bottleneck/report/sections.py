@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..bench.demo_table import rank_text
 from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
+from ..measure.report import evidence_rows
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..results.published import Table as Published
 from ..results.tables import Table
@@ -119,33 +120,12 @@ def _measured(model: Model, metric: str, split: str, table: Published) -> str:
 
 def provenance(model: Model) -> list[tuple[str, str]]:
     """Return where a model's numbers come from and what certifies them, as label and text."""
-    report, eps, certificate = model.report, model.report.eps, model.report.certificate
+    report = model.report
     source = ", ".join(f"{key} {value}" for key, value in model.source.items() if value not in (None, ""))
-    residual = certificate.get("residual")
-    driver = f" ({certificate['driver']})" if certificate.get("driver") else ""
-    why = f": {report.method_why}" if report.method_why else ""
-    known = f"; the method resolves nothing below {certificate['error']:.2g}" if certificate.get("error") else ""
-    ranks = [("rank", report.rank), ("row-centred rank", report.rank_centered)]
     return [
         ("source", source),
         ("read from", model.origin),
-        ("bound", report.bound["why"]),
-        *((name, _evidence(rank)) for name, rank in ranks),
+        *evidence_rows(report, report.method, report.method_why),
         ("by rule", ", ".join(f"{rule} {value:,}" for rule, value in report.rank_by_rule.items())),
-        ("rule of the report", report.rule),
-        ("eps", f"{eps.value:.4g} ({eps.dtype or 'given'}{', assumed' if eps.assumed else ''})"),
-        ("method", f"{report.method}{driver}{why}"),
-        (
-            "certificate",
-            f"Σσ² within {certificate['frobenius_relative_error']:.1e} of ‖A‖²"
-            + (f" but for a residual of {residual:.3g}" if residual else "")
-            + known,
-        ),
-        ("cost", f"{report.seconds:,.1f} s, {report.peak_memory_bytes / 2**30:.2f} GiB at most"),
         ("version", report.version),
     ]
-
-
-def _evidence(rank: RankEstimate) -> str:
-    doubt = f"; {rank.doubt}" if rank.doubt else ""
-    return f"{rank}, tolerance {rank.tolerance:.4g}, σ_1 {rank.sigma_1:.5g}{doubt}"

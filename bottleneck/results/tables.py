@@ -108,12 +108,7 @@ def html_table(rows: Rows, header: Sequence[str] = ()) -> str:
 
 
 def markdown(header: Sequence[str], rows: Rows) -> str:
-    """Return an aligned Markdown table; columns of numbers are aligned to the right.
-
-    Args:
-        header: names of the columns.
-        rows: cells as text, one for each column.
-    """
+    """Return an aligned Markdown table; columns of numbers are aligned to the right."""
     right = Table(header, rows).right
     lines = [[escape_markdown(cell) for cell in line] for line in (header, *rows)]
     widths = [max([2, *(len(cell) for cell in column if len(cell) <= LONG)]) for column in zip(*lines, strict=True)]
@@ -125,14 +120,7 @@ def markdown(header: Sequence[str], rows: Rows) -> str:
 
 
 def latex(header: Sequence[str], rows: Rows, *, caption: str = "", label: str = "") -> str:
-    """Return a LaTeX table for the package booktabs.
-
-    Args:
-        header: names of the columns.
-        rows: cells as text, one for each column.
-        caption: plain text.
-        label: label for ``\\ref``.
-    """
+    """Return a LaTeX table for the package booktabs, with a caption of plain text and a label for ``\\ref``."""
     table = Table(header, rows)
     total = sum(max(length, 8) for length in table.lengths)
     columns = "".join(

@@ -66,7 +66,7 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
     if kind := kind_of(path):
         raise SourceError(f"{path} is {kind}, not a file: give a file")
     if not path.is_file():
-        raise SourceError(f"there is no file {path}; check its name")
+        raise SourceError(f"the file {path} does not exist; check its name")
     if suffix in CONVERT:
         line = CONVERT[suffix].format(path=path)
         raise SourceError(f"{path}: {suffix} files are not read; convert it in Python by: {line}")

@@ -230,5 +230,5 @@ def _unknown(source: Any) -> Exception:
         return SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
     what = "a run folder, a .zarr store, a matrix file such as .npy, or a Hugging Face model's folder or name"
     if not path.exists():
-        return SourceError(f"there is no {path}; SOURCE is {what}{meant_path(path)}")
+        return SourceError(f"{path} does not exist; SOURCE is {what}{meant_path(path)}")
     return SourceError(f"{path}{(kind := kind_of(path)) and f' is {kind} and'} cannot be measured: give {what}")

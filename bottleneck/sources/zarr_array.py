@@ -71,7 +71,7 @@ def open_node(name: str, *, write: bool = False) -> Any:
             return zarr.open(store=name, mode="r", storage_options=_limits(name))
         if not path.is_dir():
             what = f"it is {kind_of(path) or 'a file'}, not a folder; " if path.exists() else ""
-            raise StoreError(f"there is no store {path}; {what}'bottleneck dump RUN --out {path}' makes one")
+            raise StoreError(f"the store {path} does not exist; {what}'bottleneck dump RUN --out {path}' makes one")
         return zarr.open(store=RegularFiles(path, read_only=not write), mode="r+" if write else "r")
 
 

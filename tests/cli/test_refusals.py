@@ -76,7 +76,7 @@ REFUSED = [
     ("train --preset demo-mos --out ptb.zip/x", 1, "cannot write"),
     ("train --preset ptb-small-nt-asgd-mos --out x", 1, "add --set initial=RUN, with RUN a run of ptb-small-awd-mos"),
     ("train --config nothing.json --out x", 1, "cannot read the configuration nothing.json"),
-    ("train --finetune nothing --out x", 1, "there is no run folder nothing"),
+    ("train --finetune nothing --out x", 1, "the run folder nothing does not exist"),
     ("train --out x", 2, "give one of --preset NAME, --config FILE and --finetune RUN"),
     ("train --preset demo-mos --finetune demo/runs/mos --out x", 2, "--finetune RUN"),
     ("train --preset demo-mos", 2, "Missing option '--out'"),

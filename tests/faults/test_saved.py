@@ -25,8 +25,7 @@ from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.figures import REGISTRY, read
 from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.report import Contents, read_saved
-from softmax_bottleneck.report.curves import curves
-from softmax_bottleneck.report.page import safe_json
+from softmax_bottleneck.report.page import curves, safe_json
 from softmax_bottleneck.report.sections import comparison_table, provenance, published_table
 
 VALUES = [

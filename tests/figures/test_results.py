@@ -55,7 +55,9 @@ def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; name one of results with results"):
+    with pytest.raises(
+        ConfigurationError, match=r"the folder .*nowhere does not exist; name one of results with results"
+    ):
         read(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match=r"holds no results; 'bottleneck demo', 'bottleneck synthetic"):
         read(tmp_path)

@@ -295,7 +295,7 @@ def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"format": 3, "version": "9.9"}, r"has format 3, .* reads formats up to 2: it was written by version 9.9"),
+        ({"format": 3, "version": "9.9"}, r"has format 3, .* reads format 2: it was written by version 9.9"),
         ({"head": "other"}, "unknown head 'other'"),
         ({"surplus": 1}, "cannot be read .* save the model again"),
     ],
@@ -307,32 +307,6 @@ def test_saved_heads_that_are_refused(folder: Path, tmp_path: Path, change: dict
     for load in (from_pretrained, transformers.AutoModelForCausalLM.from_pretrained):
         with pytest.raises(SourceError, match=sentence):
             load(tmp_path)
-
-
-def test_a_folder_of_format_1(folder: Path, tmp_path: Path) -> None:
-    """Its head stood in a file of its own, beside the configuration of the plain model."""
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    config, head = tmp_path / "config.json", tmp_path / "bottleneck_head.json"
-    values = json.loads(config.read_text())
-    spec = values.pop("bottleneck_head")
-    values["model_type"] = spec.pop("model_type")
-    config.write_text(json.dumps(values | {"bottleneck_head": "mos"}))
-    head.write_text(json.dumps(spec | {"format": 1}))
-    old, new = from_pretrained(tmp_path), from_pretrained(folder)
-    assert torch.equal(old(IDS).logits, new(IDS).logits)
-    assert sb.open(tmp_path, data=str(folder / "text.txt")).description["head"] == "mos"
-    old.save_pretrained(tmp_path)
-    assert torch.equal(transformers.AutoModelForCausalLM.from_pretrained(tmp_path)(IDS).logits, new(IDS).logits)
-    config.write_text(json.dumps(values))
-    with pytest.raises(SourceError, match=r"remove bottleneck_head.json for the plain model"):
-        from_pretrained(tmp_path)
-    config.write_text(json.dumps(values | {"bottleneck_head": "mos"}))
-    head.write_text("[" * 90_000)
-    with pytest.raises(SourceError, match="nested more than 100 deep"):
-        from_pretrained(tmp_path)
-    head.unlink()
-    with pytest.raises(SourceError, match=r"lacks bottleneck_head\.json, and its config\.json names the head 'mos'"):
-        sb.rank(tmp_path)
 
 
 LOAD = "import sys, transformers; transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])"

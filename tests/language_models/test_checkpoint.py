@@ -118,7 +118,8 @@ def test_another_tools_config(data: bytes, message: str, run: Path) -> None:
 def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "missing", run / "config.json"):
         with pytest.raises(
-            RunError, match=f"there is no run folder {path}; 'bottleneck train --preset NAME --out {path}' makes one"
+            RunError,
+            match=f"the run folder {path} does not exist; 'bottleneck train --preset NAME --out {path}' makes one",
         ):
             checkpoint.load(path)
         assert not checkpoint.is_run(path)

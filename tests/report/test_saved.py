@@ -175,7 +175,7 @@ def test_a_page_has_a_limit(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_reports(tmp_path: Path) -> None:
-    with pytest.raises(BottleneckError, match=r"there is no file .*a\.json; 'bottleneck rank --json"):
+    with pytest.raises(BottleneckError, match=r"the file .*a\.json does not exist; 'bottleneck rank --json"):
         read_saved([tmp_path / "a.npz"])
     write_json(tmp_path / "compared.json", comparison("mos", "moc"))
     with pytest.raises(BottleneckError, match=r"compared\.json: without a rank report; 'bottleneck rank --json"):

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.evaluation import Cache, Dynamic, published_dynamic
 from softmax_bottleneck.evaluation.cache import WINDOWS
 from softmax_bottleneck.results.published import PAPERS, Table, expectation, rows_of, tables
@@ -95,13 +94,3 @@ def test_settings_of_dynamic_evaluation_and_the_cache() -> None:
     assert published_dynamic("mos", "wikitext-2") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)
     assert published_dynamic("softmax", "ptb") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
     assert (WINDOWS["ptb"], WINDOWS["wikitext-2"], Cache.window) == (500, 3785, 500)
-
-
-def test_what_is_not_there() -> None:
-    with pytest.raises(ConfigurationError, match="unknown paper 'moss'; known papers are parthiban, mos"):
-        tables("moss")
-    with pytest.raises(ConfigurationError, match=r"Yang et al\. 2018 has no table '99' here; it has 1, 2, 3"):
-        tables("mos", "99")
-    (table,) = tables("mos", "7")
-    with pytest.raises(ConfigurationError, match=r"table 7 has no cell '4', 'rank': its rows are 3, 5, 10"):
-        table.cell("4", "rank")

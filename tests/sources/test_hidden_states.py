@@ -116,7 +116,7 @@ def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path)
         ({"hidden_states": torch.zeros(9, D), "token_ids": torch.full((9,), M)}, {}, "must be 8 token ids from 0 to"),
         ({"hidden_states": torch.zeros(9, D)}, {"bias": "w.npy"}, r"the bias, \(M,\), must be"),
         ({"hidden_states": torch.zeros(9, D)}, {"norm": "h.safetensors:norm"}, "there is no 'norm'"),
-        ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "there is no file none.npy"),
+        ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "the file none.npy does not exist"),
         ({"hidden_states": torch.zeros(9, D)}, {"head": "w.txt"}, "must be a file of arrays: .npy"),
     ],
 )

@@ -195,9 +195,9 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     for name, sentence in {
         "m.csv.gz": r"\.gz files are not read; convert it in Python by: .*delimiter=','",
         "notes.txt": "is a text, not a model: name a model, and give the text with data",
-        "absent": "there is no .*absent; SOURCE is a run folder",
-        "absent.npy": r"there is no file .*absent\.npy",
-        "absent.safetensors:x": r"there is no file .*absent\.safetensors",
+        "absent": "absent does not exist; SOURCE is a run folder",
+        "absent.npy": r"the file .*absent\.npy does not exist",
+        "absent.safetensors:x": r"the file .*absent\.safetensors does not exist",
     }.items():
         with pytest.raises(SourceError, match=sentence):
             open_source(tmp_path / name)

@@ -183,7 +183,7 @@ def test_what_cannot_be_finetuned(tmp_path: Path, configure: Configure, corpus: 
     with pytest.raises(RunError, match=r"text has changed since the run .*first was trained on"):
         train(config, other)
     assert not other.exists()
-    with pytest.raises(RunError, match="there is no run folder"):
+    with pytest.raises(RunError, match=r"the run folder .* does not exist"):
         finetuning(tmp_path / "nothing")
     (first.path / "COMPLETE").unlink()
     with pytest.raises(RunError, match="is not finished"):
@@ -201,7 +201,7 @@ def test_the_initial_run_may_move_or_go_once_a_run_has_begun(tmp_path: Path, con
         (run / "COMPLETE").unlink()
         train(config.replace(initial=str(initial)), run)
         assert contents(run) == whole
-    with pytest.raises(RunError, match=r"there is no run folder .*first"):
+    with pytest.raises(RunError, match=r"the run folder .*first does not exist"):
         train(config, tmp_path / "before")
     assert not (tmp_path / "before").exists()
     train(configure(seed=4), first)

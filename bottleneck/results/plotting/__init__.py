@@ -3,13 +3,12 @@
 from ..tables import latex, markdown
 from .layout import draw_means
 from .looks import HEADS, Look, head_of, looks, plain
-from .style import STYLES, check_format, find_style, save_figure
+from .style import STYLES, find_style, save_figure
 
 __all__ = [
     "HEADS",
     "STYLES",
     "Look",
-    "check_format",
     "draw_means",
     "find_style",
     "head_of",

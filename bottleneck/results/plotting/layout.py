@@ -141,12 +141,7 @@ def _legend(figure: Figure, axes: Sequence[Axes], heading: str, place: Axes | No
 def draw_means(ax: Axes, data: pd.DataFrame, x: str, y: str, **line: Any) -> None:
     """Draw the mean of repeated measurements against x, with a band of one standard deviation on either side.
 
-    Args:
-        ax: axes to draw into.
-        data: one row for each measurement.
-        x: name of a column.
-        y: name of a column; rows without a number are left out.
-        line: keyword arguments of `Axes.plot`.
+    ``data`` has a row for each measurement; rows without y are left out. ``line`` are arguments of `Axes.plot`.
     """
     seaborn.lineplot(data.dropna(subset=[y]), x=x, y=y, errorbar="sd", err_kws={"linewidth": 0}, ax=ax, **line)
     ax.set(xlabel="", ylabel="")

@@ -78,21 +78,15 @@ def find_style(name: str) -> Style:
     return look_up("style", name, STYLES)
 
 
-def check_format(path: Path) -> str:
-    """Return a figure's format; `ConfigurationError` for a suffix other than png, pdf or svg."""
-    suffix = path.suffix.removeprefix(".")
-    if suffix not in FORMATS:
-        raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
-    return suffix
-
-
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure atomically, in the format of its suffix; the same figure gives the same bytes.
 
     Raises:
         ConfigurationError: for a suffix other than png, pdf or svg.
     """
-    suffix = check_format(path)
+    suffix = path.suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[suffix]
     # Without a fixed salt the ids in an SVG are random.
     with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": "softmax-bottleneck"}):
