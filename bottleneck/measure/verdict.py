@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..spectrum import RankEstimate
 
-BEYOND = "a larger d or another output layer goes beyond it"
+BEYOND = "a larger d or another output layer; first 'bottleneck need'"
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
 )
