@@ -102,10 +102,10 @@ class HuggingFaceModel:
         if self._path is None:
             config = sha256_bytes(self.module.config.to_json_string().encode())
             return {"model": digest(self.module.state_dict()), "config": config}
-        config = self._path / folder.CONFIG
+        file = self._path / folder.CONFIG
         return {
             "model": sha256_bytes("".join(map(sha256_file, self.files)).encode()),
-            **({"config": sha256_file(config)} if config.exists() else {}),
+            **({"config": sha256_file(file)} if file.exists() else {}),
         }
 
     @property
