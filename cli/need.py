@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
 
-@click.command("need", epilog=example("bottleneck need demo/runs/softmax --contexts 2000"))
+@click.command("need", epilog=example("bottleneck need demo/runs/softmax"))
 @with_source(kind=False)
 @listed("--ranks", "ranks", WHOLE, metavar="R,R,…", help="Numbers of dimensions r.  [default: 1, 2, 4, … and d]")
 @json_option
