@@ -203,6 +203,15 @@ class _Basis(NamedTuple):
     """C S E, (M, d)."""
 
 
+class _Exact(NamedTuple):
+    """The model's own distributions of a block of contexts, (n, M)."""
+
+    log_p: Tensor
+    p: Tensor
+    likeliest: Tensor
+    """(n,), the token of the largest probability."""
+
+
 def reduced(
     source: ModelOnText, fits: Sequence[range], measured: range, ranks: Sequence[int], *, progress: Progress = SILENT
 ) -> tuple[list[tuple[Reduced, ...]], float | None]:
@@ -218,11 +227,12 @@ def reduced(
         for rows, hidden in _hidden(source, measured):
             scores = source.head.scores(hidden)
             log_p = source.head.log_prob(hidden)
+            exact = _Exact(log_p, log_p.exp(), log_p.argmax(1))
             token = None if targets is None else targets[rows.start : rows.stop, None]
             loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=torch.float64))
             for fit, basis in enumerate(bases):
                 for place, log_q in enumerate(_reduced_log_probs(scores, basis, mean, ranks)):
-                    sums[fit, place] += _distances(log_p, log_q, token)
+                    sums[fit, place] += _distances(exact, log_q, token)
             bar.advance(len(hidden))
     means = sums / len(measured)
     curves = [
@@ -272,13 +282,13 @@ def _reduced_log_probs(scores: Scores, basis: _Basis, mean: Tensor, ranks: Seque
         yield torch.log_softmax(capped, -1)
 
 
-def _distances(log_p: Tensor, log_q: Tensor, target: Tensor | None) -> Tensor:
+def _distances(exact: _Exact, log_q: Tensor, target: Tensor | None) -> Tensor:
     """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64."""
-    p = log_p.exp()
+    log_p, p, likeliest = exact
     divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=torch.float64)
     loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=torch.float64)
-    agreement = (log_p.argmax(1) == log_q.argmax(1)).sum(dtype=torch.float64)
-    acceptance = torch.minimum(p, log_q.exp()).sum(dtype=torch.float64)
+    agreement = (likeliest == log_q.argmax(1)).sum(dtype=torch.float64)
+    acceptance = (1 - (p - log_q.exp()).abs().sum(1, dtype=torch.float64) / 2).sum()
     return torch.stack([each.double().cpu() for each in (divergence, loss, agreement, acceptance)])
 
 
