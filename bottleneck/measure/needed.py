@@ -132,6 +132,7 @@ class NeedReport(Result):
             ax.plot([each.dimensions for each in curve], values, line, markersize=3, label=label)
         ax.axvline(self.embedding_size, color="0.45", linestyle="-.", linewidth=0.9, label="bound d")
         ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
         ax.set_xlabel("dimensions $r$")
         if what == "perplexity":
             ax.set_yscale("log")
