@@ -14,6 +14,7 @@ from . import (  # noqa: F401 — each registers its figures and tables
     lms,
     lms_synthetic,
     mos,
+    pretrained,
     published_tables,
     spam,
     spectra,
@@ -32,8 +33,8 @@ REGISTRY: dict[str, Entry] = {
         "lms-figure-3", "lms-figure-4", "lms-figure-5", "lms-figure-6", "lms-figure-7", "lms-figure-8",
         "parthiban-nt-asgd", "parthiban-et-asgd", "parthiban-figure", "spectra", "rank-by-tolerance",
         "effective-ranks", "row-centring", "attainable-kl", "training-course", "training-course-table",
-        "transformer-study", "transformer-study-figure", "frozen-body", "frozen-body-figure", "spam",
-        *published_tables.FAMILIES, "presets", "bench-heads", "bench-training",
+        "transformer-study", "transformer-study-figure", "frozen-body", "frozen-body-figure", "smollm2",
+        "smollm2-and-mos", "spam", *published_tables.FAMILIES, "presets", "bench-heads", "bench-training",
     )
 }  # fmt: skip
 

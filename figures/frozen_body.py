@@ -66,8 +66,8 @@ def frozen_body(results: Results) -> Iterator[dict[str, Any]]:
     for head, rows in data.groupby("head", sort=False) if len(data) else ():
         columns: dict[str, tuple[list[float], str]] = {
             "added parameters": ([rows["added_parameters"].iloc[0]], ",.0f"),
-            "learning rate": ([rows["rate"].iloc[0]], "g"),
-            "before": ([*rows["start_perplexity"].dropna()], ".2f"),
+            "learning rate": ([rows["rate"].iloc[0]], ".0e"),
+            "before": ([*rows["start_perplexity"].dropna()][:1], ".2f"),
             "equal steps": ([*rows["perplexity"]], ".3f"),
             "equal time": ([*np.exp(rows["timed"])], ".3f"),
             "steps, equal time": ([rows["timed_steps"].mean()], ".0f"),

@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "divergence": (("pairs", "kld"), "bottleneck kld --json FILE"),
     "rank": (("rank", "rank_centered", "rank_by_rule"), "bottleneck rank --json FILE"),
     "gradient": (("kept", "kept_energy", "bands"), "bottleneck gradient --json FILE"),
+    "argmaxable": (("argmaxable", "unargmaxable"), "bottleneck argmaxable --json FILE"),
     "evaluation": (("how", "bits", "perplexity"), "bottleneck eval --json FILE"),
     "spam": (("cases", "texts", "length"), "bottleneck bench spam --json FILE"),
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),

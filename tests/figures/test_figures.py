@@ -268,7 +268,7 @@ def test_heads_on_a_frozen_body_are_compared_at_equal_steps_and_time(results: Re
     faster = {("lms-plif", which, seed): 0.1 for which in ("parameters", "time") for seed in (0, 1)}
     assert figure.to_dict() == pytest.approx(equal | timed | faster)
     table = find("frozen-body").compute(results).set_index(["row", "column"])["text"]
-    assert table["MoS, K = 4", "learning rate"] == "0.1"
+    assert table["MoS, K = 4", "learning rate"] == "1e-01"
     assert table["MoS, K = 4", "equal steps"] == f"{(math.exp(1.9) + math.exp(1.8)) / 2:.3f} ± 0.450"
     assert table["MoS, K = 4", "rank"] == "9 to 12"
     assert table["Softmax", "steps, equal time"] == "16"

@@ -99,7 +99,8 @@ TABLES = {
     "docs/results.md": {"demo", "ptb-small", "ptb-small-mos", "ptb-small-nt-asgd", "ptb-fast"},
     "docs/benchmarks.md": {"bench-heads", "bench-training"},
     "docs/presets.md": {"presets", "mos-table-4"},
-    "docs/transformers.md": {"transformer-study"},
+    "docs/transformers.md": {"transformer-study", "frozen-body"},
+    "docs/pretrained.md": {"smollm2"},
 }
 """Pages with tables of the registry, and which."""
 
