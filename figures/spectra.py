@@ -19,6 +19,8 @@ from .base import by_model, family_panels, figure, stacked
 from .results import SPECTRUM, Results
 
 NEEDS = f"spectra with their reports, of the demo or of 'bottleneck demo --family NAME' (or {SPECTRUM}, rank --json)"
+ELSEWHERE = ("smollm2", "frozen-body/spectra")
+"""Families that pretrained.py draws."""
 FACTORS = np.geomspace(1e-3, 1e3, 241)
 EPSILONS = np.geomspace(1e-10, 1e-1, 91)
 LOOKS = {"raw": ("0.35", "-"), "row-centred": ("#0173b2", "--")}
@@ -44,7 +46,7 @@ class Measured(NamedTuple):
 def measured(results: Results) -> Iterator[Measured]:
     """Yield every saved spectrum that has a report beside it, in the order of the reports."""
     for saved in (*results.of("report"), *results.of("rank")):
-        if saved.seed == 0 and saved.key in results.spectra:
+        if saved.seed == 0 and saved.key in results.spectra and saved.family not in ELSEWHERE:
             report = saved.rank_report
             tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
             bounds = (report.get("bound", {}).get(which) for which in ("raw", "centered"))
@@ -60,7 +62,8 @@ def cdf_data(results: Results) -> pd.DataFrame:
         columns = ["family", "model", "normalized", "percent", "resolved"]
         return rows.sort_values("normalized", kind="stable")[columns]
 
-    return stacked(curves(key, spectrum) for key, spectrum in results.spectra.items())
+    shown = {key: each for key, each in results.spectra.items() if key.rpartition("/")[0] not in ELSEWHERE}
+    return stacked(curves(key, spectrum) for key, spectrum in shown.items())
 
 
 @figure("mos-figure-1", data=cdf_data, **family_panels(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import pkgutil
 import re
 from pathlib import Path
@@ -52,6 +53,17 @@ def test_there_are_pages_with_examples() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
+
+
+def test_the_readme_shows_a_measured_rank() -> None:
+    report = json.loads((ROOT / "figures" / "results" / "smollm2" / "rank.json").read_text(encoding="utf-8"))
+    lines = README.partition(f"$ bottleneck rank smollm2 --contexts {report['contexts']}\n")[2].splitlines()[:3]
+    bound = f"{report['bound']['raw']} = d + 1"
+    assert [line.split("  ")[-1] for line in lines] == [
+        f"at its bound: this output layer gives at most rank {bound}, and the matrix has it",
+        f"{report['rank']['value']}, determinate",
+        f"{report['rank_centered']['value']}, determinate",
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
