@@ -106,12 +106,14 @@ def folder(tmp_path: Path) -> Path:
         "bench/training": {"machine": {}, "cases": bench_cases()},
         **{f"transformer-study/{number}": run for number, run in enumerate(study())},
         **{f"frozen-body/{number}": run for number, run in enumerate(frozen())},
+        "smollm2/valid": report("softmax")["report"],
     }
     for name, content in files.items():
         write(tmp_path / "results" / f"{name}.json", content)
     for name, (values, error) in SPECTRA.items():
         saved = spectrum(values, error=error, method="gram" if error else "dense")
         save_spectrum(tmp_path / "results" / "demo" / f"{name}.npz", saved, {})
+    save_spectrum(tmp_path / "results" / "smollm2" / "valid.npz", spectrum(LOW_RANK), {})
     return tmp_path / "results"
 
 

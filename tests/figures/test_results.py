@@ -17,10 +17,10 @@ from .conftest import cell, report, write
 
 def test_files_are_known_by_content_and_place(results: Results) -> None:
     assert [one["name"] for one in results.reports("demo")] == ["softmax", "moc", "mos", "lms-plif"]
-    assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
+    assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
     assert {saved.kind for saved in results.saved} == {
         "report", "cells", "concentrations", "comparison", "divergence", "evaluation", "bench", "transformer",
-        "frozen",
+        "frozen", "rank",
     }  # fmt: skip
     assert results.unknown == ()
 
@@ -51,7 +51,7 @@ def test_a_variation_has_a_family_of_its_own(folder: Path) -> None:
 def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
     write(folder / "demo" / "mos-1.json", report("mos", seed=1))
     shutil.copy(folder / "demo" / "mos.npz", folder / "demo" / "mos-1.npz")
-    assert list(read(folder).spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax"]
+    assert list(read(folder).spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
