@@ -166,12 +166,12 @@ class _Transformer(TypedDict):
 class _Frozen(TypedDict):
     head: str
     seed: Count
-    rate: Magnitude
+    rate: Positive
     added_parameters: Count
     start_perplexity: NotRequired[Magnitude]
-    perplexity: Magnitude
+    perplexity: Positive
     steps: Size
-    seconds_a_step: Magnitude
+    seconds_a_step: Positive
     course: Annotated[list[tuple[Size, Magnitude]], Len(1)]
     rank_interval: NotRequired[tuple[Count, Count]]
     effective_rank: NotRequired[dict[str, Count]]

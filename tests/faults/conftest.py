@@ -127,6 +127,7 @@ def _more_results(world: Path) -> None:
     cells = json.loads((RESULTS / "synthetic" / "alpha-1-M100.json").read_text())
     (folder / "cells.json").write_text(json.dumps({**cells, "cells": cells["cells"][:4]}))
     shutil.copy(next((RESULTS / "transformer-study").glob("*-mos-2-*.json")), folder / "study.json")
+    shutil.copy(RESULTS / "frozen-body" / "softmax-0.0001-seed0.json", folder / "frozen.json")
     histogram = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
     divergence = {"source": report["source"], "pairs": 7, "kld": 1.0, "histogram": histogram}
     (folder / "divergence.json").write_text(json.dumps(divergence))

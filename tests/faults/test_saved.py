@@ -61,6 +61,7 @@ RESULTS = {
     "bench": ("mos-table-13", "bench-training"),
     "heads": ("bench-heads",),
     "study": ("transformer-study", "transformer-study-figure"),
+    "frozen": ("frozen-body", "frozen-body-figure"),
     "profile": (),
 }
 """Files of every kind, and figures and tables that are made of each."""

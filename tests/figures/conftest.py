@@ -87,6 +87,8 @@ def folder(tmp_path: Path) -> Path:
     """``FAMILY/NAME.json`` of two families, spectra, cells, and one of every other kind."""
     slopes = {"mean": 1.5, "std": 0.5, "min": 0.25, "max": 3.5}
     log_probs = [[-1, -2, -9], [-0.5, -2, -8], [-0.1, -1, -7]]
+    symbols = [{"head": "softmax", "size": 4, "vocab": vocab, "symbols": 10, "nats": 1.0, "chance": 2.0}
+               for vocab in (10, 30)]  # fmt: skip
     curves = [{"alpha": alpha, "vocab": vocab, "ranks": [1, 3, vocab], "log_probs": log_probs}
               for vocab in (10, 30) for alpha in ALPHAS]  # fmt: skip
     files = {
@@ -106,6 +108,7 @@ def folder(tmp_path: Path) -> Path:
         "bench/training": {"machine": {}, "cases": bench_cases()},
         **{f"transformer-study/{number}": run for number, run in enumerate(study())},
         **{f"frozen-body/{number}": run for number, run in enumerate(frozen())},
+        "spam": {"cases": {str(number): case for number, case in enumerate(symbols)}, "texts": 1, "length": 2},
         "smollm2/valid": report("softmax")["report"],
     }
     for name, content in files.items():

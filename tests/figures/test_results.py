@@ -20,7 +20,7 @@ def test_files_are_known_by_content_and_place(results: Results) -> None:
     assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
     assert {saved.kind for saved in results.saved} == {
         "report", "cells", "concentrations", "comparison", "divergence", "evaluation", "bench", "transformer",
-        "frozen", "rank",
+        "frozen", "rank", "spam",
     }  # fmt: skip
     assert results.unknown == ()
 
