@@ -125,6 +125,25 @@ def test_the_tables_of_a_page_are_current(page: str, committed: Results) -> None
     assert output.with_tables(text, committed) == text
 
 
+def test_the_text_about_the_frozen_body_is_current(committed: Results) -> None:
+    runs = find("frozen-body-figure").compute(committed).set_index(["head", "regime", "seed"])
+    data = runs["difference"].sort_index()
+    gain = -data.groupby(["head", "regime"]).mean()
+    text = " ".join((ROOT / "docs" / "transformers.md").read_text(encoding="utf-8").split())
+    assert f"lowers the loss by {gain['mos-4', 'parameters']:.3f} nats" in text
+    assert f"the linear map by {gain['softmax-linear', 'parameters']:.3f}, at rank 577" in text
+    assert f"An MLP gains {gain['softmax-mlp', 'parameters']:.3f}." in text
+    assert f"is {-gain['sigsoftmax', 'parameters']:.3f} nats worse" in text
+    lost = {head: data[head, "time"] - data["softmax-linear", "time"] for head in ("mos-4", "mos-2")}
+    assert f"MoS with K = 4 by {lost['mos-4'].min():.3f} to {lost['mos-4'].max():.3f} nats" in text
+    assert f"K = 2 by {lost['mos-2'].min():.3f} to {lost['mos-2'].max():.3f}, for every seed" in text
+
+
+def test_what_numpy_would_count_is_current(committed: Results) -> None:
+    (report,) = (saved.content for saved in committed.of("rank", "smollm2/valid"))
+    assert f"NumPy's tolerance would count {report['rank_by_rule']['numpy']}." in (ROOT / "README.md").read_text()
+
+
 def test_committed_results_name_no_folder_of_the_machine() -> None:
     found = [path.name for path in COMMITTED.rglob("*.json") if '": "/' in path.read_text(encoding="utf-8")]
     assert found == []
