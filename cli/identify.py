@@ -43,4 +43,7 @@ def command(
 
     check_outputs({"json_to": json_to}, sources=[rows, *models])
     named: Any = list(models)
-    show_all(identify(rows, named, kind=kind, contexts=contexts, layer=layer, progress=progress()), as_format, json_to)
+    options: Any = layer
+    show_all(
+        identify(rows, named, kind=kind, contexts=contexts, layer=options, progress=progress()), as_format, json_to
+    )

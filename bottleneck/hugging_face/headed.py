@@ -258,6 +258,7 @@ class _Headed:
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         model: Any = super()
         model.__init__(config, *args, **kwargs)
+        _check_fit(self, model.get_output_embeddings())
         spec = self.spec
         put_head(self, WithheldStates(heads.build(spec["head"], **spec["settings"]), scale=spec["scale"]))
         self.post_init()  # type: ignore[attr-defined]
@@ -360,6 +361,24 @@ def _empty(base: type, spec: HeadSpec) -> Any:
     """Return a model without modules, for pickle to fill."""
     kind = headed_class(base, spec)
     return kind.__new__(kind)
+
+
+def _check_fit(model: Any, layer: nn.Module) -> None:
+    """Refuse a head that was saved for another model than the plain one, whose output layer is given."""
+    spec: HeadSpec = model.spec
+    embeddings = model.get_input_embeddings().weight
+    fitting: list[tuple[str, Any, list[Any]]] = [
+        ("layer", spec["layer"], [key for key, module in model.named_modules() if module is layer]),
+        ("tied_to", spec["tied_to"], [None, *(key for key, each in model.named_parameters() if each is embeddings)]),
+        ("settings.hidden_size", spec["settings"].get("hidden_size"), [getattr(layer, "in_features", None)]),
+        ("settings.vocab_size", spec["settings"].get("vocab_size"), [getattr(layer, "out_features", None)]),
+    ]
+    for place, value, allowed in fitting:
+        if value not in allowed:
+            raise SourceError(
+                f"the head that was saved is of another model: its {place} is {value!r}, not {allowed[-1]!r}; save "
+                "the model again"
+            )
 
 
 def put_head(model: Any, layer: WithheldStates) -> None:

@@ -326,7 +326,11 @@ def verdict_of(report: Any, shape: tuple[int, int]) -> Verdict:
 def evidence_rows(report: Any, method: str, why: str) -> list[tuple[str, str]]:
     """Return what the ranks of a report, measured or saved (`SavedRank`), rest on, as label and text."""
     eps, bound, certificate = report.eps, report.bound, report.certificate
-    limits = "none" if bound["raw"] is None else f"{bound['raw']:,} raw, {bound['centered']:,} row-centred"
+    limits = (
+        "none"
+        if None in (bound["raw"], bound["centered"])
+        else f"{bound['raw']:,} raw, {bound['centered']:,} row-centred"
+    )
     outside = f" but for a residual of {certificate['residual']:.3g}" if certificate.get("residual") else ""
     resolved = f"; the method resolves no value below {certificate['error']:.2g}" if certificate.get("error") else ""
     return [
