@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Unpack
 
@@ -15,6 +15,7 @@ from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads.log_linear import LogLinear
+from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Result, Results
 from ..sources import Source, labelled, open_source
@@ -110,10 +111,12 @@ def identify(
     2. Least squares give h, and behind a final norm :math:`\|(h - β)/γ\|^2 = d`, behind a LayerNorm also
        :math:`\sum (h - β)/γ = 0` (Finlayson et al. 2025, arXiv 2510.14086).
 
-    Limits follow from roundoff: an entry a of the rows is off by :math:`½ (ε |a| + \text{step})`, its product by
-    :math:`½ d ε' \|w\| \|h\|` (Higham 2002, §3.1; ε' is float32's, or that of finer rows), and an error of norm δ moves
-    (h − β)/γ by at most :math:`δ/σ_{\min}(W γ)`. A finetuned body or a LoRA on it keeps both; a changed or quantized W
-    breaks the first. Tokens at a floor of 1 % of a row or more, and masked tokens, are left out.
+    Limits follow from roundoff. An entry a of the rows is off by at most :math:`½ (ε |a| + \text{step})`, and its
+    product by :math:`½ \sqrt d ε' |w|^⊤|h|` (the probabilistic bound of Higham and Mary 2019; ε' is float32's, or that
+    of finer rows). Such independent errors of norm δ move (h − β)/γ by
+    :math:`δ \sqrt{\mathrm{tr}((γ W^⊤W γ)^{-1})/M}`, a root mean square, and the norm rounds a state up to four times to
+    the type of the model. A finetuned body or a LoRA on it keeps both; a changed or quantized W breaks the first.
+    Tokens at a floor of 1 % of a row or more, and masked tokens, are left out.
 
     Args:
         rows: a source as for `rank`, such as a matrix file of log-probabilities.
@@ -162,7 +165,9 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
         return Identification(**about, **nothing, verdict=NOT, why=why)
     W = getattr(head, "scale", 1.0) * layer.weight[:M].double().cpu().numpy()
     bias = np.zeros(M) if layer.bias is None else layer.bias[:M].double().cpu().numpy()
-    parts = list(_solve(rows, W, np.where(np.isfinite(bias), bias, 0.0), layer.ellipse()))
+    bias, norm = np.where(np.isfinite(bias), bias, 0.0), layer.ellipse()
+    state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
+    parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, state_eps), least=d + 2))
     if not parts:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
@@ -206,8 +211,11 @@ def _verdict(
     return SAME, "the rows lie in the span of W, and the states on the ellipse of the norm"
 
 
-def _solve(rows: Source, W: Matrix, bias: Matrix, ellipse: Ellipse | None) -> Iterator[_Solved]:
-    """Yield what blocks of whole rows say, and each row with a floor or a mask."""
+def _solve(rows: Source, layer: Callable[[Any], _Layer], *, least: int) -> Iterator[_Solved]:
+    """Yield what blocks of whole rows say, and each row with a floor or a mask that shows the least number of tokens.
+
+    ``layer`` returns the output layer of some tokens.
+    """
     floored, eps = 0, rows.precision
     whole: _Layer | None = None
     for block in rows.blocks():
@@ -217,12 +225,12 @@ def _solve(rows: Source, W: Matrix, bias: Matrix, ellipse: Ellipse | None) -> It
         seen &= np.isfinite(entries)
         complete = seen.all(1)
         if complete.any():
-            whole = whole or _Layer(W, bias, ellipse)
+            whole = whole or layer(slice(None))
             yield whole.solve(entries[complete], eps)
         for row, tokens in zip(entries[~complete], seen[~complete], strict=True):
             floored += 1
-            if floored <= MOST_FLOORED and tokens.sum() > W.shape[1] + 1:
-                yield _Layer(W[tokens], bias[tokens], ellipse).solve(row[None, tokens], eps)
+            if floored <= MOST_FLOORED and tokens.sum() >= least:
+                yield layer(tokens).solve(row[None, tokens], eps)
 
 
 def _grid(entries: Matrix) -> Matrix:
@@ -236,17 +244,18 @@ def _grid(entries: Matrix) -> Matrix:
 class _Layer:
     """The centred output embeddings of some tokens, factorized."""
 
-    def __init__(self, W: Matrix, bias: Matrix, ellipse: Ellipse | None) -> None:
+    def __init__(self, W: Matrix, bias: Matrix, ellipse: Ellipse | None, state_eps: float) -> None:
         self._W, self._bias, self._ellipse = W - W.mean(0), bias - bias.mean(), ellipse
-        self._size = float(np.linalg.norm(W))
+        self._state_eps = state_eps
+        self._sizes = np.abs(W).T @ np.abs(W)
         gram = self._W.T @ self._W
         values, vectors = np.linalg.eigh(gram)
         kept = values > len(W) * EPS["float64"] * values[-1]
         self._inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-        self._least = 0.0  # σ_min of W γ, which tells how roundoff moves (h − β)/γ
+        self._moves = 0.0  # norm of the change of (h − β)/γ, over that of independent errors of the rows
         if ellipse is not None and kept.all():
             scaled = np.linalg.eigvalsh(gram * np.outer(ellipse.gamma, ellipse.gamma))
-            self._least = float(np.sqrt(max(scaled[0], 0.0)))
+            self._moves = float(np.sqrt((1 / scaled).sum() / len(W))) if scaled[0] > 0 else 0.0
 
     def solve(self, entries: Matrix, eps: Precision) -> _Solved:
         """Return what rows of these tokens say, (n, m)."""
@@ -258,15 +267,17 @@ class _Layer:
         step = np.maximum(0.0 if eps.rounding is None else eps.rounding.step, _grid(entries))
         entry = np.linalg.norm((eps.value * np.maximum(np.abs(entries), eps.size or 0.0) + step) / 2, axis=1)
         d = self._W.shape[1]
-        product = d * min(eps.value, EPS["float32"]) / 2 * self._size * np.linalg.norm(hidden, axis=1)
+        size = np.sqrt(((np.abs(hidden) @ self._sizes) * np.abs(hidden)).sum(1))  # norm of |W| |h|
+        product = np.sqrt(d) * min(eps.value, EPS["float32"]) / 2 * size
         moved = entry + product + SUMS * norms
         outside = np.linalg.norm(target - hidden @ self._W.T, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             result = _Solved(outside / norms, moved / norms, *np.full((4, len(entries)), np.nan))
-        if self._ellipse is None or not self._least:
+        if self._ellipse is None or not self._moves:
             return result
         n = (hidden - self._ellipse.beta) / self._ellipse.gamma
-        off = moved / self._least
+        off = moved * self._moves
+        off += NORM_ROUNDINGS * self._state_eps / 2 * np.linalg.norm(hidden / self._ellipse.gamma, axis=1)
         square_limit = (2 * np.linalg.norm(n, axis=1) * off + off**2) / d + self._ellipse.eps
         result = result._replace(square=(n**2).mean(1), square_limit=square_limit)
         if self._ellipse.centers:
