@@ -233,12 +233,21 @@ def _solve(rows: Source, layer: Callable[[Any], _Layer], *, least: int) -> Itera
                 yield layer(tokens).solve(row[None, tokens], eps)
 
 
-def _grid(entries: Matrix) -> Matrix:
-    """Return the step of the grid that rows (n, m) lie on, (n, 1): the median gap where most numbers are repeated."""
+def _steps(entries: Matrix, inferred: float) -> Matrix:
+    """Return the step of the grid that each of the rows (n, m) may lie on, (n, 1).
+
+    It is the median gap where most numbers are repeated, and elsewhere the inferred step, but at most the mean gap of
+    different numbers: a coarser grid would hold fewer. Rows fewer than d look noisier than they are.
+    """
     gaps = np.diff(np.sort(entries, axis=1), axis=1)
-    repeated = (gaps == 0).mean(1) > 1 / 2
-    steps = [np.median(row[row > 0]) if few and row.any() else 0.0 for row, few in zip(gaps, repeated, strict=True)]
-    return np.array(steps)[:, None]
+    different = (gaps > 0).sum(1)
+    coarsest = gaps.sum(1) / np.maximum(different, 1)
+    repeated = (different > 0) & (different < gaps.shape[1] / 2)
+    steps = np.minimum(inferred, coarsest)
+    steps[repeated] = [
+        max(step, np.median(row[row > 0])) for step, row in zip(steps[repeated], gaps[repeated], strict=True)
+    ]
+    return np.asarray(steps)[:, None]
 
 
 class _Layer:
@@ -264,7 +273,7 @@ class _Layer:
         hidden = target @ self._W @ self._inverse
         hidden += (target - hidden @ self._W.T) @ self._W @ self._inverse  # the inverse of a Gram matrix loses digits
         norms = np.linalg.norm(centered, axis=1)
-        step = np.maximum(0.0 if eps.rounding is None else eps.rounding.step, _grid(entries))
+        step = _steps(entries, 0.0 if eps.rounding is None else eps.rounding.step)
         entry = np.linalg.norm((eps.value * np.maximum(np.abs(entries), eps.size or 0.0) + step) / 2, axis=1)
         d = self._W.shape[1]
         size = np.sqrt(((np.abs(hidden) @ self._sizes) * np.abs(hidden)).sum(1))  # norm of |W| |h|

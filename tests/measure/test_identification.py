@@ -118,6 +118,16 @@ def test_coarse_and_floored_rows_say_what_they_still_can() -> None:
     assert one(few, model, kind="matrix").verdict == UNKNOWN
 
 
+def test_fewer_rows_than_dimensions() -> None:
+    """Their directions, all different, look like noise, and must not excuse a quantized W."""
+    torch.manual_seed(0)
+    layer, H = torch.nn.Linear(64, 3000, bias=False), 3 * torch.randn(40, 64)
+    rows, step = layer(H).log_softmax(1).detach().numpy(), layer.weight.abs().amax(1, keepdim=True) / 127
+    quantized = ((layer.weight / step).round() * step).detach().numpy()
+    assert identify(rows, layer)[0].verdict == LAYER
+    assert identify(rows, quantized)[0].verdict == NOT
+
+
 def test_an_output_layer_without_a_norm() -> None:
     rng = np.random.default_rng(0)
     W, H = rng.standard_normal((50, 4)), rng.standard_normal((20, 4))
