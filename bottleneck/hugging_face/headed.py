@@ -22,14 +22,13 @@ from ..core.json_file import check_schema
 from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
+from ..language_models.batches import IGNORED
 
 MODEL_TYPE = "softmax_bottleneck; first import softmax_bottleneck.integrations.transformers"
 """``model_type`` of a saved model with a head; without the import, transformers names it and refuses the folder."""
 MARK = "bottleneck_head"
 """Key of ``config.json`` with the head."""
 FORMAT = 2
-IGNORED = -100
-"""Label of a target that does not count, as in transformers."""
 ROUTER = ("router_aux_loss_coef", "aux_loss_coef")
 """Names that models give the weight of `router_loss`, on themselves or in their configuration."""
 COMPILED = ("_compiled_call_impl", "_compiled_call", "_last_compile_config")

@@ -21,7 +21,6 @@ from ..hugging_face import folder, loading
 from ..hugging_face.checks import Sample, sample, softmax_of
 from ..hugging_face.headed import (
     FORMAT,
-    IGNORED,
     HeadSpec,
     OutputLayer,
     WithheldStates,
@@ -30,6 +29,7 @@ from ..hugging_face.headed import (
     router_loss,
     share_weights,
 )
+from ..language_models.batches import IGNORED
 
 if find_spec("transformers"):
     from ..hugging_face import auto  # noqa: F401 (teaches the Auto classes of transformers to load heads)

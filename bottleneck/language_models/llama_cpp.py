@@ -49,15 +49,19 @@ class KldFile:
                 self._start = file.tell()
         except OSError as error:
             raise SourceError(f"cannot read {path}: {error.strerror}") from error
-        self._row = np.dtype([("scale", "<f4"), ("least", "<f4"), ("q", "<u2", (2 * ((self.vocab_size + 1) // 2),))])
+        padded = 2 * ((self.vocab_size + 1) // 2)
         self._first = context_length // 2
         self.contexts = chunks * (context_length - 1 - self._first)
-        whole = self._start + self.contexts * self._row.itemsize
+        whole = self._start + self.contexts * (8 + 2 * padded)
         if size != whole:
             raise SourceError(
                 f"{path} has {size:,} bytes, and {chunks:,} chunks of {context_length:,} tokens need {whole:,}: "
                 "llama-perplexity did not finish it, or the disk was full; write it again"
             )
+        if stored.min() < 0 or stored.max() >= self.vocab_size:
+            wrong = stored[(stored < 0) | (stored >= self.vocab_size)][0]
+            raise SourceError(f"{path} is damaged: it holds token {wrong:,}, and has {self.vocab_size:,} tokens")
+        self._row = np.dtype([("scale", "<f4"), ("least", "<f4"), ("q", "<u2", (padded,))])
         self.tokens: NDArray[np.int64] = stored.reshape(chunks, context_length).astype(np.int64)
         """(chunks, n_ctx)."""
 

@@ -21,8 +21,6 @@ WIDTH = 80
 """Largest number of columns of a line about a context."""
 SIGNED = ("log_ratio", "delta_p")
 """Beginnings of the names of statistics that may be negative."""
-NARROW = 1e-6
-"""Half width of an interval, relative to its middle, up to which roundoff alone makes it."""
 MOST_DIGITS = 6
 """Largest number of decimals; smaller numbers have an exponent."""
 LABELS = {
@@ -268,19 +266,20 @@ def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
 def _text(name: str, estimate: Estimate, *, short: bool = False, is_interval: bool = False) -> str:
     """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error.
 
-    That of a part of a distribution is shown as its interval, unless roundoff alone makes it.
+    That of a part of a distribution is shown as its interval, unless both ends have the same digits.
     """
     if estimate.value is None:
         return "∞"
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
-    if is_interval and (estimate.roundoff is None or estimate.roundoff > NARROW * abs(estimate.value)):
+    if is_interval:
         half = estimate.roundoff or 0.0
-        ends = estimate.value - half, estimate.value + half
         least = 0.0 if estimate.value >= 0 and not name.startswith(SIGNED) else -math.inf
-        low, high = (f"{scale * max(end, least):.{4 - short}g}" for end in ends)
-        within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
-        within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
-        return within + unit
+        ends = (max(estimate.value + sign * half, least) for sign in (-1, 1))
+        low, high = (f"{scale * end:.{4 - short}g}" for end in ends)
+        if estimate.roundoff is None or low != high:
+            within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
+            within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
+            return within + unit
     value, error = scale * estimate.value, scale * (estimate.standard_error or 0.0)
     digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
     if error and digits <= MOST_DIGITS - short:

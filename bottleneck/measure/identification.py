@@ -43,7 +43,7 @@ class Measured(NamedTuple):
     """A number that is 0 for the model itself, and what roundoff makes of it at most."""
 
     value: float
-    """Of the row where it exceeds its limit by most."""
+    """The number of the row that exceeds its limit by most."""
     limit: float
 
 

@@ -141,6 +141,6 @@ def interval_divergences(
 
 
 def _between(low: Values, high: Values, more: Values | float = 0.0) -> tuple[Values, Values]:
-    """Return the middle of an interval and half its width; the low end alone where there is no upper bound."""
+    """Return the middle of an interval and half its width; the low end alone if the interval has no upper one."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(high), low, (low + high) / 2), np.maximum((high - low) / 2, 0.0) + more

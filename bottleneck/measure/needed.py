@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.checks import check_positive, typed
+from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import SILENT, Progress, reporting
@@ -204,7 +205,7 @@ class _Basis(NamedTuple):
     """C S E, (M, d)."""
 
 
-class _Exact(NamedTuple):
+class _Own(NamedTuple):
     """The model's own distributions of a block of contexts, (n, M)."""
 
     log_p: Tensor
@@ -218,8 +219,9 @@ def reduced(
 ) -> tuple[list[tuple[Reduced, ...]], float | None]:
     """Return the curve of each fit on the measured contexts, and the model's perplexity there."""
     weight = source.head.weight.detach()
-    mean = weight.mean(0, dtype=torch.float64)
-    gram = sum(((rows - mean).T @ (rows - mean) for rows in weight.split(ROWS)), torch.zeros(()))
+    mean = sum((exact(rows).sum(0) for rows in weight.split(ROWS)), torch.zeros(())) / len(weight)
+    centered = (exact(rows) - mean for rows in weight.split(ROWS))
+    gram = sum((rows.T @ rows for rows in centered), torch.zeros(()))
     bases = [_basis(source, contexts, gram, mean) for contexts in fits]
     targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
     sums = torch.zeros(len(fits), len(ranks), 4, dtype=torch.float64)
@@ -228,12 +230,12 @@ def reduced(
         for rows, hidden in _hidden(source, measured):
             scores = source.head.scores(hidden)
             log_p = source.head.log_prob(hidden)
-            exact = _Exact(log_p, log_p.exp(), log_p.argmax(1))
+            own = _Own(log_p, log_p.exp(), log_p.argmax(1))
             token = None if targets is None else targets[rows.start : rows.stop, None]
-            loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=torch.float64))
+            loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=sum_type(log_p.device)))
             for fit, basis in enumerate(bases):
                 for place, log_q in enumerate(_reduced_log_probs(scores, basis, mean, ranks)):
-                    sums[fit, place] += _distances(exact, log_q, token)
+                    sums[fit, place] += _distances(own, log_q, token)
             bar.advance(len(hidden))
     means = sums / len(measured)
     curves = [
@@ -255,7 +257,7 @@ def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tenso
 def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> _Basis:
     moment = torch.zeros_like(gram)
     for _, hidden in _hidden(source, contexts):
-        vectors = source.head.scores(hidden).factors[0].contexts.squeeze(-2).double()
+        vectors = exact(source.head.scores(hidden).factors[0].contexts.squeeze(-2))
         moment += vectors.T @ vectors
     values, vectors = torch.linalg.eigh(moment)
     # Directions that no context has: they come last, and make r = d the model itself on every text.
@@ -263,14 +265,14 @@ def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> 
     root, inverse = (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
     directions = torch.linalg.eigh(root @ gram @ root)[1].flip(1)
     weight = source.head.weight.detach()
-    right = torch.cat([((rows - mean) @ (root @ directions)).to(weight) for rows in weight.split(ROWS)])
-    return _Basis((inverse @ directions).to(torch.float64), right)
+    right = torch.cat([((exact(rows) - mean) @ (root @ directions)).to(weight) for rows in weight.split(ROWS)])
+    return _Basis(inverse @ directions, right)
 
 
 def _reduced_log_probs(scores: Scores, basis: _Basis, mean: Tensor, ranks: Sequence[int]) -> Iterator[Tensor]:
     """Yield log P_r for each r."""
     (factors,), function = scores.factors, scores.function
-    contexts = factors.contexts.squeeze(-2).double()
+    contexts = exact(factors.contexts.squeeze(-2))
     left = (contexts @ basis.left).to(basis.right)
     logits = torch.zeros(len(left), len(basis.right)).to(basis.right)
     if factors.bias is not None:
@@ -283,14 +285,14 @@ def _reduced_log_probs(scores: Scores, basis: _Basis, mean: Tensor, ranks: Seque
         yield torch.log_softmax(capped, -1)
 
 
-def _distances(exact: _Exact, log_q: Tensor, target: Tensor | None) -> Tensor:
+def _distances(own: _Own, log_q: Tensor, target: Tensor | None) -> Tensor:
     """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64."""
-    log_p, p, likeliest = exact
-    divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=torch.float64)
-    loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=torch.float64)
-    agreement = (likeliest == log_q.argmax(1)).sum(dtype=torch.float64)
-    acceptance = (1 - (p - log_q.exp()).abs().sum(1, dtype=torch.float64) / 2).sum()
-    return torch.stack([each.double().cpu() for each in (divergence, loss, agreement, acceptance)])
+    (log_p, p, likeliest), wide = own, sum_type(log_q.device)
+    divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=wide)
+    loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=wide)
+    agreement = (likeliest == log_q.argmax(1)).sum(dtype=wide)
+    acceptance = (1 - (p - log_q.exp()).abs().sum(1, dtype=wide) / 2).sum()
+    return torch.stack([each.cpu().double() for each in (divergence, loss, agreement, acceptance)])
 
 
 def _numbers(point: Reduced) -> str:

@@ -20,8 +20,15 @@ ID = "token_id:"
 """What vLLM puts before an id with ``return_tokens_as_token_ids``."""
 MISSING = -1e3
 """Log-probability below which a number stands for a missing one, as OpenAI's −9999 does."""
+MOST_TOKENS = 1 << 24
+"""Number of tokens that no vocabulary has: a larger id is damage, and would be a column."""
+ROUNDED_UP = 1e-3
+"""Largest logarithm of a probability, which rounding may put above 0."""
 DECIMALS = 7
 """Most decimals that a server may have rounded to; float32 has more."""
+
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What numbers, texts and lists in the wrong places raise."""
 
 
 class Context(NamedTuple):
@@ -45,6 +52,9 @@ class TopK(PartialSource):
     Args:
         contexts: the contexts.
         path: name of the source.
+
+    Raises:
+        SourceError: for numbers that cannot be token ids, or logarithms of probabilities.
     """
 
     def __init__(self, contexts: Sequence[Context], path: str) -> None:
@@ -53,10 +63,17 @@ class TopK(PartialSource):
             for each in contexts
         ]
         names = [token for context in contexts for token in context.known]
+        if not names:
+            raise SourceError(f"{path} holds no log-probability above {MISSING:g}: ask the server for logprobs")
         self.has_ids = not any(isinstance(token, str) for token in names)
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self._tokens = np.array(names if self.has_ids else [numbers[name] for name in names], np.int64)
         self._values = np.array([value for context in contexts for value in context.known.values()])
+        if self.has_ids and not 0 <= self._tokens.min() <= self._tokens.max() < MOST_TOKENS:
+            wrong = next(token for token in names if not 0 <= int(token) < MOST_TOKENS)
+            raise SourceError(f"{path} names token {wrong:,}: ids are from 0 to {MOST_TOKENS - 1:,} at most")
+        if (largest := float(self._values.max())) > ROUNDED_UP:
+            raise SourceError(f"{path} holds {largest:.4g}, and the logarithm of a probability is at most 0")
         self._ceilings = np.array([context.ceiling for context in contexts])
         self._starts = [0, *accumulate(len(context.known) for context in contexts)]
         rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(self._values, n), self._values))
@@ -141,15 +158,14 @@ def _json_lines(path: str) -> TopK:
     try:
         with open_file(Path(path)) as file:
             records = [json.loads(line) for line in file if line.strip()]
-        contexts = [context for record in records for context in _contexts(record)]
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if contexts := [context for record in records for context in _contexts(record)]:
+            return TopK(contexts, path)
+    except DAMAGE as error:
         raise SourceError(
             f"{path} does not hold a server's answers with log-probabilities, one JSON object in a line "
             f"({type(error).__name__}: {first_line(error)})"
         ) from error
-    if not contexts:
-        raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
-    return TopK(contexts, path)
+    raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
 
 
 def _parquet(path: str) -> TopK:
@@ -157,7 +173,12 @@ def _parquet(path: str) -> TopK:
 
     columns = pyarrow.parquet.read_table(path, columns=list(COLUMNS)).to_pydict()
     pairs = zip(*(columns[name] for name in COLUMNS), strict=True)
-    return TopK([Context(dict(zip(ids, values, strict=True)), min(values), None) for ids, values in pairs], path)
+    try:
+        return TopK([Context(dict(zip(ids, values, strict=True)), min(values), None) for ids, values in pairs], path)
+    except DAMAGE as error:
+        raise SourceError(
+            f"{path} does not hold as many token_ids as log_probs for each context ({first_line(error)})"
+        ) from error
 
 
 COLUMNS = "token_ids", "log_probs"

@@ -23,7 +23,7 @@ from softmax_bottleneck.synthetic.cells import Cell, run
 
 TIMES = {"seconds", "peak_memory_bytes", "version", "driver"}
 ROUNDOFF = {"sigma_next", "gap"}
-"""Of a rank: values at the roundoff, which every order of additions changes."""
+"""Values of a rank at the roundoff, which every order of additions changes."""
 
 
 def plain(value: Any) -> Any:
@@ -57,6 +57,7 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "perplexity": sb.perplexity,
     "compare": lambda source, **options: sb.compare(source, source.parent / "moc", **options),
     "argmaxable": sb.argmaxable,
+    "need": sb.need,
 }
 """Measurements of a run by name."""
 CASES = [
@@ -66,6 +67,7 @@ CASES = [
     ("perplexity", "lms-plif"),
     ("compare", "softmax"),
     ("argmaxable", "softmax"),
+    ("need", "softmax"),
 ]
 
 

@@ -108,7 +108,7 @@ def test_torch_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_error_of_a_quantile_is_that_of_its_order_statistics() -> None:
-    """Of uniform draws the standard deviation of the quantile q is √(q (1 − q)/n)."""
+    """The standard deviation of the quantile q of uniform draws is √(q (1 − q)/n)."""
     draws = np.random.default_rng(1).random((300, 1000))
     found = [ByContext(each, np.full(1000, 1e-3)).quantile(0.9) for each in draws]
     assert np.std([each.value for each in found]) == pytest.approx(math.sqrt(0.09 / 1000), rel=0.15)

@@ -83,7 +83,7 @@ def test_rows_that_differ_by_their_rounding_are_equal() -> None:
 
 
 def test_tokens_proved_argmaxable_are_so() -> None:
-    """Of few tokens all are tried; the programs decide the others, and equal rows are never the argmax."""
+    """All of a few tokens are tried; the programs decide the others, and equal rows are never the argmax."""
     generator = torch.Generator().manual_seed(1)
     W, b = torch.randn(60, 3, generator=generator), 0.1 * torch.randn(60, generator=generator)
     W[7] = W[9]

@@ -169,6 +169,9 @@ def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
         (lambda data: data[:17], "is truncated or damaged"),
         (lambda data: b"GGUF" + data, "does not begin with _logits_"),
         (lambda data: data[:8] + b"\xff" * 4 + data[12:], "is truncated or damaged"),
+        (lambda data: data[:12] + b"\xff\xff\xff\x7f" + data[16:], "12 chunks of 8 tokens need 154,618,8"),
+        (lambda data: data[:20] + b"\xfd\xff\xff\xff" + data[24:], "it holds token -3, and has"),
+        (lambda data: data[:20] + b"\xff\xff\xff\x00" + data[24:], "it holds token 16,777,215, and has"),
     ],
 )
 def test_a_damaged_file_is_named(damage: Any, message: str, models: Any, write_kld: Write) -> None:

@@ -150,12 +150,24 @@ def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None
         compare(path, P)
 
 
+def _answer(token: str, value: Any) -> str:
+    return json.dumps({"prompt_logprobs": [None, {token: {"logprob": value, "rank": 1}}]})
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"text": "a line"}', "is a text, not a model: name a model, and give the text with data"),
         ("not JSON", "does not hold a server's answers with log-probabilities, one JSON object in a line"),
         ('{"prompt_logprobs": [null, {"5": {"logprob": -1.0}}]}', "'rank'"),
+        (_answer("-3", -1.0), "names token -3: ids are from 0"),
+        (_answer("1000000000000", -1.0), "names token 1,000,000,000,000: ids are from 0 to 16,777,215"),
+        (_answer("9" * 30, -1.0), "OverflowError"),
+        (_answer("5", "x"), "TypeError"),
+        (_answer("5", 0.5), "holds 0.5, and the logarithm of a probability is at most 0"),
+        (_answer("5", math.inf), "holds inf"),
+        (_answer("5", math.nan), "holds no log-probability"),
+        ("[" * 100_000, "RecursionError"),
     ],
 )
 def test_other_lines_are_named(line: str, message: str, tmp_path: Path) -> None:
