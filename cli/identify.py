@@ -14,7 +14,7 @@ from .measurements import format_option, show_all
 from .options import example, json_option, options_of, progress
 from .outputs import check_outputs
 
-ROWS = {name: OPENING[name] for name in ("kind", "contexts")}
+ROWS = {name: OPENING[name] for name in ("data", "split", "contexts", "kind")}
 
 
 @click.command("identify", epilog=example("bottleneck identify demo/runs/softmax demo/runs/softmax demo/runs/moc"))
@@ -27,11 +27,9 @@ ROWS = {name: OPENING[name] for name in ("kind", "contexts")}
 def command(
     rows: str,
     models: tuple[str, ...],
-    kind: str,
-    contexts: int | None,
     json_to: Path | None,
     as_format: str | None,
-    **layer: Any,
+    **options: Any,
 ) -> None:
     """Say which MODEL rows of log-probabilities come from, by exact algebra; nothing is trained.
 
@@ -41,9 +39,8 @@ def command(
     """
     from softmax_bottleneck.measure import identify
 
-    check_outputs({"json_to": json_to}, sources=[rows, *models])
+    check_outputs({"json_to": json_to}, sources=[rows, *models], data=options["data"])
+    opening: Any = {name: options.pop(name) for name in ROWS}
     named: Any = list(models)
-    options: Any = layer
-    show_all(
-        identify(rows, named, kind=kind, contexts=contexts, layer=options, progress=progress()), as_format, json_to
-    )
+    layer: Any = options
+    show_all(identify(rows, named, layer=layer, progress=progress(), **opening), as_format, json_to)

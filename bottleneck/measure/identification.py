@@ -18,17 +18,17 @@ from ..heads.log_linear import LogLinear
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Result, Results
-from ..sources import Source, labelled, open_source
+from ..sources import PartialSource, Source, labelled, open_source
 from ..sources.output_weights import OutputWeights, output_weights
-from ..spectrum import EPS, Precision
+from ..spectrum import EPS
 from .divergences import SUMS
 
 Matrix = NDArray[np.float64]
 
 FLOORED = 0.01
 """Share of the tokens at a row's least number from which they are a floor."""
-MOST_FLOORED = 32
-"""Rows with a floor that are solved: each has tokens of its own, and so a factorization of its own."""
+MOST_PARTIAL = 32
+"""Rows with unseen tokens that are solved: each has tokens of its own, and so a factorization of its own."""
 SAME, LAYER, STATES, NOT, UNKNOWN = (
     "same output layer and norm",
     "same output layer",
@@ -116,7 +116,7 @@ def identify(
     of finer rows). Such independent errors of norm δ move (h − β)/γ by
     :math:`δ \sqrt{\mathrm{tr}((γ W^⊤W γ)^{-1})/M}`, a root mean square, and the norm rounds a state up to four times to
     the type of the model. A finetuned body or a LoRA on it keeps both; a changed or quantized W breaks the first.
-    Tokens at a floor of 1 % of a row or more, and masked tokens, are left out.
+    Tokens at a floor of 1 % of a row or more, masked tokens, and unseen ones of a `PartialSource` are left out.
 
     Args:
         rows: a source as for `rank`, such as a matrix file of log-probabilities.
@@ -166,8 +166,9 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     W = getattr(head, "scale", 1.0) * layer.weight[:M].double().cpu().numpy()
     bias = np.zeros(M) if layer.bias is None else layer.bias[:M].double().cpu().numpy()
     bias, norm = np.where(np.isfinite(bias), bias, 0.0), layer.ellipse()
-    state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
-    parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, state_eps), least=d + 2))
+    fine = EPS["float32"] if isinstance(rows, PartialSource) else min(EPS["float32"], rows.precision.value)
+    eps = fine, max(EPS["float32"], EPS.get(layer.stored, 0.0))  # of the product, and of the states
+    parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, eps), least=d + 2))
     if not parts:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
@@ -211,51 +212,71 @@ def _verdict(
     return SAME, "the rows lie in the span of W, and the states on the ellipse of the norm"
 
 
-def _solve(rows: Source, layer: Callable[[Any], _Layer], *, least: int) -> Iterator[_Solved]:
-    """Yield what blocks of whole rows say, and each row with a floor or a mask that shows the least number of tokens.
+class _Entries(NamedTuple):
+    """Some rows, each array (n, M)."""
 
-    ``layer`` returns the output layer of some tokens.
-    """
-    floored, eps = 0, rows.precision
-    whole: _Layer | None = None
+    values: Matrix
+    seen: NDArray[np.bool_]
+    error: Matrix
+    """Most by which each value is off."""
+
+
+def _entries(rows: Source) -> Iterator[_Entries]:
+    """Yield the rows in blocks; what stands at a floor, or is masked, is unseen."""
+    if isinstance(rows, PartialSource):
+        for part in rows.parts():
+            yield _Entries(part.log_probs, part.seen, np.broadcast_to(part.error, part.log_probs.shape))
+        return
+    eps = rows.precision
+    inferred = 0.0 if eps.rounding is None else eps.rounding.step
     for block in rows.blocks():
-        entries = block.log_probs.astype(np.float64)
-        seen = entries > entries.min(1, keepdims=True)
+        values = block.log_probs.astype(np.float64)
+        seen = values > values.min(1, keepdims=True)
         seen[(~seen).mean(1) < FLOORED] = True
-        seen &= np.isfinite(entries)
-        complete = seen.all(1)
-        if complete.any():
-            whole = whole or layer(slice(None))
-            yield whole.solve(entries[complete], eps)
-        for row, tokens in zip(entries[~complete], seen[~complete], strict=True):
-            floored += 1
-            if floored <= MOST_FLOORED and tokens.sum() >= least:
-                yield layer(tokens).solve(row[None, tokens], eps)
+        seen &= np.isfinite(values)
+        steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
+        size = np.maximum(np.abs(values), eps.size or 0.0)
+        yield _Entries(values, seen, (eps.value * size + np.array(steps)[:, None]) / 2)
 
 
-def _steps(entries: Matrix, inferred: float) -> Matrix:
-    """Return the step of the grid that each of the rows (n, m) may lie on, (n, 1).
+def _step(values: Matrix, inferred: float) -> float:
+    """Return the step of the grid that the numbers of a row, (m,), may lie on.
 
     It is the median gap where most numbers are repeated, and elsewhere the inferred step, but at most the mean gap of
     different numbers: a coarser grid would hold fewer. Rows fewer than d look noisier than they are.
     """
-    gaps = np.diff(np.sort(entries, axis=1), axis=1)
-    different = (gaps > 0).sum(1)
-    coarsest = gaps.sum(1) / np.maximum(different, 1)
-    repeated = (different > 0) & (different < gaps.shape[1] / 2)
-    steps = np.minimum(inferred, coarsest)
-    steps[repeated] = [
-        max(step, np.median(row[row > 0])) for step, row in zip(steps[repeated], gaps[repeated], strict=True)
-    ]
-    return np.asarray(steps)[:, None]
+    different = np.unique(values)
+    if len(different) < 2:
+        return 0.0
+    gaps = np.diff(different)
+    step = min(inferred, float(gaps.mean()))
+    return max(step, float(np.median(gaps))) if len(different) < len(values) / 2 else step
+
+
+def _solve(rows: Source, layer: Callable[[Any], _Layer], *, least: int) -> Iterator[_Solved]:
+    """Yield what blocks of whole rows say, and some rows with unseen tokens that show the least number of tokens.
+
+    ``layer`` returns the output layer of some tokens.
+    """
+    partial = 0
+    whole: _Layer | None = None
+    for values, seen, error in _entries(rows):
+        complete = seen.all(1)
+        if complete.any():
+            whole = whole or layer(slice(None))
+            yield whole.solve(values[complete], error[complete])
+        for row in np.flatnonzero(~complete & (seen.sum(1) >= least))[: MOST_PARTIAL - partial]:
+            partial += 1
+            tokens = seen[row]
+            yield layer(tokens).solve(values[None, row, tokens], error[None, row, tokens])
 
 
 class _Layer:
     """The centred output embeddings of some tokens, factorized."""
 
-    def __init__(self, W: Matrix, bias: Matrix, ellipse: Ellipse | None, state_eps: float) -> None:
+    def __init__(self, W: Matrix, bias: Matrix, ellipse: Ellipse | None, eps: tuple[float, float]) -> None:
         self._W, self._bias, self._ellipse = W - W.mean(0), bias - bias.mean(), ellipse
-        self._state_eps = state_eps
+        self._product_eps, self._state_eps = eps
         self._sizes = np.abs(W).T @ np.abs(W)
         gram = self._W.T @ self._W
         values, vectors = np.linalg.eigh(gram)
@@ -266,18 +287,17 @@ class _Layer:
             scaled = np.linalg.eigvalsh(gram * np.outer(ellipse.gamma, ellipse.gamma))
             self._moves = float(np.sqrt((1 / scaled).sum() / len(W))) if scaled[0] > 0 else 0.0
 
-    def solve(self, entries: Matrix, eps: Precision) -> _Solved:
-        """Return what rows of these tokens say, (n, m)."""
+    def solve(self, entries: Matrix, error: Matrix) -> _Solved:
+        """Return what rows of these tokens say, (n, m), given the most by which each entry is off."""
         centered = entries - entries.mean(1, keepdims=True)
         target = centered - self._bias
         hidden = target @ self._W @ self._inverse
         hidden += (target - hidden @ self._W.T) @ self._W @ self._inverse  # the inverse of a Gram matrix loses digits
         norms = np.linalg.norm(centered, axis=1)
-        step = _steps(entries, 0.0 if eps.rounding is None else eps.rounding.step)
-        entry = np.linalg.norm((eps.value * np.maximum(np.abs(entries), eps.size or 0.0) + step) / 2, axis=1)
+        entry = np.linalg.norm(error, axis=1)
         d = self._W.shape[1]
         size = np.sqrt(((np.abs(hidden) @ self._sizes) * np.abs(hidden)).sum(1))  # norm of |W| |h|
-        product = np.sqrt(d) * min(eps.value, EPS["float32"]) / 2 * size
+        product = np.sqrt(d) * self._product_eps / 2 * size
         moved = entry + product + SUMS * norms
         outside = np.linalg.norm(target - hidden @ self._W.T, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_a_body_may_change_and_a_head_may_not(make: Callable[..., Any]) -> None:
     assert one(rows_of(steered), model).verdict == STATES
 
 
-def test_coarse_and_floored_rows_say_what_they_still_can() -> None:
+def test_coarse_and_floored_rows_say_what_they_still_can(write_kld: Callable[..., Path]) -> None:
     model, other = llama(), llama(1)
     rows = rows_of(model)
     for coarse, kind in ((rows_of(model, torch.bfloat16), "log-probs"), (rows.round(3), "matrix")):
@@ -114,6 +115,11 @@ def test_coarse_and_floored_rows_say_what_they_still_can() -> None:
     found = one(floored, model, kind="matrix")
     assert (found.verdict, found.contexts) == (SAME, 32)
     assert one(floored, other, kind="matrix").verdict == NOT
+    kld = write_kld(rows_of(model) * 2, np.zeros((1, 82), np.int64))
+    wide = edited(model, lambda each: each.lm_head.weight.mul_(2))
+    found = one(kld, wide)
+    assert (found.verdict, found.span.limit < 1e-3) == (SAME, True)
+    assert one(kld, other).verdict == NOT
     few = np.maximum(rows, np.sort(rows, 1)[:, -D - 1 :][:, :1])
     assert one(few, model, kind="matrix").verdict == UNKNOWN
 
