@@ -160,6 +160,8 @@ def _json_lines(path: str) -> TopK:
             records = [json.loads(line) for line in file if line.strip()]
         if contexts := [context for record in records for context in _contexts(record)]:
             return TopK(contexts, path)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     except DAMAGE as error:
         raise SourceError(
             f"{path} does not hold a server's answers with log-probabilities, one JSON object in a line "
@@ -186,19 +188,20 @@ COLUMNS = "token_ids", "log_probs"
 
 
 def _has_columns(source: Any) -> bool:
-    if not isinstance(source, str) or not source.lower().endswith(".parquet") or not exists(Path(source)):
+    if not isinstance(source, str) or not source.lower().endswith(".parquet"):
         return False
     try:
         import pyarrow.parquet
 
-        return set(COLUMNS) <= set(pyarrow.parquet.read_schema(source).names)
+        with open_file(Path(source)) as file:
+            return set(COLUMNS) <= set(pyarrow.parquet.read_schema(file).names)
     except (ImportError, OSError, ValueError):  # the reader of matrices says why
         return False
 
 
 JSON_LINES = Kind(
     what="a file of a server's answers",
-    matches=lambda source: isinstance(source, str) and source.endswith(".jsonl") and Path(source).is_file(),
+    matches=lambda source: isinstance(source, str) and source.endswith(".jsonl") and exists(Path(source)),
     open=_json_lines,
 )
 PARQUET = Kind(what="a distillation set", matches=_has_columns, open=_parquet)

@@ -249,7 +249,7 @@ def test_what_is_not_a_file_is_named(
     make: Callable[[str], None], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # names of sockets are short
-    for suffix in (*READERS, ".json", ".zarr"):
+    for suffix in (*READERS, ".json", ".jsonl", ".kld", ".zarr"):
         make(f"m{suffix}")
         with pytest.raises(BottleneckError, match=f"it is {kind}, not a folder|is {kind}, not a file|cannot be read"):
             open_source(f"m{suffix}")
