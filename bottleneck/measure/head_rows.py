@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import beta
-from scipy.stats import norm as gaussian
+from scipy.special import betainccinv, ndtri
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -107,7 +106,7 @@ def head_rows(
     """
     weight, (M, d) = weight.cpu(), weight.shape
     norms, total, groups = _sums(weight)
-    zero, mean, limit = norms == 0, total / M, float(gaussian.isf(LEVEL / (2 * M)))
+    zero, mean, limit = norms == 0, total / M, float(-ndtri(LEVEL / (2 * M)))
     scores = _scores(norms, ~zero)
     repeated = [ids for ids in groups if len(ids) > 1 and not zero[ids[0]]]
     known = np.array(sorted({*known_unused}), dtype=np.int64)
@@ -127,12 +126,12 @@ def head_rows(
         rest = (len(rows) * rows.mean(0) - rows) / (len(rows) - 1)
         own = (normalize(rows - others) * normalize(rest - others)).sum(1).numpy()
         middle = float(np.median(own))
-        if middle > (math.sqrt(float(beta.isf(LEVEL / M, 0.5, (d - 1) / 2))) if d > 1 else 1.0):
+        if middle > (math.sqrt(float(betainccinv(0.5, (d - 1) / 2, LEVEL / M))) if d > 1 else 1.0):
             alike = (_tangents(cosines) <= _interval(_tangents(own), d, limit)[1]) & ~zero
         else:
             low, high = _interval(norms[start] ** (2 / 3), d, limit)
             initial = (norms ** (2 / 3) >= low) & (norms ** (2 / 3) <= high)
-            initial &= _tangents(abs(to_others)) >= np.cbrt(1 / beta.isf(LEVEL / M, 0.5, (d - 1) / 2) - 1)
+            initial &= _tangents(abs(to_others)) >= np.cbrt(1 / betainccinv(0.5, (d - 1) / 2, LEVEL / M) - 1)
             initial &= initial.sum() > 1
     odd = (abs(scores) > limit) & ~(zero | equal | alike | initial)
     tried, argmaxable = _tried(weight, bias, mean, float(norms.max()))
@@ -177,7 +176,7 @@ def _scores(norms: Floats, counted: Mask) -> Floats:
     roots = norms ** (2 / 3)
     away = roots - np.median(roots[counted])
     places = np.array([0.025, 0.25, 0.75, 0.975])
-    below, above = (abs(np.quantile(away[counted], places) / gaussian.ppf(places))).reshape(2, 2).max(1)
+    below, above = (abs(np.quantile(away[counted], places) / ndtri(places))).reshape(2, 2).max(1)
     least = EPS["float32"] * float(np.median(roots[counted]))
     scores: Floats = away / np.maximum(np.where(away < 0, below, above), least)
     return np.where(counted, scores, 0.0)
