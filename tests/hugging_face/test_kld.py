@@ -41,6 +41,6 @@ def test_a_model_on_the_tokens_of_a_kld_file(first: int | None, save: Save, writ
 
 
 def test_tokens_that_the_model_lacks(save: Save, write_kld: Callable[..., Path]) -> None:
-    file = write_kld(np.zeros((2, TOKENS)), np.full((1, 6), TOKENS + 5))
+    file = write_kld(np.zeros((2, TOKENS + 10)), np.full((1, 6), TOKENS + 5))
     with pytest.raises(SourceError, match="token ids must lie between 0 and"):
         compare(str(file), str(save("llama")))
