@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, final
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Largest number of columns of a line about a context."""
-SIGNED = ("log_ratio", "delta_p")
-"""Beginnings of the names of statistics that may be negative."""
+SIGNED = re.compile(r"log_ratio|delta_p(_[\d.]+)?")
+"""Names of statistics that may be negative."""
 MOST_DIGITS = 6
 """Largest number of decimals; smaller numbers have an exponent."""
 LABELS = {
@@ -273,7 +274,7 @@ def _text(name: str, estimate: Estimate, *, short: bool = False, is_interval: bo
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
     if is_interval:
         half = estimate.roundoff or 0.0
-        least = 0.0 if estimate.value >= 0 and not name.startswith(SIGNED) else -math.inf
+        least = 0.0 if estimate.value >= 0 and not SIGNED.fullmatch(name) else -math.inf
         ends = (max(estimate.value + sign * half, least) for sign in (-1, 1))
         low, high = (f"{scale * end:.{4 - short}g}" for end in ends)
         if estimate.roundoff is None or low != high:

@@ -235,7 +235,8 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
         change = found["delta_p"]
         result |= {"delta_p": change.mean(), "delta_p_rms": change.root_mean_square()}
         result |= {f"delta_p_{100 * share:g}": change.quantile(share) for share in DELTA_SHARES}
-    return result | {name: found[name].mean() for name in ("same_top", "top_5", "coverage") if name in found}
+    shares = ("same_top", "top_5", *(() if like_llama_cpp else ("coverage",)))
+    return result | {name: found[name].mean() for name in shares if name in found}
 
 
 def _changed(estimate: Estimate, to: Callable[[float], float], slope: Callable[[float], float]) -> Estimate:

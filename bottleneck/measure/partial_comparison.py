@@ -59,7 +59,16 @@ class PartialPair:
         """Return the comparison; the rank of the difference needs all entries."""
         found = {name: ByContext(*np.concatenate(parts, 1)) for name, parts in self._found.items()}
         reference, model = self._sources
-        notes = ["intervals hold every distribution that the reference's numbers allow; KL(Q‖P) has no upper bound"]
+        if like_llama_cpp and "kl_llama_cpp" not in found:
+            raise SourceError(
+                f"{reference.description['path']} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
+                "llama.cpp's KL sums over: leave out --like-llama-cpp"
+            )
+        notes = [
+            f"KL leaves out tokens below e^{LLAMA_CPP_LEAST:.0f} in P, as llama.cpp does"
+            if like_llama_cpp
+            else "intervals hold every distribution that the reference's numbers allow; KL(Q‖P) has no upper bound"
+        ]
         if model.shape[1] > self._vocab:
             notes.append(
                 f"{model.description['path']} is cut to the first {self._vocab:,} tokens and renormalized; the others "
@@ -67,25 +76,21 @@ class PartialPair:
             )
         if self._targets is None:
             notes.append("which tokens follow is unknown, so columns that need them are missing")
-        elif unseen := int(np.isinf(found["reference_nll"].error).sum()):
+        elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
             least = math.exp(found["reference_nll"].values.mean())
             notes.append(
-                f"the reference does not show the probability of {unseen:,} of {reference.shape[0]:,} tokens that "
-                f"follow: its perplexity is about {least:.4g} or more"
+                f"the reference does not show the probability of {is_unseen.sum():,} of {reference.shape[0]:,} tokens "
+                f"that follow: its perplexity is about {least:.4g} or more"
             )
-            found = {name: each for name, each in found.items() if name not in TARGETS}
-        if like_llama_cpp and "kl_llama_cpp" not in found:
-            raise SourceError(
-                f"{reference.description['path']} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
-                "llama.cpp's KL sums over: leave out --like-llama-cpp"
-            )
-        if like_llama_cpp:
-            notes.append(f"KL leaves out tokens below e^{LLAMA_CPP_LEAST:.0f} in P, as llama.cpp does")
-        losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
+            losses = {name: found.pop(name) for name in TARGETS}
+            if like_llama_cpp:  # which takes the probability at the floor
+                errors = {name: np.where(is_unseen, 0.0, each.error) for name, each in losses.items()}
+                found |= {name: ByContext(each.values, errors[name]) for name, each in losses.items()}
+        nll = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
         return Comparison(
             sources=(dict(reference.description), dict(model.description)),
             contexts=reference.shape[0],
-            nll=(losses[0], losses[1]) if len(losses) == 2 else None,
+            nll=(nll[0], nll[1]) if len(nll) == 2 else None,
             first_better=(),
             second_better=(),
             vocab=self._vocab,

@@ -1,4 +1,4 @@
-"""References of which a part is unseen: intervals against their vertices, llama.cpp's own loop, and the truth."""
+"""References of which a part is unseen: intervals against their vertices and the truth."""
 
 from __future__ import annotations
 
@@ -115,24 +115,6 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     assert shown["KL(P‖Q), nats"].startswith(f"{low:.4g} to {high:.4g} ± ")
     same = compare(str(file), P, kind="logits")
     assert dict(same.rows())["KL(P‖Q), nats"].startswith("0 to ")
-
-
-def test_kl_is_that_of_llama_cpp(models: Any, write_kld: Write) -> None:
-    P, Q, tokens = models
-    file = write_kld(P, tokens)
-    kl = []
-    for row, logits in zip(np.fromfile(file, "<u2")[10 + 2 * tokens.size :].reshape(36, -1), Q, strict=True):
-        scale, least = (float(each) for each in row[:4].view("<f4"))
-        log_sum, total = float(np.logaddexp.reduce(logits)), 0.0
-        for number, logit in zip(row[4:305].tolist(), logits.tolist(), strict=True):
-            p_log_base = scale * number + least
-            if p_log_base > -16:
-                total += math.exp(p_log_base) * (p_log_base - logit + log_sum)
-        kl.append(total)
-    found = compare(str(file), Q, kind="logits", like_llama_cpp=True)
-    assert found.statistics["kl"].value == pytest.approx(np.mean(kl), rel=1e-12)
-    assert found.statistics["kl_99.9"].value == pytest.approx(np.percentile(kl, 99.9), rel=1e-12)
-    assert found.statistics["kl"].roundoff < 1e-9
 
 
 def test_a_file_without_a_floor_shows_everything(models: Any, write_kld: Write) -> None:
