@@ -66,6 +66,7 @@ CASES = {
     "compare": Case(f"compare softmax mos {TEXT} --json -", rtol=1e-4, atol=1e-9),
     "compare-kld": Case("compare llama.cpp/base.kld llama.cpp/model.gguf llama.cpp/q5_0.gguf --json -", keys_only=True),
     "compare-kld-like": Case("compare llama.cpp/base.kld llama.cpp/q5_0.gguf --like-llama-cpp --json -", rtol=1e-4),
+    "compare-top-k": Case("compare llama.cpp/answers.jsonl of-151.npy --kind logits --json -"),
     "rank-kld": Case("rank llama.cpp/base.kld --json -"),
     "identify-kld": Case("identify llama.cpp/base.kld llama.cpp/q5_0.gguf --json -", rtol=1e-3),
     "gradient": Case(f"gradient mos {TEXT} --json -"),

@@ -69,6 +69,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "arrays.npz", **arrays)
     safetensors.numpy.save_file(arrays, folder / "arrays.safetensors")
     (folder / "text.txt").write_text(" ".join(f"w{word}" for word in rng.integers(0, 30, 60)))
+    np.save(folder / "of-151.npy", rng.standard_normal((12, 151)))
     (folder / "empty").mkdir()
     backbone = {"name": "lstm", "embedding_size": 4, "hidden_size": 6}
     model = {"backbone": backbone, "head": {"name": "mos", "components": 2}}

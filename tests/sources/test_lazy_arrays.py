@@ -43,6 +43,10 @@ def test_it_is_measured_as_the_array_is(
     np.testing.assert_array_equal(report.spectrum.values, expected.spectrum.values)
     assert report.eps == expected.eps
     assert sb.kld(lazy, kind="log-probs").kld == sb.kld(array, kind="log-probs").kld
+    for pair, plain in (((lazy, array[::-1]), (array, array[::-1])), ((array[::-1], lazy), (array[::-1], array))):
+        found = sb.compare(*pair, kind="log-probs")
+        assert found.statistics == sb.compare(*plain, kind="log-probs").statistics
+        assert found.statistics["kl"].value > 0
     store = sb.dump(lazy, tmp_path / "store.zarr", kind="log-probs")
     np.testing.assert_array_equal(np.concatenate([block.log_probs for block in open_source(store).blocks()]), array)
 

@@ -4,21 +4,47 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM
 
 from softmax_bottleneck import compare, rank
 from softmax_bottleneck.errors import SourceError
-from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.sources import TopK, open_source
 
 K, M, T = 8, 40, 30
+LLAMA_CPP = Path(__file__).parents[1] / "fixtures" / "llama.cpp"
+MODEL = str(LLAMA_CPP / "model.gguf")
+PROMPT = [0, 97, 71, 1, 103, 70]
+"""<s>the red"""
+SAMPLED = {"max_tokens": 4, "ignore_eos": True}
+CHAT = {"messages": [{"role": "user", "content": "the red"}], "logprobs": True, "top_logprobs": 6}
+QUESTIONS = {
+    "/completion": {"prompt": "the red", "n_probs": 6, "seed": 1, **SAMPLED},
+    "/v1/completions": {"prompt": "the red", "logprobs": 6, "seed": 2, **SAMPLED},
+    "/v1/chat/completions": {**CHAT, "seed": 3, **SAMPLED},
+}
+SERVER = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.port, params.n_ctx = sys.argv[1], 0, 64
+params.cache_type_k = params.cache_type_v = params.flash_attn_type = 0  # float32, and off
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
 Matrix = NDArray[np.float64]
 
 
@@ -63,25 +89,10 @@ def prompt(P: Matrix, targets: list[int]) -> list[Any]:
     return [{"choices": [{"prompt_logprobs": listed, "prompt_token_ids": [0, *targets]}]}]
 
 
-def llama_cpp(P: Matrix, targets: list[int]) -> list[Any]:
-    def named(row: Matrix, token: int) -> dict[str, Any]:
-        return {"id": token, "token": f" w{token}", "bytes": [], "logprob": row[token]}
-
-    return [
-        {
-            "completion_probabilities": [
-                {**named(row, target), "top_logprobs": [named(row, each) for each in top(row)]}
-                for row, target in zip(P, targets, strict=True)
-            ]
-        }
-    ]
-
-
 FORMS: dict[str, Callable[[Matrix, list[int]], list[Any]]] = {
     "chat": chat,
     "completions": completions,
     "prompt": prompt,
-    "llama.cpp": llama_cpp,
 }
 
 
@@ -148,6 +159,52 @@ def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None
     assert report.verdict.sentence.startswith("rank ≥ 4, proved from a block of 60 × 20; σ falls")
     with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: ask"):
         compare(path, P)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[str]:
+    """The answers of a server of llama.cpp, which runs in a process of its own for at most a minute."""
+    pytest.importorskip("xllamacpp")
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen([sys.executable, "-c", SERVER, MODEL], stdin=pipe, stdout=pipe, stderr=null) as server:
+        limit = threading.Timer(60, server.kill)
+        limit.start()
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().decode().strip()
+            records = []
+            for path, question in QUESTIONS.items():
+                asked = Request(address + path, json.dumps(question).encode(), {"Content-Type": "application/json"})
+                with urlopen(asked, timeout=60) as answer:
+                    records.append(json.load(answer))
+            yield write(tmp_path / "answers.jsonl", records)
+        finally:
+            limit.cancel()
+            server.kill()
+
+
+@pytest.fixture
+def recorded() -> str:
+    """The answers of llama-server to the same questions."""
+    return str(LLAMA_CPP / "answers.jsonl")
+
+
+@pytest.mark.parametrize("answers", ["recorded", "live"])
+def test_answers_of_a_server_are_what_transformers_computes(answers: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(answers)
+    source = open_source(path)
+    assert isinstance(source, TopK)
+    (part,) = source.of_vocabulary(151).parts()
+    texts = [[*PROMPT, *tokens] for tokens in source.targets.reshape(3, 4).tolist()]
+    model = AutoModelForCausalLM.from_pretrained(LLAMA_CPP, gguf_file="model.gguf").double()
+    with torch.no_grad():
+        log_p = model(torch.tensor(texts)).logits[:, -5:-1].log_softmax(-1).reshape(12, 151).numpy()
+    assert {*part.seen.sum(1).tolist()} <= {6, 7}
+    assert (np.abs(part.log_probs - log_p) <= part.error + 2e-5)[part.seen].all()
+    assert (log_p <= part.log_probs + part.error + 2e-5)[~part.seen].all()
+    found = compare(path, log_p).statistics
+    assert found["kl"].value - found["kl"].roundoff <= 1e-9
+    assert found["perplexity"].value == pytest.approx(found["reference_perplexity"].value, rel=1e-4)
 
 
 def _answer(token: str, value: Any) -> str:
