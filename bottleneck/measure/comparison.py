@@ -148,11 +148,6 @@ class Comparison(Result):
     """KL(P‖Q) and entropy of P of each context, in nats: ``"kl"`` and ``"entropy"``, (T,) float64."""
 
     @property
-    def _is_partial(self) -> bool:
-        """Whether a part of the reference's distributions is unseen."""
-        return "coverage" in self.statistics
-
-    @property
     def names(self) -> list[str]:
         """Short names of the reference and the model."""
         shorts = short_names(str(source["path"]) for source in self.sources)
@@ -211,15 +206,10 @@ class Comparison(Result):
 
     def _groups(self) -> list[list[tuple[str, str]]]:
         """Return the rows of the statistics, and those of each context."""
-        numbers = [
-            (label, _text(name, self.statistics[name], is_interval=self._is_partial))
-            for name, label in LABELS.items()
-            if name in self.statistics
-        ]
-        perplexity = self.statistics.get("reference_perplexity")
+        numbers = [(label, _text(name, self.statistics)) for name, label in LABELS.items() if name in self.statistics]
         reference = f"P = {self.names[0]}"
-        if perplexity:
-            reference += f", perplexity {_text('perplexity', perplexity, is_interval=self._is_partial)}"
+        if "reference_perplexity" in self.statistics:
+            reference += f", perplexity {_text('reference_perplexity', self.statistics)}"
         head = [
             ("reference", reference),
             ("model", f"Q = {self.names[1]}"),
@@ -256,23 +246,19 @@ class Comparisons(Results[Comparison]):
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
     """Return statistics by their labels, as the cells of a table."""
-    is_interval = "coverage" in statistics
-    return {
-        label: _text(name, statistics[name], short=True, is_interval=is_interval)
-        for name, label in LABELS.items()
-        if name in statistics
-    }
+    return {label: _text(name, statistics, short=True) for name, label in LABELS.items() if name in statistics}
 
 
-def _text(name: str, estimate: Estimate, *, short: bool = False, is_interval: bool = False) -> str:
+def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False) -> str:
     """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error.
 
     That of a part of a distribution is shown as its interval, unless both ends have the same digits.
     """
+    estimate = statistics[name]
     if estimate.value is None:
         return "∞"
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
-    if is_interval:
+    if "coverage" in statistics:
         half = estimate.roundoff or 0.0
         least = 0.0 if estimate.value >= 0 and not SIGNED.fullmatch(name) else -math.inf
         ends = (max(estimate.value + sign * half, least) for sign in (-1, 1))

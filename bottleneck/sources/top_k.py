@@ -124,6 +124,8 @@ def _contexts(record: Any) -> Iterator[Context]:
             yield from _contexts(each)
     if not isinstance(record, Mapping):
         return
+    if "top_probs" in record:
+        raise ValueError("it holds probabilities after sampling: ask with post_sampling_probs false")
     ids = record.get("prompt_token_ids") or []
     for place, tokens in enumerate(record.get("prompt_logprobs") or []):
         if tokens:  # vLLM's dictionaries by id, in which the token that followed stands as well

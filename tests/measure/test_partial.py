@@ -117,18 +117,6 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     assert dict(same.rows())["KL(P‖Q), nats"].startswith("0 to ")
 
 
-def test_a_file_without_a_floor_shows_everything(models: Any, write_kld: Write) -> None:
-    P, Q, tokens = (models[0] / 8, models[1] / 8, models[2])
-    found = compare(str(write_kld(P, tokens)), Q, kind="logits")
-    exact = compare(P, Q, kind="logits", examples=0)
-    at = np.arange(36), tokens[:, 5:].ravel()
-    perplexity = found.statistics["reference_perplexity"]
-    assert abs(perplexity.value - math.exp(-normalized(P)[at].mean())) <= perplexity.roundoff
-    for name in ("kl", "jsd", "tv"):
-        one, other = found.statistics[name], exact.statistics[name]
-        assert abs(one.value - other.value) <= one.roundoff < 1e-4
-
-
 def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
     P, Q, tokens = models
     file = str(write_kld(P, tokens))

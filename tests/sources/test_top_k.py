@@ -225,6 +225,7 @@ def _answer(token: str, value: Any) -> str:
         (_answer("5", math.inf), "holds inf"),
         (_answer("5", math.nan), "holds no log-probability"),
         ("[" * 100_000, "RecursionError"),
+        ('{"completion_probabilities": [{"id": 5, "top_probs": []}]}', "ask with post_sampling_probs false"),
     ],
 )
 def test_other_lines_are_named(line: str, message: str, tmp_path: Path) -> None:
