@@ -33,7 +33,8 @@ def box_of(part: Part) -> Box:
     Raises:
         MatrixError: for a row that no distribution fits.
     """
-    box = Box(np.where(part.seen, np.exp(part.log_probs - part.error), 0.0), np.exp(part.log_probs + part.error))
+    error = part.error + part.shift
+    box = Box(np.where(part.seen, np.exp(part.log_probs - error), 0.0), np.exp(part.log_probs + error))
     sums = box.low.sum(1), box.high.sum(1)
     if (wrong := (sums[0] > 1) | (sums[1] < 1)).any():
         row = int(wrong.argmax())
@@ -133,7 +134,7 @@ def interval_divergences(
         at = np.arange(len(targets)), targets
         off = Q.error[at] + e
         nll, is_seen = -part.log_probs[at], part.seen[at]
-        error = np.where(is_seen, part.error[:, 0], math.inf)
+        error = np.where(is_seen, part.error[:, 0] + part.shift, math.inf)
         found["reference_nll"], found["nll"] = (nll, error), (-Q.log_p[at], off)
         found["log_ratio"] = -Q.log_p[at] - nll, error + off
         found["delta_p"] = _between(q[at] - box.high[at], q[at] - box.low[at], q[at] * off)

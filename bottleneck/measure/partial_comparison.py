@@ -44,12 +44,10 @@ class PartialPair:
             self._cut += float(np.exp(entries[:, self._vocab :], dtype=np.float64).sum())
             Q, number = normalized(entries[:, : self._vocab], self._eps), part.start + first
             targets = None if self._targets is None else self._targets[number : number + len(entries)]
-            found = interval_divergences(
-                Part(number, part.log_probs[some], part.seen[some], part.error[some]),
-                Q,
-                targets,
-                is_llama_cpp=isinstance(self._sources[0], KldSource),
-            )
+            log_probs, seen, error = part.log_probs[some], part.seen[some], part.error[some]
+            some_part = Part(number, log_probs, seen, error, part.shift)
+            is_llama_cpp = isinstance(self._sources[0], KldSource)
+            found = interval_divergences(some_part, Q, targets, is_llama_cpp=is_llama_cpp)
             for name, values in found.items():
                 self._found.setdefault(name, []).append(values)
             if targets is not None:

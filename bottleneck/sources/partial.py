@@ -34,6 +34,8 @@ class Part(NamedTuple):
     """(n, M)."""
     error: Matrix
     """(n, 1), the most by which a number may be off."""
+    shift: float = 0.0
+    """The most by which all numbers of a row may be off together, beside that."""
 
 
 class PartialSource(Source):

@@ -26,6 +26,9 @@ ROUNDED_UP = 1e-3
 """Largest logarithm of a probability, which rounding may put above 0."""
 DECIMALS = 7
 """Most decimals that a server may have rounded to; float32 has more."""
+FLOAT32_SUM = 2.0**-24
+"""Bound on the relative error of a float32 sum of positive numbers, for each of them (Higham 1993); llama.cpp's server
+makes one over all tokens."""
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What numbers, texts and lists in the wrong places raise."""
@@ -114,7 +117,8 @@ class TopK(PartialSource):
             log_probs[row, self._tokens[some]] = self._values[some]
             seen[row, self._tokens[some]] = True
             largest = np.abs(np.where(seen, log_probs, 0.0)).max(1, keepdims=True)
-            yield Part(rows.start, log_probs, seen, self._grid / 2 + FLOAT32 * (1 + largest))
+            error = self._grid / 2 + FLOAT32 * (1 + largest)
+            yield Part(rows.start, log_probs, seen, error, self.shape[1] * FLOAT32_SUM)
 
 
 def _contexts(record: Any) -> Iterator[Context]:

@@ -129,6 +129,19 @@ def test_every_form_shows_the_same(form: str, tmp_path: Path) -> None:
     assert found["top_5"].value == pytest.approx(np.mean(overlap))
 
 
+def test_a_server_that_sums_in_float32(tmp_path: Path) -> None:
+    """The sum loses small terms one by one: 1 + 30,000 · 3·10⁻⁸ is 1."""
+    logits = np.log([[1.0] + [3e-8] * 30_000])
+    numbers = np.exp(logits[0]).astype(np.float32)
+    total = np.add.accumulate(numbers)[-1]
+    assert total == 1
+    known = [{"id": token, "token": "x", "logprob": float(logits[0, token] - np.log(total))} for token in range(3)]
+    path = write(tmp_path / "answers.jsonl", [{"completion_probabilities": [{**known[0], "top_logprobs": known}]}])
+    found = compare(path, logits, kind="logits").statistics
+    for name in ("kl", "tv", "jsd", "log_ratio"):
+        assert abs(found[name].value) <= found[name].roundoff < 0.01
+
+
 def test_a_distillation_set(tmp_path: Path) -> None:
     P, Q, _ = models()
     columns = {
