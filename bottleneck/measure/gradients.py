@@ -33,6 +33,7 @@ JACOBIAN_BYTES = 64 << 20
 """Size of one block of directions of a Jacobian."""
 BATCH = 256
 """Largest number of contexts whose gradients are kept to determine their rank."""
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -171,21 +172,23 @@ def gradient(
             f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give "
             "the run or the Hugging Face model itself"
         )
-    weight, used = _weight(opened), np.ones(len(targets), dtype=bool)
+    (first,) = opened.hidden([range(1)])
+    factors, used = opened.linear(first), np.arange(len(targets))
+    # Context vectors that are larger than the hidden states fill a part of the columns of W alone.
+    weight = None if factors is None or factors.weight.shape[1] > first.shape[1] else factors.weight
     if weight is None:
-        used[:] = False
-        used[np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64)] = True
-    rows = _Rows(np.zeros(len(targets)), np.zeros(len(targets)), used)
-    directions, batch = _project(opened, weight, targets, rows, reporting(progress))
-    kept, norm = rows.share(used)
-    random_energy, shares = directions / opened.shape[1], rows.shares()
+        used = np.unique(np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64))
+    whole, projected, directions, batch = _project(opened, weight, targets, used, reporting(progress))
+    kept, random_energy = _kept(whole, projected), directions / opened.shape[1]
+    sigma = singular_values(batch.cpu().numpy(), method="dense").values
+    shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
     return GradientReport(
         contexts=opened.shape[0],
         vocab=opened.shape[1],
         method="jacobian" if weight is None else "weight",
         directions=directions,
-        sampled=None if used.all() else int(used.sum()),
-        norm=norm,
+        sampled=None if len(used) == len(targets) else len(used),
+        norm=math.sqrt(whole.sum()),
         kept=kept,
         lost=1 - kept,
         kept_energy=kept**2,
@@ -195,82 +198,48 @@ def gradient(
         mean_kept=float(np.sqrt(shares).mean()),
         mean_kept_energy=float(shares.mean()),
         batch=len(batch),
-        batch_rank=_rank(batch),
-        bands=tuple(_bands(rows, targets)),
+        batch_rank=numerical_rank(sigma, shape=(len(batch), opened.shape[1]), eps="float32"),
+        bands=tuple(_bands(targets, used, whole, projected)),
         source=opened.description,
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Squared norms of each context's gradient."""
-
-    whole: NDArray[np.float64]
-    """‖g‖²."""
-    projected: NDArray[np.float64]
-    """‖Πg‖²."""
-    used: NDArray[np.bool_]
-
-    def share(self, which: NDArray[np.bool_]) -> tuple[float, float]:
-        """Return ‖ΠG‖ / ‖G‖ and ‖G‖ over some contexts."""
-        whole, projected = float(self.whole[which].sum()), float(self.projected[which].sum())
-        # A model that is certain of every target has no gradient to lose.
-        return (min(1.0, math.sqrt(projected / whole)) if whole else 1.0), math.sqrt(whole)
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return ‖Πg‖² / ‖g‖² of each context that is used."""
-        whole, projected = self.whole[self.used], self.projected[self.used]
-        return np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
-
-
-def _weight(source: ModelOnText) -> Tensor | None:
-    """Return W of a log-linear layer whose context vectors are no larger than its hidden states."""
-    (hidden,) = source.hidden([range(1)])
-    factors = source.linear(hidden)
-    return None if factors is None or factors.weight.shape[1] > hidden.shape[1] else factors.weight
-
-
 def _project(
-    source: ModelOnText, weight: Tensor | None, targets: NDArray[np.int64], rows: _Rows, progress: Progress
-) -> tuple[int, Tensor]:
+    source: ModelOnText, weight: Tensor | None, targets: NDArray[np.int64], used: NDArray[np.int64], progress: Progress
+) -> tuple[Floats, Floats, int, Tensor]:
     """Project the gradients of blocks onto W, or each by itself onto its Jacobian.
 
     Returns:
-        The largest dimension projected onto, and G of the first `BATCH` contexts that are used.
+        ‖g‖² and ‖Πg‖² of the contexts used, the largest dimension projected onto, and G of the first `BATCH` of them.
     """
-    log_prob, possible, largest = source.head.log_prob, _possible(source), 0
+    log_prob, largest, squares = source.head.log_prob, 0, []
     batch: list[Tensor] = []
+    ranges = source.ranges() if weight is not None else [range(row, row + 1) for row in used.tolist()]
+    possible = _possible(source)
     basis = None if weight is None else orthonormal_basis(weight[possible])
-    ranges = source.ranges()
-    if weight is None:
-        ranges = [range(row, row + 1) for row in np.flatnonzero(rows.used).tolist()]
-    with progress.bar("projecting gradients", int(rows.used.sum()), "contexts") as bar:
+    with progress.bar("projecting gradients", len(used), "contexts") as bar:
         for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
-            place = slice(each.start, each.stop)
             if weight is None:
                 basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])
             assert basis is not None
             with full_precision():
-                residue = _gradient(log_prob(hidden), targets[place])
-                rows.whole[place] = _squares(residue)
-                rows.projected[place] = _squares(residue[:, possible].to(basis) @ basis)
+                residue = log_prob(hidden).exp_()
+                ids = torch.from_numpy(targets[each.start : each.stop]).to(residue.device)
+                residue[torch.arange(len(ids)), ids] -= 1  # P − onehot
+                pair = residue, residue[:, possible].to(basis) @ basis
+                squares.append(torch.stack([exact(rows).square().sum(1).cpu() for rows in pair]))
             batch.append(residue[: BATCH - sum(map(len, batch))].clone())
             largest = max(largest, basis.shape[1])
             bar.advance(len(hidden))
-    return largest, torch.cat(batch)
+    whole, projected = torch.cat(squares, 1).numpy()
+    return whole, projected, largest, torch.cat(batch)
 
 
-def _rank(gradient: Tensor) -> RankEstimate:
-    """Return the rank of G, (n, M)."""
-    values = singular_values(gradient.cpu().numpy(), method="dense").values
-    return numerical_rank(values, shape=(len(gradient), gradient.shape[1]), eps="float32")
-
-
-def _squares(rows: Tensor) -> NDArray[np.float64]:
-    """Return the squared norm of each row."""
-    squares: NDArray[np.float64] = exact(rows).square().sum(1).cpu().numpy()
-    return squares
+def _kept(whole: Floats, projected: Floats) -> float:
+    """Return ‖ΠG‖ / ‖G‖; a model that is certain of every target has no gradient to lose."""
+    total = float(whole.sum())
+    return min(1.0, math.sqrt(float(projected.sum()) / total)) if total else 1.0
 
 
 def _possible(source: ModelOnText) -> Tensor | slice:
@@ -279,13 +248,6 @@ def _possible(source: ModelOnText) -> Tensor | slice:
     with full_precision():
         finite = source.head.log_prob(hidden)[0].isfinite()
     return slice(None) if bool(finite.all()) else finite
-
-
-def _gradient(log_probs: Tensor, targets: NDArray[np.int64]) -> Tensor:
-    """Return P − onehot(targets), in place of log P."""
-    residue = log_probs.exp_()
-    residue[torch.arange(len(residue)), torch.from_numpy(targets).to(residue.device)] -= 1
-    return residue
 
 
 def orthonormal_basis(weight: Tensor) -> Tensor:
@@ -320,40 +282,37 @@ def jacobian(log_prob: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     size, M = hidden.shape[1], log_prob(hidden).shape[1]
     at_once = max(1, JACOBIAN_BYTES // (hidden.element_size() * M))
     try:
-        return torch.cat(list(_forward(log_prob, hidden, size, at_once))).T.contiguous()
+        blocks = [_forward(log_prob, hidden, each) for each in torch.eye(size).to(hidden).split(at_once)]
+        return torch.cat(blocks).T.contiguous()
     except (NotImplementedError, RuntimeError) as error:
         if "jvp" not in str(error) and "forward" not in str(error):
             raise
-        return torch.cat(list(_backward(log_prob, hidden, M, at_once)))
+        return torch.cat([_backward(log_prob, hidden, ids) for ids in torch.arange(M).split(at_once)])
 
 
-def _forward(log_prob: Callable[[Tensor], Tensor], hidden: Tensor, size: int, at_once: int) -> Iterator[Tensor]:
-    for directions in torch.eye(size).to(hidden).split(at_once):
-        with full_precision(), forward_ad.dual_level():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # torch's own use of torch.jit, at the first call
-                dual = forward_ad.make_dual(hidden.expand(len(directions), -1).clone(), directions)
-            tangent = forward_ad.unpack_dual(log_prob(dual)).tangent
-            if tangent is None:
-                raise MatrixError("the output layer's log-probabilities do not depend on its hidden states")
-            yield tangent.detach()
+def _forward(log_prob: Callable[[Tensor], Tensor], hidden: Tensor, directions: Tensor) -> Tensor:
+    with full_precision(), forward_ad.dual_level():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own use of torch.jit, at the first call
+            dual = forward_ad.make_dual(hidden.expand(len(directions), -1).clone(), directions)
+        tangent = forward_ad.unpack_dual(log_prob(dual)).tangent
+        if tangent is None:
+            raise MatrixError("the output layer's log-probabilities do not depend on its hidden states")
+        return tangent.detach()
 
 
-def _backward(log_prob: Callable[[Tensor], Tensor], hidden: Tensor, M: int, at_once: int) -> Iterator[Tensor]:
-    for tokens in torch.arange(M).split(at_once):
-        with full_precision(), torch.enable_grad():
-            copies = hidden.expand(len(tokens), -1).clone().requires_grad_()
-            chosen = log_prob(copies).gather(1, tokens.to(hidden.device).unsqueeze(1))
-            (rows,) = torch.autograd.grad(chosen.sum(), copies)
-            yield rows
+def _backward(log_prob: Callable[[Tensor], Tensor], hidden: Tensor, tokens: Tensor) -> Tensor:
+    with full_precision(), torch.enable_grad():
+        copies = hidden.expand(len(tokens), -1).clone().requires_grad_()
+        chosen = log_prob(copies).gather(1, tokens.to(hidden.device).unsqueeze(1))
+        return torch.autograd.grad(chosen.sum(), copies)[0]
 
 
-def _bands(rows: _Rows, targets: NDArray[np.int64]) -> Iterator[Band]:
-    _, place, counts = np.unique(targets, return_inverse=True, return_counts=True)
-    times = counts[place]
+def _bands(targets: NDArray[np.int64], used: NDArray[np.int64], whole: Floats, projected: Floats) -> Iterator[Band]:
+    times = np.bincount(targets)[targets]
     for decade in range(len(str(times.max()))):
         least, most = 10**decade, 10 ** (decade + 1) - 1
-        which = rows.used & (times >= least) & (times <= most)
+        which = (times[used] >= least) & (times[used] <= most)
         if which.any():
-            kept, _ = rows.share(which)
+            kept = _kept(whole[which], projected[which])
             yield Band(least, most, int(which.sum()), kept, 1 - kept)

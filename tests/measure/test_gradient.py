@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,17 @@ def through(G: NDArray[np.float64], J: NDArray[np.float64]) -> NDArray[np.float6
     return np.asarray(G @ U[:, values > 1e-6 * values[0]])
 
 
+def by_jacobians(source: Source, rows: Iterable[int]) -> float:
+    """The share of the gradient's norm that passes the Jacobians of torch, one context at a time."""
+    G, head = whole_gradient(source), source.head
+    (hidden,) = source.hidden([range(len(G))])
+    squares = 0.0
+    for row in rows:
+        J = torch.autograd.functional.jacobian(lambda h: head.log_prob(h[None])[0], hidden[row])
+        squares += float((through(G[row : row + 1], J.numpy()) ** 2).sum())
+    return float(np.sqrt(squares) / np.linalg.norm(G[list(rows)]))
+
+
 def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
     """G is what autograd gives for the logits, and G W what it gives for the hidden states."""
     source = open_source(runs["softmax"], dtype="float64", contexts=50)
@@ -45,34 +56,13 @@ def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
     assert gradient(source).norm == pytest.approx(float(by_logits.norm()), rel=1e-12)
 
 
-def test_bands_cover_all_contexts(runs: dict[str, Path]) -> None:
-    source = open_source(runs["softmax"], dtype="float64")
-    found = gradient(source)
-    G, targets = whole_gradient(source), source.targets
-    kept = through(G, source.head.weight.detach().double().numpy())
-    times = np.bincount(targets)[targets]
-    assert sum(band.contexts for band in found.bands) == len(targets)
-    for band in found.bands:
-        which = (times >= band.least) & (times <= band.most)
-        assert band.contexts == which.sum()
-        assert band.kept == pytest.approx(np.linalg.norm(kept[which]) / np.linalg.norm(G[which]), rel=1e-9)
-
-
 @pytest.mark.parametrize("head", ["mos", "sigsoftmax", "lms-plif"])
 def test_other_heads_by_their_jacobian(runs: dict[str, Path], head: str) -> None:
     source = open_source(runs[head], dtype="float64", contexts=40)
     found = gradient(source, sample=7)
-    rows = np.linspace(0, 39, 7).astype(int)
-    G = whole_gradient(source)
-    function = source.head
-    (hidden,) = source.hidden([range(40)])
-    squares = 0.0
-    for row in rows:
-        J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])
-        squares += float((through(G[row : row + 1], J.numpy()) ** 2).sum())
     assert (found.method, found.sampled) == ("jacobian", 7)
     assert "onto the columns of ∂ log P / ∂h at each context's hidden state h, less their means: " in str(found)
-    assert found.kept == pytest.approx(np.sqrt(squares) / np.linalg.norm(G[rows]), rel=1e-7)
+    assert found.kept == pytest.approx(by_jacobians(source, np.linspace(0, 39, 7).astype(int)), rel=1e-7)
 
 
 @pytest.mark.parametrize("name", heads.REGISTRY)
@@ -111,7 +101,8 @@ def test_a_random_projection_keeps_a_beta_distributed_share(repeatable: None) ->
     assert stats.kstest(shares, stats.beta(d / 2, (M - 1 - d) / 2).cdf).pvalue > 1e-3
 
 
-def test_the_batch_is_the_first_contexts(runs: dict[str, Path]) -> None:
+def test_bands_means_and_batch(runs: dict[str, Path]) -> None:
+    """Bands cover all contexts, means count each alike, and the batch is the first ones."""
     source = open_source(runs["softmax"], dtype="float64")
     found, G = gradient(source), whole_gradient(source)
     assert found.batch == min(256, len(G))
@@ -122,6 +113,12 @@ def test_the_batch_is_the_first_contexts(runs: dict[str, Path]) -> None:
     shares = (kept**2).sum(1) / (G**2).sum(1)
     assert found.mean_kept_energy == pytest.approx(shares.mean(), rel=1e-9)
     assert found.mean_kept == pytest.approx(np.sqrt(shares).mean(), rel=1e-9)
+    times = np.bincount(source.targets)[source.targets]
+    assert sum(band.contexts for band in found.bands) == len(G)
+    for band in found.bands:
+        which = (times >= band.least) & (times <= band.most)
+        assert band.contexts == which.sum()
+        assert band.kept == pytest.approx(np.linalg.norm(kept[which]) / np.linalg.norm(G[which]), rel=1e-9)
 
 
 def test_a_constant_column_is_no_direction() -> None:
@@ -140,7 +137,6 @@ def test_both_ways_are_one(
 ) -> None:
     """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
     source = open_source(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=60)
-    function = source.head
     assert source.factors() is not None
     by_weight = gradient(source, sample=60)
     monkeypatch.setattr(ModelOnText, "linear", lambda source, hidden: None)
@@ -149,12 +145,7 @@ def test_both_ways_are_one(
     assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
     assert by_weight.directions == by_jacobian.directions == min(size, 7)
     assert by_weight.kept == pytest.approx(by_jacobian.kept, rel=1e-6)
-    (hidden,) = source.hidden([range(60)])
-    G, squares = whole_gradient(source), 0.0
-    for row in range(60):
-        J = torch.autograd.functional.jacobian(lambda h: function.log_prob(h[None])[0], hidden[row])
-        squares += float((through(G[row : row + 1], J.numpy()) ** 2).sum())
-    assert by_weight.kept == pytest.approx(np.sqrt(squares) / np.linalg.norm(G), rel=1e-6)
+    assert by_weight.kept == pytest.approx(by_jacobians(source, range(60)), rel=1e-6)
 
 
 def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:
