@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from ..core.checks import check_positive, typed
 from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
-from ..core.progress import SILENT, Progress, reporting
+from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
@@ -91,9 +91,7 @@ class NeedReport(Result):
 
     def summary(self) -> dict[str, Any]:
         """Return the values that a table shows."""
-        values = {key: value for key, value in self.to_dict().items() if not isinstance(value, Mapping | list | tuple)}
-        del values["version"]
-        return values | {f"needed_{fit}": self.needed(fit)[0] for fit in FITS}
+        return super().summary() | {f"needed_{fit}": self.needed(fit)[0] for fit in FITS}
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the result as pairs of label and text."""
@@ -182,7 +180,7 @@ def need(
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
     halves = range(T // 2), range(T // 2, T)
     with torch.no_grad(), full_precision():
-        curves, perplexity = reduced(opened, halves, halves[1], chosen, progress=reporting(progress))
+        curves, perplexity = _curves(opened, halves, halves[1], chosen, reporting(progress))
     return NeedReport(
         source=opened.description,
         fitted=len(halves[0]),
@@ -196,26 +194,8 @@ def need(
     )
 
 
-class _Basis(NamedTuple):
-    """Factors of the row-centred logits, (H left) rightᵀ, whose first r columns are those of rank r."""
-
-    left: Tensor
-    """S⁻¹ E, (d, d)."""
-    right: Tensor
-    """C S E, (M, d)."""
-
-
-class _Own(NamedTuple):
-    """The model's own distributions of a block of contexts, (n, M)."""
-
-    log_p: Tensor
-    p: Tensor
-    likeliest: Tensor
-    """(n,), the token of the largest probability."""
-
-
-def reduced(
-    source: ModelOnText, fits: Sequence[range], measured: range, ranks: Sequence[int], *, progress: Progress = SILENT
+def _curves(
+    source: ModelOnText, fits: Sequence[range], measured: range, ranks: Sequence[int], progress: Progress
 ) -> tuple[list[tuple[Reduced, ...]], float | None]:
     """Return the curve of each fit on the measured contexts, and the model's perplexity there."""
     weight = source.head.weight.detach()
@@ -230,12 +210,12 @@ def reduced(
         for rows, hidden in _hidden(source, measured):
             scores = source.head.scores(hidden)
             log_p = source.head.log_prob(hidden)
-            own = _Own(log_p, log_p.exp(), log_p.argmax(1))
+            p = log_p.exp()
             token = None if targets is None else targets[rows.start : rows.stop, None]
             loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=sum_type(log_p.device)))
             for fit, basis in enumerate(bases):
                 for place, log_q in enumerate(_reduced_log_probs(scores, basis, mean, ranks)):
-                    sums[fit, place] += _distances(own, log_q, token)
+                    sums[fit, place] += _distances(log_p, p, log_q, token)
             bar.advance(len(hidden))
     means = sums / len(measured)
     curves = [
@@ -254,7 +234,8 @@ def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tenso
     return zip(ranges, source.hidden(ranges), strict=True)
 
 
-def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> _Basis:
+def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Return S⁻¹ E, (d, d), and C S E, (M, d): the first r columns give the row-centred logits of rank r."""
     moment = torch.zeros_like(gram)
     for _, hidden in _hidden(source, contexts):
         vectors = exact(source.head.scores(hidden).factors[0].contexts.squeeze(-2))
@@ -266,31 +247,33 @@ def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> 
     directions = torch.linalg.eigh(root @ gram @ root)[1].flip(1)
     weight = source.head.weight.detach()
     right = torch.cat([((exact(rows) - mean) @ (root @ directions)).to(weight) for rows in weight.split(ROWS)])
-    return _Basis(inverse @ directions, right)
+    return inverse @ directions, right
 
 
-def _reduced_log_probs(scores: Scores, basis: _Basis, mean: Tensor, ranks: Sequence[int]) -> Iterator[Tensor]:
+def _reduced_log_probs(
+    scores: Scores, basis: tuple[Tensor, Tensor], mean: Tensor, ranks: Sequence[int]
+) -> Iterator[Tensor]:
     """Yield log P_r for each r."""
-    (factors,), function = scores.factors, scores.function
+    (factors,), function, (inverse, right) = scores.factors, scores.function, basis
     contexts = exact(factors.contexts.squeeze(-2))
-    left = (contexts @ basis.left).to(basis.right)
-    logits = torch.zeros(len(left), len(basis.right)).to(basis.right)
+    left = (contexts @ inverse).to(right)
+    logits = torch.zeros(len(left), len(right)).to(right)
     if factors.bias is not None:
         logits += factors.bias
     if function is not None:
         logits += (contexts @ mean)[:, None].to(logits)
     for start, r in zip([0, *ranks], ranks, strict=False):
-        logits.addmm_(left[:, start:r], basis.right[:, start:r].T)
+        logits.addmm_(left[:, start:r], right[:, start:r].T)
         capped = logits if function is None else function(logits.unsqueeze(-2)).squeeze(-2)
         yield torch.log_softmax(capped, -1)
 
 
-def _distances(own: _Own, log_q: Tensor, target: Tensor | None) -> Tensor:
+def _distances(log_p: Tensor, p: Tensor, log_q: Tensor, target: Tensor | None) -> Tensor:
     """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64."""
-    (log_p, p, likeliest), wide = own, sum_type(log_q.device)
+    wide = sum_type(log_q.device)
     divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=wide)
     loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=wide)
-    agreement = (likeliest == log_q.argmax(1)).sum(dtype=wide)
+    agreement = (log_p.argmax(1) == log_q.argmax(1)).sum(dtype=wide)
     acceptance = (1 - (p - log_q.exp()).abs().sum(1, dtype=wide) / 2).sum()
     return torch.stack([each.cpu().double() for each in (divergence, loss, agreement, acceptance)])
 
