@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Unpack, overload
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..spectrum import effective_rank, numerical_rank
 from ..spectrum.rules import entry_roundoff
 from .comparison import Comparison, Comparisons, DifferenceRank, Example, Prediction
 from .computing import SpectrumSettings, compute_spectrum
-from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, divergences, normalized, statistics
+from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, Values, divergences, normalized, statistics
 from .pairwise_kld import CACHED
 from .partial_comparison import PartialPair
 from .source_kld import source_precision
@@ -210,15 +210,6 @@ def _not_the_same(names: str, why: str) -> SourceError:
     )
 
 
-@dataclass(frozen=True)
-class _Row:
-    number: int
-    margin: float
-    nll: tuple[float, float]
-    top: tuple[list[tuple[int, float]], list[tuple[int, float]]]
-    """Token and probability, likeliest first."""
-
-
 class Pair:
     """What is collected of a reference and a model, block by block."""
 
@@ -229,7 +220,7 @@ class Pair:
         self._found: dict[str, list[NDArray[np.float64]]] = {}
         self._squares, self._cut = np.zeros(2), np.zeros(2)
         self._masked = False
-        self._best: tuple[list[_Row], list[_Row]] = ([], [])
+        self._best: tuple[list[Example], list[Example]] = ([], [])
 
     def add(self, *blocks: Block) -> None:
         """Take the same rows of both sources."""
@@ -248,19 +239,36 @@ class Pair:
             self._squares += [float((each**2).sum()) for each in finite]
             self._masked |= any(bool(np.isneginf(each).any()) for each in entries)
             if targets is not None:
-                self._keep_examples(number, (P, Q), np.stack([found["reference_nll"][0], found["nll"][0]]))
+                self._keep_examples(number, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
 
-    def _keep_examples(self, start: int, rows: tuple[Rows, Rows], nll: Matrix) -> None:
+    def _keep_examples(self, start: int, P: Rows, Q: Rows, nll: Matrix) -> None:
         for source, losses in zip(self._sources, nll, strict=True):
             source.check_losses(losses, start)
         for best, margins in zip(self._best, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
             for index in np.argsort(-margins, kind="stable")[: self._examples].tolist():
-                margin = float(margins[index])
-                if margin > (best[-1].margin if len(best) == self._examples else 0.0):
-                    top = (_top(rows[0].p[index]), _top(rows[1].p[index]))
-                    best.append(_Row(start + index, margin, (float(nll[0, index]), float(nll[1, index])), top))
-                    best.sort(key=lambda row: (-row.margin, row.number))
+                if margins[index] > (abs(best[-1].margin) if len(best) == self._examples else 0.0):
+                    first, second = nll[:, index].tolist()
+                    best.append(self._example(start + index, (first, second), (P.p[index], Q.p[index])))
+                    best.sort(key=lambda each: (-abs(each.margin), each.row))
                     del best[self._examples :]
+
+    def _example(self, row: int, nll: tuple[float, float], p: tuple[Values, Values]) -> Example:
+        """Return a context with its text, and each model's likeliest tokens."""
+        assert self._targets is not None
+        text = next((source.text for source in self._sources if source.text), None)
+        names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
+        listed = [np.argsort(-each, kind="stable")[:PREDICTIONS] for each in p]
+        first, second = (
+            tuple(map(Prediction, names(ids.tolist()), each[ids].tolist())) for ids, each in zip(listed, p, strict=True)
+        )
+        return Example(
+            row,
+            text.before(row, CONTEXT_TOKENS) if text else "",
+            names([int(self._targets[row])])[0],
+            text.sentence(row, SENTENCE_TOKENS) if text else "",
+            nll,
+            (first, second),
+        )
 
     def comparison(self, how: SpectrumSettings, *, like_llama_cpp: bool) -> Comparison:
         """Return the comparison, with the rank of the difference, which takes a pass of its own."""
@@ -281,13 +289,12 @@ class Pair:
             difference = None
             notes.append(f"the rank of the difference is not known: {error}")
         losses = [found[name].values.mean() for name in ("reference_nll", "nll") if name in found]
-        examples = [tuple(_example(row, self._sources, self._targets) for row in best) for best in self._best]
         return Comparison(
             sources=(dict(self._sources[0].description), dict(self._sources[1].description)),
             contexts=self._sources[0].shape[0],
             nll=(float(losses[0]), float(losses[1])) if losses else None,
-            first_better=examples[0],
-            second_better=examples[1],
+            first_better=tuple(self._best[0]),
+            second_better=tuple(self._best[1]),
             vocab=self._vocab,
             statistics=statistics(found, like_llama_cpp=like_llama_cpp),
             difference=difference,
@@ -325,29 +332,3 @@ class Pair:
         most = min(each for each in (T, M - 1, matrix.bound.centered) if each is not None)
         held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual)
         return DifferenceRank(rank, most, held, spectrum.method)
-
-
-def _top(probabilities: NDArray[np.float64]) -> list[tuple[int, float]]:
-    likeliest = np.argsort(-probabilities, kind="stable")[:PREDICTIONS]
-    return [(int(token), float(probabilities[token])) for token in likeliest]
-
-
-def _example(row: _Row, sources: tuple[Source, Source], targets: Ids | None) -> Example:
-    assert targets is not None
-    text = next((source.text for source in sources if source.text), None)
-    names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
-    first, second = (
-        tuple(
-            Prediction(name, probability)
-            for name, (_, probability) in zip(names([token for token, _ in listed]), listed, strict=True)
-        )
-        for listed in row.top
-    )
-    return Example(
-        row.number,
-        text.before(row.number, CONTEXT_TOKENS) if text else "",
-        names([int(targets[row.number])])[0],
-        text.sentence(row.number, SENTENCE_TOKENS) if text else "",
-        row.nll,
-        (first, second),
-    )
