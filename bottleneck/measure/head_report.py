@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Unpack
 
 import torch
@@ -17,7 +18,7 @@ from ..core.version import __version__
 from ..heads import RankBound
 from ..results.base import Result
 from ..sources import output_weights
-from ..spectrum import EPS, effective_rank, entropy_rank, stable_rank
+from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
 from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..theory import PowerLaw, power_law
 from .directions import ROWS, Directions, directions
@@ -95,7 +96,7 @@ class HeadReport(Result):
         found, weight, bound = self.rows_found, self.weight, self.bound
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
-        grouped = [token for group in found.duplicates for token in group]
+        grouped = [*chain(*found.duplicates)]
         layer = f"{self.source['path']} ({self.source['head']}): {vocab:,} tokens × {size:,}, {self.stored}{tied}"
         norms = f"norm {found.mean_norm:.4g}, the rows' median {found.median_norm:.4g}"
         return [
@@ -171,15 +172,8 @@ def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
     weight = directions(layer.weight.split(ROWS))
     with torch.no_grad():
         found = head_rows(layer.weight, layer.bias, known_unused=[*padding, *unused], roundoff=_roundoff(layer.stored))
-    tokens = [
-        *found.zero,
-        *found.never_trained,
-        *found.outliers,
-        *(token for each in found.duplicates for token in each),
-    ]
-    named = sorted({token for token in tokens if layer.own_tokens is None or token < layer.own_tokens})
-    spectra = ((weight.values, weight.rank.value), (weight.centered, weight.rank_centered.value))
-    laws = [_law(values, rank) for values, rank in spectra]
+    tokens = {*chain(found.zero, found.never_trained, found.outliers, *found.duplicates)}
+    named = sorted(token for token in tokens if layer.own_tokens is None or token < layer.own_tokens)
     return HeadReport(
         source=layer.source,
         stored=layer.stored,
@@ -187,7 +181,7 @@ def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
         has_bias=layer.bias is not None,
         bound=layer.head.rank_bound,
         weight=weight,
-        power_laws=(laws[0], laws[1]),
+        power_laws=(_law(weight.values, weight.rank), _law(weight.centered, weight.rank_centered)),
         rows_found=found,
         names={} if layer.names is None else dict(zip(named, layer.names(named), strict=True)),
         seconds=round(time.monotonic() - started, 3),
@@ -201,8 +195,8 @@ def _roundoff(stored: str) -> float:
     return 2.0 ** (1 - int(bits[1])) if bits else EPS.get(types.get(stored, stored), EPS["bfloat16"])
 
 
-def _law(values: NDArray[Any], rank: int) -> PowerLaw | None:
-    last = min(rank, max(3, len(values) // 2))
+def _law(values: NDArray[Any], rank: RankEstimate) -> PowerLaw | None:
+    last = min(rank.value, max(3, len(values) // 2))
     return power_law(values, last=last) if last >= 3 else None
 
 
