@@ -33,15 +33,6 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     assert torch.equal(logits.argmax(1), torch.from_numpy(tokens))
 
 
-def test_no_head_predicts_an_unargmaxable_token(train: Callable[..., Path], tmp_path: Path) -> None:
-    """Two directions for 41 tokens: most are hidden, and none of those is the argmax in any context of the text."""
-    source = open_source(train("softmax", tmp_path / "run", tie=False, embedding_size=2))
-    report = argmaxable(source)
-    predicted = {int(token) for block in source.blocks() for token in block.log_probs.argmax(1)}
-    assert predicted
-    assert not predicted & set(report.unargmaxable.tolist())
-
-
 def test_a_matrix_file(tmp_path: Path) -> None:
     W = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     np.save(tmp_path / "w.npy", W)

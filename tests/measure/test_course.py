@@ -60,13 +60,7 @@ def test_values_are_those_of_plain_formulas(run: Path) -> None:
         assert found["gradient_kept"] == sb.gradient(path, dtype="float64").kept
 
 
-def test_alpha_of_a_known_spectrum() -> None:
-    """X = U diag(i^(−α/2)) with columns of U orthonormal and of mean zero has the eigenvalues i^(−α) / (n − 1)."""
-    n, d, alpha = 200, 20, 1.3
-    columns = np.random.default_rng(0).standard_normal((n, d))
-    U, _ = np.linalg.qr(columns - columns.mean(0))
-    found = directions([U * np.arange(1, d + 1.0) ** (-alpha / 2)])
-    assert alpha_req(found) == (pytest.approx(alpha, rel=1e-9), 10)
+def test_alpha_needs_three_values() -> None:
     assert alpha_req(directions([np.outer(np.arange(9.0), np.ones(4))]))[0] is None
 
 

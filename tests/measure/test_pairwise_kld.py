@@ -79,17 +79,6 @@ def test_drawn_pairs_are_averaged(monkeypatch: pytest.MonkeyPatch, rows_in_memor
     assert (found.pairs, found.contexts, found.vocab) == (31, 12, 7)
 
 
-def test_the_estimate_is_within_its_standard_error() -> None:
-    matrix = log_probs(60, 30)
-    exact = pairwise_kld(matrix).kld
-    found = [pairwise_kld(matrix, pairs=2000, seed=seed) for seed in range(6)]
-    errors = [(one.kld - exact) / (one.standard_error or 0) for one in found]
-    assert max(map(abs, errors)) < 4
-    assert len(set(errors)) == 6
-    assert 0.3 < np.std(errors) < 2.5
-    assert found[0] == pairwise_kld(matrix, pairs=2000, seed=0)
-
-
 def test_a_known_shape_saves_a_pass() -> None:
     passes = 0
     matrix = log_probs(6, 4)
@@ -112,21 +101,17 @@ def test_a_known_shape_saves_a_pass() -> None:
         (np.array([[np.log(0.5)] * 2, [np.nan, 0.0]]), "holds nan at row 1, column 0"),
         (np.array([[0.0, -np.inf]] * 2), "holds -inf at row 0, column 1"),
         (np.zeros((0, 4)), "the matrix is empty"),
-        (
-            np.exp(log_probs(4, 2)),
-            r"row \d is not a row of .*: the logarithm of its probabilities' sum is off by 1\.\d+, ",
-        ),
-        (
-            log_probs(4, 5) + 1,
-            r"row \d is not a row of .* sum is off by 1, and 5.0e-01 is allowed at its precision; take",
-        ),
+        (np.exp(log_probs(4, 2)),
+         r"row \d is not a row of .*: the logarithm of its probabilities' sum is off by 1\.\d+, "),
+        (log_probs(4, 5) + 1,
+         r"row \d is not a row of .* sum is off by 1, and 5.0e-01 is allowed at its precision; take"),
         (np.full((4, 5), 1e4), r"row \d is not a row of log-probabilities: .* sum is off by 1e\+04"),
         (np.full((4, 5), -1e4), r"row \d is not a row of log-probabilities: .* sum is off by 1e\+04"),
         (log_probs(4, 5) + 1e-3, r"row \d is not a row of .* sum is off by 0.001, and 1.0e-10 is allowed at its"),
         ((log_probs(4, 5) + 1e-3).astype(np.float32), r"sum is off by 0.001, and 6.1e-06 is allowed at its precision"),
     ],
     ids=["nan", "inf", "empty", "probabilities", "unnormalized", "large", "small", "off", "off in float32"],
-)
+)  # fmt: skip
 def test_what_cannot_be_measured(matrix: Any, sentence: str, pairs: str | int) -> None:
     with pytest.raises(MatrixError, match=sentence):
         pairwise_kld(lambda: iter([matrix[:1], matrix[1:]] if len(matrix) > 1 else []), pairs=pairs)

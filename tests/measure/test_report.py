@@ -18,18 +18,6 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values
 from softmax_bottleneck.spectrum.measures import effective_rank
 
-KEYS = {  # the contract, and at the end of a part what extends it
-    "": "source contexts vocab embedding_size bound eps method method_why rule rank rank_centered rank_by_rule "
-    "effective_rank entropy_rank stable_rank certificate seconds peak_memory_bytes version",
-    "bound": "raw centered why",
-    "eps": "value dtype assumed",
-    "rank": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
-    "rank_centered": "value low high determinate tolerance sigma_1 sigma_r sigma_next gap at_least doubt",
-    "rank_by_rule": "press numpy gap",
-    "effective_rank": "1e-3 1e-4 1e-5",
-    "certificate": "frobenius_relative_error finite driver precision_found residual error centered_error",
-}
-
 
 def report(
     matrix: NDArray[np.float64], *, eps: str | float = "float32", assumed: bool = False, **changes: Any
@@ -71,16 +59,14 @@ MATRICES = {
 
 
 @pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES)
-def test_the_dictionary_is_the_contract(matrix: NDArray[np.float64]) -> None:
-    found = json.loads(json.dumps(report(matrix).to_dict(), allow_nan=False))
-    for section, keys in KEYS.items():
-        assert list(found[section] if section else found) == keys.split()
+def test_the_dictionary_is_valid_json(matrix: NDArray[np.float64]) -> None:
+    """It has no NaN and no infinity; tests/golden has its keys."""
+    json.dumps(report(matrix).to_dict(), allow_nan=False)
 
 
 def test_the_numbers_in_it() -> None:
     matrix = MATRICES["low rank"]
-    of = report(matrix)
-    found = of.to_dict()
+    found = report(matrix).to_dict()
     values = np.linalg.svd(matrix, compute_uv=False)
     centred = np.linalg.svd(matrix - matrix.mean(1, keepdims=True), compute_uv=False)
     assert (found["contexts"], found["vocab"], found["embedding_size"]) == (8, 5, 10)
@@ -91,17 +77,6 @@ def test_the_numbers_in_it() -> None:
     assert found["effective_rank"]["1e-4"] == effective_rank(values, epsilon=1e-4)
     assert found["stable_rank"] == pytest.approx(np.linalg.norm(matrix) ** 2 / values[0] ** 2)
     assert found["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
-    error = of.spectrum.frobenius_relative_error
-    expected = {
-        "frobenius_relative_error": error,
-        "finite": True,
-        "driver": "gesdd",
-        "precision_found": {},
-        "residual": 0.0,
-        "error": of.spectrum.error,
-        "centered_error": of.spectrum.centered_error,
-    }
-    assert found["certificate"] == {**expected, "precision_found": {}}
     assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)
 
 
@@ -123,40 +98,33 @@ def test_text() -> None:
     assert lines["by rule"] == "press 5, numpy 5, gap 5"
     assert lines["eps"] == "1.19e-07 (float32)"
     assert lines["cost"] == "1.2 s, 1.50 GiB at most"
-
-
-def test_text_without_what_is_not_known() -> None:
-    text = report(
-        MATRICES["rank zero"],
-        source={"path": "x.npy", "kind": "matrix", "head": None},
-        bound={"raw": None, "centered": None, "why": "unknown"},
-        embedding_size=None,
-        eps=1e-5,
-        assumed=True,
-    ).details()
+    unknown: dict[str, Any] = {
+        "source": {"path": "x.npy", "kind": "matrix", "head": None},
+        "bound": {"raw": None, "centered": None, "why": "unknown"},
+        "embedding_size": None,
+    }
+    text = report(MATRICES["rank zero"], eps=1e-5, assumed=True, **unknown).details()
     for part in ("x.npy\n", "none (unknown)", "embedding size  unknown", "0 (determinate;", "1e-05 (given, assumed)"):
         assert part in text
 
 
-def test_an_indeterminate_rank_says_so() -> None:
-    hilbert = 1 / (np.add.outer(np.arange(12), np.arange(12)) + 1.0)
-    of = report(hilbert)
-    lines = dict(line.strip().split("  ", 1) for line in of.details().splitlines())
-    interval = f"between {of.rank.low} and {of.rank.high} (indeterminate: {of.rank.value} at the tolerance; "
-    assert lines["rank"].startswith(interval)
-    assert str(of.rank) == f"between {of.rank.low} and {of.rank.high}"
+NOISE = np.random.default_rng(0).standard_normal((60, 40))
 
 
-def test_a_comparison_with_a_number_says_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"a rank has an interval: compare \.value, \.low or \.high with 10"):
-        report(MATRICES["low rank"]).rank > 10  # noqa: B015
-
-
-def test_the_rule_of_the_gap_counts_before_a_gap() -> None:
-    values = np.diag(np.geomspace(1, 1e-16, 40))
-    rows = dict(rank(values, kind="matrix", rule="gap", eps="float32").all_rows())
-    assert re.search(r"indeterminate: \d+ before the largest gap;", rows["rank"])
-    assert re.fullmatch(r"press \d+ \(\d+ to \d+\), numpy \d+ \(\d+ to \d+\), gap \d+ \(\d+ to \d+\)", rows["by rule"])
+@pytest.mark.parametrize(
+    ("matrix", "options", "pattern"),
+    [
+        (np.diag(np.geomspace(1, 1e-16, 40)), {},
+         r" rank  between \d+ and \d+ \(indeterminate: \d+ at the tolerance; "),
+        (np.diag(np.geomspace(1, 1e-16, 40)), {"rule": "gap"}, r"indeterminate: \d+ before the largest gap;"),
+        (np.diag(np.geomspace(1, 1e-16, 40)), {},
+         r"by rule  press \d+ \(\d+ to \d+\), numpy \d+ \(\d+ to \d+\), gap \d+ \(\d+ to \d+\)"),
+        (NOISE, {"method": "sketch", "width": 8}, r"by rule  press ≥ \d+, numpy ≥ \d+, gap ≥ \d+"),
+        (np.eye(30), {"eps": 0.9, "rule": "numpy"}, r"unknown \(the precision is too low for a matrix of this size"),
+    ],
+)  # fmt: skip
+def test_what_is_open_is_said(matrix: NDArray[np.float64], options: dict[str, Any], pattern: str) -> None:
+    assert re.search(pattern, rank(matrix, kind="matrix", **{"eps": "float32", **options}).details())
 
 
 def test_html_is_escaped() -> None:
@@ -176,24 +144,22 @@ def test_numbers_too_coarse_for_any_rank() -> None:
     assert "unknown (the precision is too low for a matrix of this size" in text
 
 
-def test_a_report_draws_one_panel() -> None:
+def test_a_comparison_with_a_number_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"a rank has an interval: compare \.value, \.low or \.high with 10"):
+        report(MATRICES["low rank"]).rank > 10  # noqa: B015
+
+
+def test_figures() -> None:
     plt.switch_backend("agg")
     found = replace(report(np.diag([4.0, 2.0, 1.0, 0.0])), bound={"raw": 3, "centered": 2, "why": "made up"})
     (ax,) = found.plot(style="iclr").figure.axes
     assert [text.get_text() for text in ax.texts] == ["tolerance", "bound 3"]
     assert [line.get_ydata().tolist() for line in ax.lines if line.get_label() == "a"] == [[1.0, 0.5, 0.25]]
-    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    plt.close("all")
-
-
-def test_a_report_draws_into_given_axes_and_all_panels_on_request() -> None:
-    plt.switch_backend("agg")
-    found, ax = report(np.diag([4.0, 2.0, 1.0, 0.0])), Figure().add_subplot()
-    assert found.plot(ax, log=False) is ax
-    (line,) = ax.lines
+    given = Figure().add_subplot()
+    assert report(np.diag([4.0, 2.0, 1.0, 0.0])).plot(given, log=False) is given
+    (line,) = given.lines
     assert np.asarray(line.get_xdata())[1:].tolist() == pytest.approx([0.25, 0.5, 1.0])
     assert np.asarray(line.get_ydata()).tolist() == [25, 50, 75, 100]
-    assert (line.get_drawstyle(), line.get_label(), ax.get_xscale()) == ("steps-post", "a", "log")
     panels = found.plot(part="both", log=False).figure.axes
     assert [panel.get_title() for panel in panels] == ["raw", "raw", "row-centred", "row-centred"]
     assert [panel.get_yscale() for panel in panels] == ["linear", "log"] * 2
@@ -201,4 +167,4 @@ def test_a_report_draws_into_given_axes_and_all_panels_on_request() -> None:
     with pytest.raises(
         ConfigurationError, match="unknown part 'both of them' of a spectrum; it is one of raw, row-cent"
     ):
-        found.plot(ax, part="both of them")
+        found.plot(given, part="both of them")

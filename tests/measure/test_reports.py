@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import nn
@@ -92,13 +91,6 @@ def test_results_of_several_kinds_share_the_row_of_a_model() -> None:
     assert header == ["model", "rank", "row-centred rank", "pairwise KL"]
     assert [row[:2] for row in rows] == [["d = 2", "3"], ["d = 4", "5"]]
     assert [float(row[3]) for row in rows] == pytest.approx([float(each) for each in results[2:]], rel=1e-3)
-
-
-def test_several_models_are_curves_of_one_panel(files: tuple[str, ...]) -> None:
-    plt.switch_backend("agg")
-    (ax,) = sb.rank({"a": files[0], "b": log_probs(4)}).plot().figure.axes
-    assert {"a", "b"} <= {line.get_label() for line in ax.lines}
-    plt.close("all")
 
 
 def test_checkpoints_of_one_run_are_drawn_against_the_step(files: tuple[str, ...]) -> None:
