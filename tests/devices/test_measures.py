@@ -60,19 +60,22 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "need": sb.need,
 }
 """Measurements of a run by name."""
-CASES = [
-    ("kld", "mos"),
-    ("gradient", "mos"),
-    ("gradient", "softmax"),
-    ("perplexity", "lms-plif"),
-    ("compare", "softmax"),
-    ("argmaxable", "softmax"),
-    ("need", "softmax"),
-]
 
 
-@pytest.mark.parametrize("float64", [True, False])
-@pytest.mark.parametrize(("measure", "head"), CASES)
+@pytest.mark.parametrize(
+    ("measure", "head", "float64"),
+    [
+        ("kld", "mos", False),
+        ("gradient", "mos", False),
+        ("gradient", "softmax", True),
+        ("gradient", "softmax", False),
+        ("perplexity", "lms-plif", False),
+        ("compare", "softmax", True),
+        ("argmaxable", "softmax", False),
+        ("need", "softmax", True),
+        ("need", "softmax", False),
+    ],
+)
 def test_measures(
     measure: str, head: str, float64: bool, runs: dict[str, Path], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

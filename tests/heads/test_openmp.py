@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
-import torch
 
 from softmax_bottleneck.heads import openmp
 from softmax_bottleneck.heads.openmp import in_parallel
@@ -42,28 +40,6 @@ def test_pieces_run_at_the_same_time(runtime: bool) -> None:
             meeting.wait(timeout=30)
 
     in_parallel([meet, meet])
-
-
-def test_the_threads_are_those_of_torch(runtime: bool) -> None:
-    """A piece is done by the thread that a kernel of torch has used, and no thread is added."""
-    if not runtime:
-        return
-
-    def threads() -> set[str]:
-        return {entry.name for entry in Path("/proc/self/task").iterdir()}
-
-    count, seen = torch.get_num_threads(), set[str]()
-    try:
-        torch.set_num_threads(4)
-        torch.ones(1 << 20).add_(1)
-        before = threads()
-        for _ in range(3):
-            in_parallel([lambda: seen.add(str(threading.get_native_id()))] * 2)
-            torch.ones(1 << 20).add_(1)
-        assert not threads() - before  # one of another test may have ended meanwhile
-        assert str(threading.get_native_id()) in seen <= before
-    finally:
-        torch.set_num_threads(count)
 
 
 def test_work_that_was_not_done_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

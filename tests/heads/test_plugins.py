@@ -83,20 +83,14 @@ def test_an_installed_head_is_found_built_and_trained(install: Callable[..., Non
 @pytest.mark.parametrize(
     ("code", "attribute", "reason"),
     [
-        (
-            "import no_such_module",
-            "Head",
-            r"does not load \(ModuleNotFoundError: No module named 'no_such_module'\); repair or",
-        ),
+        ("import no_such_module", "Head",
+         r"does not load \(ModuleNotFoundError: No module named 'no_such_module'\); repair or"),
         ("", "Missing", r"does not load \(AttributeError: .*Missing.*; repair or"),
         (ANY, "Anything", r"\(Anything\) takes arbitrary keyword arguments; name each setting"),
-        (
-            "Thing = dict",
-            "Thing",
-            r"is broken_head:Thing, which is not a subclass of softmax_bottleneck\.heads\.Head; repair or",
-        ),
+        ("Thing = dict", "Thing",
+         r"is broken_head:Thing, which is not a subclass of softmax_bottleneck\.heads\.Head; repair or"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_one_is_one_sentence(install: Callable[..., None], code: str, attribute: str, reason: str) -> None:
     install("broken_head", code, head="broken", attribute=attribute)
     with pytest.raises(ConfigurationError, match=f"'broken'.* {reason}"):
