@@ -53,7 +53,7 @@ def same(found: Any, expected: Any, *, rel: float = 1e-4) -> None:
 METHODS = ["dense", "gram", "tsqr", "sketch"]
 MEASURES: dict[str, Callable[..., Any]] = {
     "kld": sb.kld,
-    "gradient": partial(sb.gradient, sample=20),
+    "gradient": partial(sb.gradient, sample=5),
     "perplexity": sb.perplexity,
     "compare": lambda source, **options: sb.compare(source, source.parent / "moc", **options),
     "argmaxable": sb.argmaxable,
@@ -80,14 +80,16 @@ def test_measures(
     measure: str, head: str, float64: bool, runs: dict[str, Path], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerator.MODULE, "float64", float64)
-    expected, found = (plain(MEASURES[measure](runs[head], device=where)) for where in ("cpu", device))
+    part = {} if measure in ("perplexity", "argmaxable") else {"contexts": 50}
+    expected, found = (plain(MEASURES[measure](runs[head], device=where, **part)) for where in ("cpu", device))
     same(found, expected)
 
 
 @pytest.mark.parametrize("method", [*METHODS, "auto"])
 def test_ranks_of_a_run(method: str, runs: dict[str, Path], device: str) -> None:
     for head in ("softmax", "mos"):
-        expected, found = (sb.rank(runs[head], method=method, device=where, width=30) for where in ("cpu", device))
+        how: dict[str, Any] = {"method": method, "width": 30, "contexts": 100, "eps": 1e-6}
+        expected, found = (sb.rank(runs[head], device=where, **how) for where in ("cpu", device))
         assert (found.rank.value, found.rank_centered.value) == (expected.rank.value, expected.rank_centered.value)
         np.testing.assert_allclose(
             found.spectrum.values, expected.spectrum.values, atol=1e-5 * expected.spectrum.values[0]

@@ -87,18 +87,28 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture
+def short_corpus(corpus_folder: Path, tmp_path: Path) -> Path:
+    """A third of the lines and fewer: every operation on the device is one in Python."""
+    (folder := tmp_path / "short").mkdir()
+    for split, lines in (("train", 40), ("valid", 3), ("test", 3)):
+        text = (corpus_folder / f"{split}.txt").read_text().splitlines(keepends=True)
+        (folder / f"{split}.txt").write_text("".join(text[:lines]))
+    return folder
+
+
 @pytest.mark.parametrize(("run", "float64"), [("adamw", False), ("nt-asgd", True), ("pairs", False)])
 def test_a_run_that_is_stopped_and_resumed(
     run: str,
     float64: bool,
-    corpus_folder: Path,
+    short_corpus: Path,
     talk_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     device: str,
 ) -> None:
-    training = {"epochs": 2, "batch_size": 4, "bptt": 30, "save_every": 100, **RUNS[run].get("training", {})}
-    corpus = talk_folder if run == "pairs" else corpus_folder
+    training = {"epochs": 2, "batch_size": 4, "bptt": 10, "save_every": 100, **RUNS[run].get("training", {})}
+    corpus = talk_folder if run == "pairs" else short_corpus
     monkeypatch.setattr(accelerator.MODULE, "float64", float64)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     config = parse({**RUNS[run], "corpus": str(corpus), "training": training}, where="the test")
