@@ -10,12 +10,6 @@ from .transformer_study import study_transformers
 from .transformers import bench_transformers
 
 __all__ = [
-    "bench_heads",
-    "bench_hugging_face",
-    "bench_spam",
-    "bench_spectrum",
-    "bench_training",
-    "bench_transformers",
-    "study_frozen_body",
-    "study_transformers",
-]
+    "bench_heads", "bench_hugging_face", "bench_spam", "bench_spectrum", "bench_training", "bench_transformers",
+    "study_frozen_body", "study_transformers",
+]  # fmt: skip

@@ -8,24 +8,7 @@ from .sources import PinnedFile
 from .vocabulary import EOS, UNK, Vocabulary
 
 __all__ = [
-    "EOS",
-    "PINNED",
-    "PREPARED",
-    "SPLITS",
-    "UNK",
-    "Corpus",
-    "CorpusInfo",
-    "Downloadable",
-    "PinnedCorpus",
-    "PinnedFile",
-    "Text",
-    "Vocabulary",
-    "catalogue",
-    "corpus_of",
-    "get",
-    "load",
-    "path",
-    "read_data",
-    "remove",
+    "EOS", "PINNED", "PREPARED", "SPLITS", "UNK", "Corpus", "CorpusInfo", "Downloadable", "PinnedCorpus",
+    "PinnedFile", "Text", "Vocabulary", "catalogue", "corpus_of", "get", "load", "path", "read_data", "remove",
     "size_of",
-]
+]  # fmt: skip

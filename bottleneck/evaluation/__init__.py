@@ -8,21 +8,7 @@ from .dynamic import Dynamic, dynamic_evaluate, gradient_statistics, published_d
 from .scoring import evaluate_source, perplexity
 
 __all__ = [
-    "Beam",
-    "Bleu",
-    "Cache",
-    "DialogScores",
-    "Dynamic",
-    "Perplexity",
-    "Response",
-    "beam_search",
-    "bleu",
-    "cache_evaluate",
-    "dynamic_evaluate",
-    "evaluate_source",
-    "gradient_statistics",
-    "perplexity",
-    "published_dynamic",
-    "score_dialog",
-    "tune_cache",
-]
+    "Beam", "Bleu", "Cache", "DialogScores", "Dynamic", "Perplexity", "Response", "beam_search", "bleu",
+    "cache_evaluate", "dynamic_evaluate", "evaluate_source", "gradient_statistics", "perplexity", "published_dynamic",
+    "score_dialog", "tune_cache",
+]  # fmt: skip

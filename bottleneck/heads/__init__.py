@@ -80,26 +80,7 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
 
 
 __all__ = [
-    "DOC",
-    "LMSPLIF",
-    "REGISTRY",
-    "Factors",
-    "GeneralizedSigsoftmax",
-    "Head",
-    "LMSNet",
-    "LogLinear",
-    "Mixtape",
-    "Mixture",
-    "MoC",
-    "MoS",
-    "MoSPLIF",
-    "ParameterSettings",
-    "Pointwise",
-    "RankBound",
-    "Scores",
-    "Sigsoftmax",
-    "Softmax",
-    "build",
-    "find",
-    "parameters",
-]
+    "DOC", "LMSPLIF", "REGISTRY", "Factors", "GeneralizedSigsoftmax", "Head", "LMSNet", "LogLinear", "Mixtape",
+    "Mixture", "MoC", "MoS", "MoSPLIF", "ParameterSettings", "Pointwise", "RankBound", "Scores", "Sigsoftmax",
+    "Softmax", "build", "find", "parameters",
+]  # fmt: skip

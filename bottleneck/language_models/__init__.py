@@ -7,16 +7,6 @@ from .states import GivenStates
 from .text import Text, Words
 
 __all__ = [
-    "UNKNOWN",
-    "Block",
-    "Cost",
-    "FactorRows",
-    "GivenStates",
-    "JoinedFactor",
-    "ModelOnText",
-    "RightFactor",
-    "RunOnText",
-    "Source",
-    "Text",
-    "Words",
-]
+    "UNKNOWN", "Block", "Cost", "FactorRows", "GivenStates", "JoinedFactor", "ModelOnText", "RightFactor",
+    "RunOnText", "Source", "Text", "Words",
+]  # fmt: skip

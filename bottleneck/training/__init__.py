@@ -18,22 +18,7 @@ from .fit import FitResult, fit, is_begun
 from .presets import PRESETS, Preset
 
 __all__ = [
-    "PRESETS",
-    "AveragingConfig",
-    "FitResult",
-    "OptimizerConfig",
-    "Preset",
-    "RunConfig",
-    "TrainingConfig",
-    "TrainingCost",
-    "complete",
-    "configuration_of",
-    "evaluate",
-    "finetuning",
-    "fit",
-    "is_begun",
-    "override",
-    "parse",
-    "read",
-    "training_cost",
-]
+    "PRESETS", "AveragingConfig", "FitResult", "OptimizerConfig", "Preset", "RunConfig", "TrainingConfig",
+    "TrainingCost", "complete", "configuration_of", "evaluate", "finetuning", "fit", "is_begun", "override", "parse",
+    "read", "training_cost",
+]  # fmt: skip

@@ -33,16 +33,6 @@ def build(name: str, *, vocab_size: int, all_layers: bool = False, **settings: A
 
 
 __all__ = [
-    "AWDLSTM",
-    "LSTM",
-    "REGISTRY",
-    "AWDLSTMConfig",
-    "Backbone",
-    "EncoderDecoder",
-    "EncoderDecoderConfig",
-    "Encoding",
-    "LSTMConfig",
-    "State",
-    "build",
-    "find",
-]
+    "AWDLSTM", "LSTM", "REGISTRY", "AWDLSTMConfig", "Backbone", "EncoderDecoder", "EncoderDecoderConfig", "Encoding",
+    "LSTMConfig", "State", "build", "find",
+]  # fmt: skip

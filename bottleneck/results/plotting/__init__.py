@@ -6,15 +6,6 @@ from .looks import HEADS, Look, head_of, looks, plain
 from .style import STYLES, find_style, save_figure
 
 __all__ = [
-    "HEADS",
-    "STYLES",
-    "Look",
-    "draw_means",
-    "find_style",
-    "head_of",
-    "latex",
-    "looks",
-    "markdown",
-    "plain",
+    "HEADS", "STYLES", "Look", "draw_means", "find_style", "head_of", "latex", "looks", "markdown", "plain",
     "save_figure",
-]
+]  # fmt: skip
