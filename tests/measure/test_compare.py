@@ -15,8 +15,15 @@ from softmax_bottleneck.language_models.text import Text
 from softmax_bottleneck.sources import open_source
 
 
-def test_the_largest_margins_each_way(runs: dict[str, Path]) -> None:
+@pytest.mark.parametrize("rows_at_once", [None, 11])
+def test_the_largest_margins_each_way(
+    rows_at_once: int | None, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one block, and in several."""
     first, second = open_source(runs["mos"]), open_source(runs["softmax"])
+    if rows_at_once:
+        monkeypatch.setattr(ModelOnText, "rows_at_once", lambda self: rows_at_once)
+    assert compare(first, first).first_better == ()
     found = compare(first, second, examples=3)
     matrices = [np.concatenate([block.log_probs for block in s.blocks()]).astype(np.float64) for s in (first, second)]
     matrices = [matrix - np.logaddexp.reduce(matrix, 1)[:, None] for matrix in matrices]
@@ -73,16 +80,6 @@ class Letters(Text):
 
     def ends_line(self, token: int) -> bool:
         return token == ord(".")
-
-
-def test_block_sizes_do_not_matter(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = open_source(runs["mos"]), open_source(runs["softmax"])
-    whole = compare(first, second).to_dict()
-    monkeypatch.setattr(ModelOnText, "rows_at_once", lambda self: 11)
-    few = compare(first, second).to_dict()
-    assert compare(first, first).first_better == ()
-    for way in ("first_better", "second_better"):
-        assert [each["row"] for each in few[way]] == [each["row"] for each in whole[way]]
 
 
 def test_a_store_stands_for_its_run(runs: dict[str, Path], tmp_path: Path) -> None:

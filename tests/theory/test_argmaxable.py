@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
-from softmax_bottleneck.theory import ArgmaxReport, argmax_program, unargmaxable
+from softmax_bottleneck.theory import ArgmaxReport, unargmaxable
 
 
 def check(report: ArgmaxReport, W: NDArray[np.float64], b: NDArray[np.float64] | None = None) -> None:
@@ -129,17 +129,14 @@ def test_processes_agree_with_one() -> None:
     check(together, W)
 
 
-def test_a_solver_that_stops_early_says_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of time before it starts, and stopped within."""
+def test_a_solver_out_of_time_says_unknown() -> None:
     W = np.random.default_rng(4).standard_normal((100, 3))
     whole = unargmaxable(W)
-    out_of_time = unargmaxable(W, seconds=1e-9)
-    monkeypatch.setattr(argmax_program, "minimize", lambda *_, **__: None)
-    for stopped in (out_of_time, unargmaxable(W)):
-        assert stopped.unargmaxable.size == 0
-        assert set(whole.unargmaxable.tolist()) <= set(stopped.unknown.tolist())
-        assert len(stopped.unknown) <= stopped.programs
-        assert f"undecided  {len(stopped.unknown)}" in str(stopped)
+    stopped = unargmaxable(W, seconds=1e-9)
+    assert stopped.unargmaxable.size == 0
+    assert set(whole.unargmaxable.tolist()) <= set(stopped.unknown.tolist())
+    assert len(stopped.unknown) <= stopped.programs
+    assert f"undecided  {len(stopped.unknown)}" in str(stopped)
 
 
 def test_what_roundoff_hides_is_unknown_or_certified_and_never_a_witness() -> None:

@@ -34,16 +34,10 @@ def test_theorem_5_no_power_exceeds_the_bound(seed: int, N: int, M: int, d: int,
 @pytest.mark.parametrize(
     ("N", "M", "d", "p"),
     [
-        (6, 6, 3, 2),
-        (4, 9, 2, 3),
-        (12, 11, 3, 3),
-        (5, 7, 2, 9),
-        (3, 3, 3, 1),
-        (8, 5, 1, 6),
-        (21, 21, 6, 2),
-        (6, 9, 4, 3),
+        (6, 6, 3, 2), (4, 9, 2, 3), (12, 11, 3, 3), (5, 7, 2, 9), (3, 3, 3, 1), (8, 5, 1, 6),
+        (21, 21, 6, 2), (6, 9, 4, 3),
     ],
-)
+)  # fmt: skip
 def test_theorem_5_is_attained(N: int, M: int, d: int, p: int) -> None:
     A = power_rank_example(N, M, d, p)
     assert (len(A), len(A[0])) == (N, M)

@@ -10,11 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from softmax_bottleneck.theory import (
-    best_context_vector,
-    discarded_by_top_p,
-    provably_supported,
-)
+from softmax_bottleneck.theory import best_context_vector, discarded_by_top_p, provably_supported
 
 
 def least_by_vertices(p: NDArray[np.float64], W: NDArray[np.float64]) -> NDArray[np.float64]:
