@@ -60,17 +60,6 @@ def top(row: Matrix) -> list[int]:
     return np.argsort(-row)[:K].tolist()
 
 
-def chat(P: Matrix, targets: list[int]) -> list[Any]:
-    def named(row: Matrix, token: int) -> dict[str, Any]:
-        return {"token": f"token_id:{token}", "bytes": None, "logprob": row[token]}
-
-    content = [
-        {**named(row, target), "top_logprobs": [named(row, each) for each in top(row)]}
-        for row, target in zip(P, targets, strict=True)
-    ]
-    return [{"choices": [{"logprobs": {"content": content[place : place + 10]}}]} for place in range(0, T, 10)]
-
-
 def completions(P: Matrix, targets: list[int]) -> list[Any]:
     logprobs = {
         "tokens": [f"token_id:{each}" for each in targets],
@@ -90,7 +79,6 @@ def prompt(P: Matrix, targets: list[int]) -> list[Any]:
 
 
 FORMS: dict[str, Callable[[Matrix, list[int]], list[Any]]] = {
-    "chat": chat,
     "completions": completions,
     "prompt": prompt,
 }
