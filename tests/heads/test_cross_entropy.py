@@ -27,24 +27,20 @@ def _problem(name: str, *, bias: bool, scale: float = 1.0) -> tuple[Head, Tensor
     return head, torch.randn(9, 6, dtype=torch.float64, requires_grad=True), targets
 
 
-def _outcomes(loss: Tensor, head: Head, hidden: Tensor, upstream: Tensor) -> list[Tensor]:
+def _outcomes(loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
+    """The loss, and gradients for which each row weighs differently."""
+    upstream = torch.linspace(-1, 2, 9, dtype=loss.dtype) if loss.ndim else torch.ones_like(loss)
     inputs = [hidden, *head.parameters()]
     return [loss.detach(), *torch.autograd.grad(loss, inputs, upstream, materialize_grads=True, allow_unused=True)]
 
 
 def _plain(head: Head, hidden: Tensor, targets: Tensor, reduction: str = "none") -> list[Tensor]:
     loss = -(targets * head.log_prob(hidden)).sum(1)
-    return _compare(loss if reduction == "none" else loss.sum(), head, hidden)
+    return _outcomes(loss if reduction == "none" else loss.sum(), head, hidden)
 
 
 def _ours(head: Head, hidden: Tensor, targets: Tensor, reduction: Any = "none") -> list[Tensor]:
-    return _compare(blocked.blocked_loss(head.scores(hidden), targets, reduction=reduction), head, hidden)
-
-
-def _compare(loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
-    """The loss, and gradients for which each row weighs differently."""
-    upstream = torch.linspace(-1, 2, 9, dtype=loss.dtype) if loss.ndim else torch.ones_like(loss)
-    return _outcomes(loss, head, hidden, upstream)
+    return _outcomes(blocked.blocked_loss(head.scores(hidden), targets, reduction=reduction), head, hidden)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "none"])
