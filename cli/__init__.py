@@ -28,30 +28,11 @@ from .verbosity import with_verbosity
 if TYPE_CHECKING:
     from .process import Signals
 
-COMMANDS = {
-    "demo": "demo",
-    "data": "data",
-    "presets": "presets",
-    "train": "train",
-    "eval": "evaluate",
-    "copy": "copy",
-    "dump": "dump",
-    "rank": "rank",
-    "spectrum": "spectrum",
-    "kld": "kld",
-    "synthetic": "synthetic",
-    "compare": "compare",
-    "gradient": "gradient",
-    "head": "head",
-    "need": "need",
-    "argmaxable": "argmaxable",
-    "identify": "identify",
-    "report": "report",
-    "figures": "figures",
-    "bench": "bench",
-    "doctor": "doctor",
-}
-"""Command name → module of this package that holds it as ``command``."""
+COMMANDS = (
+    "demo", "data", "presets", "train", "eval", "copy", "dump", "rank", "spectrum", "kld", "synthetic", "compare",
+    "gradient", "head", "need", "argmaxable", "identify", "report", "figures", "bench", "doctor",
+)  # fmt: skip
+"""Names of the commands, each that of the module of this package that holds it as ``command``."""
 
 FAILED = 1
 
@@ -66,7 +47,7 @@ class LazyGroup(click.RichGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name in COMMANDS:
-            return with_verbosity(import_module(f".{COMMANDS[cmd_name]}", __name__).command)
+            return with_verbosity(import_module(f".{cmd_name}", __name__).command)
         command: click.Command | None = plugins.find("commands", cmd_name)
         return None if command is None else with_verbosity(command)
 
