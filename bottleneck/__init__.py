@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         argmaxable,
         checkpoints,
         compare,
-        dump,
         gradient,
         head,
         head_statistics,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         singular_values,
     )
     from .measure import pairwise_kld as divergence
+    from .measure.dumping import dump
     from .measure.pairwise_kld import PairwiseKLD, pairwise_kld
     from .results import Result, frame, table
     from .sources import Source, extended_logits
@@ -61,8 +61,9 @@ _HOMES = {
     for home, names in {
         "core.options": "HuggingFaceOptions Opening",
         "evaluation": "Perplexity perplexity",
-        "measure": "RankReport RankReports argmaxable checkpoints compare dump gradient head head_statistics "
+        "measure": "RankReport RankReports argmaxable checkpoints compare gradient head head_statistics "
         "identify kld need rank singular_values",
+        "measure.dumping": "dump",
         "measure.pairwise_kld": "PairwiseKLD pairwise_kld",
         "results": "Result frame table",
         "sources": "Source extended_logits open",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--out", required=True, type=Folder(), metavar="STORE.zarr", help="Store to write.")
 def command(source: Source, out: Path) -> None:
     """Write the matrix of log-probabilities to a Zarr store; the same command continues an interrupted dump."""
-    from softmax_bottleneck.measure import dump
+    from softmax_bottleneck.measure.dumping import dump
 
     dump(source, out, progress=progress())
     T, M = source.shape

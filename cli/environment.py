@@ -20,8 +20,8 @@ from ..core.version import __version__
 from ..corpora.ids import is_ids, read_ids
 from ..errors import SourceError
 from ..language_models.checkpoint import is_run, load, read_state, state_files
-from ..sources import StoreSource, open_zarr
-from ..sources.store import is_zarr
+from ..sources.kinds import is_zarr
+from ..sources.store import StoreSource, open_zarr
 
 CROWDED = 1.5
 """Running threads for each processor above which work slows down."""

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from ..core.progress import SILENT, Progress
-from ..measure import dump, rank
+from ..measure import rank
+from ..measure.dumping import dump
 from ..sources import UNKNOWN, Block, Source
 from ..spectrum import REGISTRY, Factored, Options, Precision, SpectrumMethod, arithmetic_for, measure, precision
 from .in_turn import Goal, Work, in_turn, report

@@ -56,10 +56,12 @@ class RightFactor:
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
         """Return some rows, (n, r)."""
-        weight = self._weight[rows]
-        beside = [] if self._bias is None else [self._bias[rows].unsqueeze(1)]
-        joined = torch.cat([weight, *beside, torch.ones_like(weight[:, :1])], 1)
-        return np.asarray(joined.cpu().double().numpy())
+        weight = self._weight[rows].cpu()
+        joined = torch.ones(len(weight), self.shape[1], dtype=torch.float64)
+        joined[:, : weight.shape[1]] = weight
+        if self._bias is not None:
+            joined[:, -2] = self._bias[rows].cpu()
+        return np.asarray(joined.numpy())
 
     @property
     def masked(self) -> NDArray[np.bool_]:

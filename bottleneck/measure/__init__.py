@@ -7,7 +7,6 @@ from .computing import RankOptions, SpectrumSettings
 from .cost import CostEstimate, estimate_cost
 from .course import checkpoints
 from .directions import Directions, HeadStatistics, directions, head_statistics
-from .dumping import dump
 from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
 from .head_report import HeadReport, head
@@ -26,7 +25,7 @@ __all__ = [
     "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "Finding", "GradientReport",
     "HeadReport", "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "NeedReport", "RankOptions",
     "RankReport", "RankReports", "Reduced", "SpectrumSettings", "Verdict", "argmaxable", "checkpoints", "compare",
-    "directions", "dump", "estimate_cost", "estimate_hidden_size", "extended_structure", "gradient", "head",
+    "directions", "estimate_cost", "estimate_hidden_size", "extended_structure", "gradient", "head",
     "head_rows", "head_statistics", "identify", "kld", "logits_from_top_k", "need", "rank", "singular_values",
     "verdict",
 ]  # fmt: skip

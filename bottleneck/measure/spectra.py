@@ -11,9 +11,8 @@ from ..core.devices import resolve_device
 from ..core.machine import parse_size
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..sources import find, open_source
+from ..sources import KINDS, find, open_source
 from ..sources.matrix import ARRAY, BLOCKS
-from ..sources.store import OBJECT
 from ..spectrum import Spectrum
 from .computing import SpectrumSettings, compute_spectrum
 
@@ -55,7 +54,7 @@ def singular_values(
         return spectrum.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )
-    if source_kind is OBJECT:
+    if source_kind is KINDS["zarr object"]:
         options["kind"] = "matrix"
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)

@@ -9,13 +9,12 @@ from .ngram import NGramSource
 from .opening import Kind
 from .output_weights import OutputWeights, output_weights
 from .partial import KldSource, Part, PartialSource
-from .store import StoreSource, open_zarr
 from .top_k import TopK
 from .views import Difference, FiniteColumns
 
 __all__ = [
     "KINDS", "UNKNOWN", "Adapter", "Block", "Cost", "Difference", "ExtendedSource", "FactorRows", "FiniteColumns",
     "Kind", "KldSource", "MatrixSource", "NGramSource", "OutputWeights", "Part", "PartialSource", "RightFactor",
-    "Source", "StoreSource", "TopK", "extended_logits", "find", "from_blocks", "from_function", "is_several",
-    "labelled", "open_matrix", "open_source", "open_sources", "open_zarr", "output_weights",
+    "Source", "TopK", "extended_logits", "find", "from_blocks", "from_function", "is_several",
+    "labelled", "open_matrix", "open_source", "open_sources", "output_weights",
 ]  # fmt: skip

@@ -23,12 +23,32 @@ from ..hugging_face.folder import is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
-from . import function, hidden_states, matrix, ngram, partial, store, top_k
-from .opening import Kind
+from . import function, hidden_states, matrix, ngram, partial, top_k
+from .opening import Kind, is_url
 
 logger = logging.getLogger(__name__)
 
 _LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
+
+
+def is_zarr(source: Any) -> bool:
+    """Return whether a source is a URL, or a folder of a Zarr array or group."""
+    if not isinstance(source, str):
+        return False
+    path = Path(source)
+    return is_url(source) or path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zarray"))
+
+
+def _open_zarr(name: str, *, kind: str = "log-probs") -> Source:
+    from .store import open_zarr  # Zarr is loaded only where it is needed: see also `_from_array`
+
+    return open_zarr(name, kind=kind)
+
+
+def _from_array(array: Any, *, kind: str = "log-probs") -> Source:
+    from .zarr_array import from_array
+
+    return from_array(array, kind=kind)
 
 
 def _is_run(source: Any) -> bool:
@@ -50,7 +70,7 @@ KINDS: dict[str, Kind] = {
     "source": Kind(
         what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source
     ),
-    "zarr": store.ZARR,
+    "zarr": Kind(what="a Zarr array or store", matches=is_zarr, open=_open_zarr),
     "ngram": ngram.KIND,
     "kld": partial.KLD,
     "json lines": top_k.JSON_LINES,
@@ -60,7 +80,9 @@ KINDS: dict[str, Kind] = {
     "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
     "loaded model": Kind(what="a loaded Hugging Face model", matches=_is_loaded, open=open_loaded),
     "head": Kind(what="an output layer", matches=lambda source: isinstance(source, Head | nn.Linear), open=GivenStates),
-    "zarr object": store.OBJECT,
+    "zarr object": Kind(
+        what="a Zarr array", matches=lambda source: type(source).__module__.startswith("zarr."), open=_from_array
+    ),
     "array": matrix.ARRAY,
     "function": function.KIND,
     "blocks": matrix.BLOCKS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
@@ -9,6 +10,8 @@ from typing import Any
 
 from ..core.options import HUGGING_FACE, OPENING
 from ..language_models import Source
+
+_URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +36,8 @@ class Kind:
 def named(suffixes: tuple[str, ...]) -> Callable[[Any], bool]:
     """Return a function that tests whether a source is a name with one of these suffixes, in lower or upper case."""
     return lambda source: isinstance(source, str) and source.lower().endswith(suffixes)
+
+
+def is_url(source: Any) -> bool:
+    """Return whether a source is a URL of fsspec: ``s3://bucket/m.zarr``, ``https://…``, ``simplecache::s3://…``."""
+    return isinstance(source, str) and _URL.fullmatch(source) is not None

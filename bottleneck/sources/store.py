@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, NotRequired, final
 
 import numpy as np
@@ -29,8 +28,7 @@ from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 from .matrix import MatrixSource
-from .opening import Kind
-from .zarr_array import WrittenRows, as_source_errors, from_array, is_url, open_node
+from .zarr_array import WrittenRows, as_source_errors, from_array, open_node
 
 FORMAT, FIRST_FORMAT = (f"softmax-bottleneck log-probability store {number}" for number in (2, 1))
 """The present format, and that of version 0.1.0."""
@@ -243,15 +241,3 @@ def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource | StoreSour
     if isinstance(node, zarr.Group):
         return StoreSource(node, path=name, kind=kind)
     return from_array(node, kind=kind, path=name)
-
-
-def is_zarr(source: Any) -> bool:
-    """Return whether a source is a URL, or a folder of a Zarr array or group."""
-    if not isinstance(source, str):
-        return False
-    path = Path(source)
-    return is_url(source) or path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zarray"))
-
-
-ZARR = Kind(what="a Zarr array or store", matches=is_zarr, open=open_zarr)
-OBJECT = Kind(what="a Zarr array", matches=lambda source: isinstance(source, zarr.Array | zarr.Group), open=from_array)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import math
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from ..core.files import kind_of
 from ..core.machine import free_memory
 from ..errors import BottleneckError, SourceError, StoreError
 from .matrix import MatrixSource
+from .opening import is_url
 from .zarr_codecs import limited
 
 SECONDS_A_REQUEST, SECONDS_WITHOUT_A_BYTE = 300.0, 30.0
@@ -31,12 +31,6 @@ LARGEST_BODY = 256 << 20
 """Bytes of the largest answer of a web server, and of the largest file of a folder that is read, unless the chunks of
 an array are larger."""
 LOCAL = "file://"
-_URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
-
-
-def is_url(source: Any) -> bool:
-    """Return whether a source is a URL of fsspec: ``s3://bucket/m.zarr``, ``https://…``, ``simplecache::s3://…``."""
-    return isinstance(source, str) and _URL.fullmatch(source) is not None
 
 
 @final

@@ -22,7 +22,7 @@ from attacks.damage import Damage
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.corpora.ids import write_ids
 from softmax_bottleneck.hugging_face.loading import quiet
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.spectrum import save_spectrum
 from softmax_bottleneck.synthetic import FitConfig, cells

@@ -17,7 +17,7 @@ from softmax_bottleneck import argmaxable, kld, rank
 from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.hugging_face import checks
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.results.base import FORMATS, table
 from softmax_bottleneck.sources import open_source
 

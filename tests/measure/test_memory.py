@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from softmax_bottleneck.sources import Block, FactorRows, RightFactor, Source
-from softmax_bottleneck.measure import dump, rank
+from softmax_bottleneck.measure import rank
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import UNKNOWN
 from softmax_bottleneck.spectrum import precision
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from softmax_bottleneck.language_models import source as base
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 
 matrix, folder = Path(sys.argv[1]), Path(sys.argv[2])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.language_models import source as base
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 
 Matrix = NDArray[np.float64]

@@ -19,7 +19,8 @@ from softmax_bottleneck import dump, kld, rank
 from softmax_bottleneck.cli.environment import check
 from softmax_bottleneck.errors import BottleneckError, MatrixError, OutputError, StoreError
 from softmax_bottleneck.language_models import source as base
-from softmax_bottleneck.sources import MatrixSource, Source, StoreSource, open_source
+from softmax_bottleneck.sources import MatrixSource, Source, open_source
+from softmax_bottleneck.sources.store import StoreSource
 
 Matrix = NDArray[Any]
 Make = Callable[..., NDArray[np.float64]]

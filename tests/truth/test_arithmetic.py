@@ -205,7 +205,7 @@ def test_spectra_end_where_the_method_sees_no_further() -> None:
 
 
 def test_a_store_keeps_masks_as_minus_infinity(tmp_path: Any) -> None:
-    from softmax_bottleneck.measure import dump
+    from softmax_bottleneck.measure.dumping import dump
 
     logits = torch.from_numpy(product(64, 50, 4)).float()
     logits[:, 7] = -1e9

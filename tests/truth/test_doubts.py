@@ -19,7 +19,7 @@ from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.heads import MoS, Softmax
 from softmax_bottleneck.integrations import training_statistics
 from softmax_bottleneck.language_models.checkpoint import load
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import extended_logits
 from softmax_bottleneck.spectrum.blocks import as_array
 from softmax_bottleneck.synthetic.cells import Cell, run

@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 from torch import Tensor
 
 from softmax_bottleneck import kld, pairwise_kld, rank
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 
 Matrix = NDArray[np.float64]
 

@@ -196,7 +196,7 @@ def test_noise_of_unknown_origin_is_seen() -> None:
 
 
 def test_a_store_keeps_what_was_seen(tmp_path: Any) -> None:
-    from softmax_bottleneck.measure import dump
+    from softmax_bottleneck.measure.dumping import dump
     from softmax_bottleneck.sources import open_source
 
     matrix = logits(200, 100, 5).bfloat16().float()

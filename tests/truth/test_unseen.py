@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipelines import low_rank
 from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import BottleneckError, StoreError
-from softmax_bottleneck.measure import dump
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources.kinds import labelled
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum, save_spectrum
 
