@@ -35,5 +35,5 @@ def spam(ax: Axes, data: pd.DataFrame) -> None:
                 label=look.label if dashes == "-" else None,
             )  # fmt: skip
     ax.set_xscale("log")
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * data["share"].max()))  # both panels share it
     ax.set(xlabel="M", ylabel="loss / loss of a guess")
