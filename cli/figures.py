@@ -43,16 +43,14 @@ def command(
     Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The error for an
     unknown NAME lists the nearest names.
     """
-    if bool(names or every) != (out is not None):
-        from softmax_bottleneck.figures import find
+    from softmax_bottleneck.figures import REGISTRY, find, output, read
 
-        for name in names:
-            find(name)
+    for name in names:
+        find(name)
+    if bool(names or every) != (out is not None):
         raise click.UsageError("give figures, by NAME or with --all, and --out, the folder they go to")
     if not (out or readme or gallery):
         raise click.UsageError("give NAME or --all with --out, or --readme, or --gallery")
-    from softmax_bottleneck.figures import REGISTRY, output, read
-
     if gallery is not None:
         keep_inputs(gallery, [folder])
     results = read(folder)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STANDS_OUT = ("rank", "verdict")
 """Labels of the lines that a terminal shows in bold."""
 NARROWEST = 40
-"""Width in columns below which lines are not wrapped."""
+"""Least width in columns to which lines are wrapped."""
 
 
 format_option = click.option(
@@ -84,21 +84,21 @@ def _text(results: Sequence[Result], as_format: str | None) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
-    """Return labels and texts as lines, wrapped with a hanging indent where they are read on a terminal."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    """Return labels and texts as lines, wrapped with a hanging indent to the terminal, or to 80 columns elsewhere."""
+    width = _width()
     rows = [(label, printable(text)) for label, text in rows]
     label_width = max(len(label) for label, _ in rows)
     lines = []
     for label, text in rows:
         hanging = textwrap.fill(
             text,
-            width if width >= NARROWEST else sys.maxsize,
+            max(width, NARROWEST),
             initial_indent=f"{label:>{label_width}}  ",
             subsequent_indent=" " * (label_width + 2),
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines.append(click.style(hanging, bold=True) if width and label in STANDS_OUT else hanging)
+        lines.append(click.style(hanging, bold=True) if sys.stdout.isatty() and label in STANDS_OUT else hanging)
     return "\n".join(lines)
 
 
@@ -106,4 +106,8 @@ def terminal_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table that is at most as wide as the terminal, or 80 columns where it is not read on one."""
     from softmax_bottleneck.results.tables import terminal
 
-    return terminal(header, rows, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
+    return terminal(header, rows, width=_width())
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80

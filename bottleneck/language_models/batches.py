@@ -42,9 +42,9 @@ def texts_of(batch: Any, number: int) -> Iterator[tuple[NDArray[np.int64], NDArr
         )
     for ids, is_text, label in zip(rows, masks, targets, strict=True):
         if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
+            what = "text" if ids.dtype.kind == "U" else f"{ids.dtype} of shape {ids.shape}"
             raise SourceError(
-                f"batch {number} of the data must be token ids, whole numbers of shape (N,) or (B, L), not {ids.dtype} "
-                f"of shape {ids.shape}"
+                f"batch {number} of the data must be token ids, whole numbers of shape (N,) or (B, L), not {what}"
             )
         yield ids[is_text != 0].astype(np.int64), (label != IGNORED)[is_text != 0]
 

@@ -104,7 +104,14 @@ class NeedReport(Result):
             ("one head", self._sentence("other_text", f"fitted on {self.fitted:,} other contexts")),
             ("this text", self._sentence("same_text", "fitted on the measured contexts themselves")),
             ("meaning", "the first says what the model needs, the second only what this text spans"),
-            *((f"r = {one.dimensions:,}", f"{_numbers(one)}; the text's own {_numbers(own)}") for one, own in curves),
+            *(
+                row
+                for one, own in curves
+                for row in (
+                    (f"r = {one.dimensions:,}", f"one head: {_numbers(one)}"),
+                    ("", f"this text: {_numbers(own)}"),
+                )
+            ),
         ]
 
     def _sentence(self, fit: str, how: str) -> str:
@@ -169,7 +176,8 @@ def need(
     head = opened.head if isinstance(opened, ModelOnText) else None
     if not isinstance(opened, ModelOnText) or not isinstance(head, LogLinear | Pointwise):
         raise SourceError(
-            f"{opened.description['path']} has not one output layer with one set of logits: give a model with a softmax"
+            f"{opened.description['path']} does not show an output layer with one set of logits: give a model "
+            "with a softmax, or its output layer with hidden states"
         )
     (T, M), d = opened.shape, opened.embedding_size
     if T < 2:
@@ -280,4 +288,4 @@ def _distances(log_p: Tensor, p: Tensor, log_q: Tensor, target: Tensor | None) -
 
 def _numbers(point: Reduced) -> str:
     perplexity = "" if point.perplexity is None else f", perplexity {point.perplexity:.4g}"
-    return f"KL {point.kl:.3g}{perplexity}, top-1 agreement {point.agreement:.3f}, 1 − TV {point.acceptance:.3f}"
+    return f"KL {point.kl:.3g}{perplexity}, top-1 {point.agreement:.3f}, 1 − TV {point.acceptance:.3f}"

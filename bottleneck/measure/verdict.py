@@ -45,7 +45,7 @@ def verdict(
     Example:
         >>> rank = RankEstimate(281, 281, 281, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
         >>> verdict(rank, rank, shape=(82430, 10000), bound=(281, 280), embedding_size=280).sentence
-        'at its bound: this output layer gives at most rank 281 = d + 1, and the matrix has it'
+        'at its bound: the output layer allows rank 281 = d + 1'
     """
     T, M = shape
     limit, name, full = bound[0], "rank", M
@@ -55,7 +55,7 @@ def verdict(
         limit = None  # the shape limits the rank, not the output layer
     most = "" if limit is None else f"{limit:,}{_formula(limit, embedding_size)}"
     if limit is not None and rank.value == limit and (rank.determinate or (rank.at_least and rank.low == limit)):
-        return Verdict(f"at its bound: this output layer gives at most {name} {most}, and the matrix has it", BEYOND)
+        return Verdict(f"at its bound: the output layer allows {name} {most}", BEYOND)
     if not rank.determinate:
         return _open(rank, name, most, embedding_size)
     if not rank.value:
@@ -121,7 +121,10 @@ def _of_a_model(value: int, of: str, shape: tuple[int, int], distinct: tuple[int
     if value == M - 1 < T:
         return Verdict(f"full rank but for one direction: {of}", "")
     if value < min(shape):
-        return Verdict(f"below full rank: {of}; no bound of the output layer is known", "")
+        return Verdict(
+            f"below full rank: {of}; no bound of the output layer is known",
+            "--estimate-hidden-size finds d, if a softmax made the rows",
+        )
     if T < M:
         return Verdict(f"too few contexts: full rank, {of}, for so few", f"measure more than {M:,} contexts")
     return Verdict(f"not a bottleneck: full rank, {of}", "")

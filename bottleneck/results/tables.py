@@ -16,6 +16,8 @@ Rows = Sequence[Sequence[str]]
 LONG = 60
 """Largest number of characters of a cell that Markdown aligns; LaTeX breaks the lines of longer ones."""
 
+MOST_COLUMNS = 12
+"""Largest number of columns in a notebook of a table that could be turned."""
 END_OF_LINE = "\r\n\x1f"
 """Python's writer of CSV quotes what holds one of these characters."""
 MARKDOWN = str.maketrans(
@@ -94,6 +96,9 @@ class TableText(str):
         return str(self)
 
     def _repr_html_(self) -> str:
+        if len(self.header) > max(MOST_COLUMNS, len(self.rows)):  # turned: quantities below each other
+            first, *others = zip(self.header, *self.rows, strict=True)
+            return html_table(others, first)
         return html_table(self.rows, self.header)
 
 

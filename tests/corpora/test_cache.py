@@ -46,7 +46,7 @@ def test_a_damaged_file_is_refused_and_then_replaced(filled: Path, write: Write)
 def test_what_has_no_folder(ask: Callable[[str], Path]) -> None:
     with pytest.raises(CorpusError, match="python-docs is built into Python and has no folder"):
         ask("python-docs")
-    with pytest.raises(CorpusError, match=r"'enwik8' cannot be downloaded: choose one of ptb, .*text8"):
+    with pytest.raises(CorpusError, match=r"'enwik8' is not a known corpus: choose one of ptb, .*text8"):
         ask("enwik8")
 
 

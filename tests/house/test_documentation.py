@@ -60,7 +60,7 @@ def test_the_readme_shows_a_measured_rank() -> None:
     lines = README.partition(f"$ bottleneck rank smollm2 --contexts {report['contexts']}\n")[2].splitlines()[:3]
     bound = f"{report['bound']['raw']} = d + 1"
     assert [line.split("  ")[-1] for line in lines] == [
-        f"at its bound: this output layer gives at most rank {bound}, and the matrix has it",
+        f"at its bound: the output layer allows rank {bound}",
         f"{report['rank']['value']}, determinate",
         f"{report['rank_centered']['value']}, determinate",
     ]

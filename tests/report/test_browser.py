@@ -73,7 +73,7 @@ def test_the_reported_rank_is_shown_first(page: Page, family: Path) -> None:
     for model in read_saved([family]).models:
         assert f"{model.report.rank.value:,}" == ranks(page)[HEADS[str(model.head)].label][0]
     assert page.locator("#verdicts + ul li").count() == 4
-    assert "at its bound: this output layer gives at most" in page.locator("#verdicts + ul li").first.inner_text()
+    assert "at its bound: the output layer allows" in page.locator("#verdicts + ul li").first.inner_text()
 
 
 def test_the_slider_moves_the_rank(page: Page, family: Path) -> None:
