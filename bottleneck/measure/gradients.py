@@ -169,8 +169,8 @@ def gradient(
     targets = opened.targets
     if not isinstance(opened, ModelOnText) or targets is None:
         raise SourceError(
-            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the run, "
-            "the Hugging Face model, or the output layer with hidden states and targets"
+            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the "
+            "run, the Hugging Face model, or the output layer with hidden states and targets"
         )
     (first,) = opened.hidden([range(1)])
     factors, used = opened.linear(first), np.arange(len(targets))

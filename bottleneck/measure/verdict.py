@@ -100,7 +100,8 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
     if not rank.doubt:
         doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are"
         if d is not None and rank.low > d + 2:
-            settles = f"even {rank.low:,} is beyond a softmax with d = {d:,}, which has at most {d + 2:,}"
+            beyond = f"beyond a softmax with d = {d:,}, which has at most rank {d + 2:,}"
+            return Verdict(f"{beyond}: {name} {interval}, depending on the tolerance", "")
     else:
         doubt, settles = (
             rank.doubt,

@@ -202,8 +202,8 @@
     type: "line", yref: "paper", y0: 0, y1: 1, x0: bound, x1: bound, line: { color: look.muted, width: 1.2, dash: "8px,3px,2px,3px" },
   }));
 
-  const boundNotes = (look) => bounds().map((bound) => ({
-    x: Math.log10(bound), y: 1, yref: "paper", xanchor: "right", yanchor: "top", text: `bound ${whole(bound)}`, textangle: -90,
+  const boundNotes = (look) => bounds().map((bound, place) => ({
+    x: Math.log10(bound), y: 1 - 0.25 * (place % 4), yref: "paper", xanchor: "right", yanchor: "top", text: `bound ${whole(bound)}`, textangle: -90,
     showarrow: false, font: { size: 12, color: look.muted },
   }));
 

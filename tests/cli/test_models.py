@@ -76,7 +76,8 @@ def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
     assert "44 rows, 40 tokens in the tokenizer" in " ".join(shown.split())
     csv = bottleneck("kld", "gpt", *WINDOWS, "--format", "csv").stdout.splitlines()
     assert csv[0].split(",")[-5:-3] == ["vocab_no_padding", "kld_no_padding"]
-    assert "ids 40 to 43 are rows of the output layer beyond" in " ".join(bottleneck("argmaxable", "gpt").stdout.split())
+    found = " ".join(bottleneck("argmaxable", "gpt").stdout.split())
+    assert "ids 40 to 43 are rows of the output layer beyond" in found
 
 
 def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path) -> None:

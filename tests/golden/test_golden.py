@@ -111,6 +111,7 @@ def parsed(text: str) -> Any:
     """Return JSON as values, other text as lines, without the working directory and the lines about the machine."""
     text = text.replace(str(Path.cwd()), ".")
     text = re.sub(r"softmax-bottleneck  [\s\S]*(?=integrity  )", "", text)
+    text = re.sub(r"\n {15,}", " ", text)  # a line that is continued
     text = re.sub(r"trained for \d+ s", "trained for # s", text)
     try:
         return json.loads(text)
