@@ -188,7 +188,7 @@ def _drawn(table: Table, width: int) -> str:
     for row in table.rows:
         shown.add_row(*map(Text, row))
     text = io.StringIO()
-    Console(width=width, file=text).print(shown)
+    Console(width=width, file=text, force_jupyter=False).print(shown)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n"))
 
 

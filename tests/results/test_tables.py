@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.results.plotting import latex, markdown
-from softmax_bottleneck.results.tables import escape_latex, escape_markdown, is_number
+from softmax_bottleneck.results.tables import TableText, escape_latex, escape_markdown, is_number, terminal
 
 EVIL = r"<script>alert(1)</script> | `x` [a](javascript:b) \input{/etc/passwd} $x$ 50% a_b #1 ~ ^ & *c*"
 
@@ -67,3 +68,13 @@ def test_what_a_number_is() -> None:
     numbers = ["9,981", "57.08 ± .09", "~55", "", "–", "none", "22M", "1,421 to 10,000 (9,661)", "84 %", "102, 101"]
     assert all(map(is_number, numbers))
     assert not any(map(is_number, ["MoS", "valid 3", "rank 7"]))
+
+
+def test_a_table_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text goes nowhere else, and more columns than fit stand below each other."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    names = [f"q{number}" for number in range(20)]
+    assert terminal(["model", "d"], [["a", "7"]]).split()[:2] == ["model", "d"]
+    wide = TableText("", ["model", *names], [["a"] * 21])._repr_html_()
+    assert wide.startswith("<table><tr><th>model</th><th>a</th></tr><tr><th>q0</th><td")
+    assert TableText("", ["model", "q0"], [["a", "b"]])._repr_html_().startswith("<table><tr><th>model</th><th>q0</th>")
