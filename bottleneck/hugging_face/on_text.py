@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -337,7 +338,10 @@ def _tokens(
     if not (data is None or isinstance(data, str | Path) or texts_in(data)):
         window = min(_limit(model.module) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
         given = None if options["context_length"] or options["stride"] else window
-        return read_ids(data, encoder(), vocab_size=model.input_size, window=given)
+        tokenizer = None
+        with suppress(SourceError):  # ids are measured without it
+            tokenizer = encoder()
+        return read_ids(data, tokenizer, vocab_size=model.input_size, window=given)
     text = read_text(data, split, dataset=options["dataset"])
     if (tokenizer := encoder()) is None:
         raise SourceError(

@@ -45,6 +45,7 @@ def test_all_forms_of_a_text_mean_the_same(source: Any, tmp_path: Path) -> None:
         (np.array([3, 99]), "the id 99 is not a token"),
         (np.ones((2, 3), int), r"data must be a corpus, a text file, texts or token ids \(N,\), not int64 \(2, 3\)"),
         ({"input_ids": [1, 2]}, "data must be a corpus, a text file, texts or token ids"),
+        ("d.jsonl", "d.jsonl is a file of JSON Lines, which only Hugging Face models read: give a .txt file"),
         ("boats" * 999, "is not a corpus: choose one of"),
     ],
 )
