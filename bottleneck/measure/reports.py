@@ -89,4 +89,6 @@ def _draw_value(ax: Axes, data: pd.DataFrame, label: str, name: str) -> None:
     """Draw one value against the step."""
     ax.plot(data.index, data[name].astype(float), color="black", marker="o")
     ax.set(xlabel=label, ylabel=name)
+    ax.update_datalim([(data.index[0], 0.0)])  # so that the margin is a share of the whole height
+    ax.autoscale_view()
     ax.set_ylim(bottom=0)
