@@ -34,6 +34,9 @@ def prepare() -> None:
     if os.environ.get(VARIABLE) != PLAIN:
         os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever is set for windows
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # one sentence says what torch's processes run into
+        # By default a thread that waits for another spins for milliseconds, on the core that the other needs once
+        # anything else runs: steps then take two to thirty times as long.
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
         keep_freed_memory()
     for number in range(3):
         try:

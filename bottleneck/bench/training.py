@@ -35,10 +35,13 @@ CASES = {
 }
 """Preset, columns of the batch, and whether the step is that of `plain_loss`: Softmax and MoS at their published batch
 sizes, and MoS at Softmax's, to compare the times of an epoch."""
+OPERATIONS = 2.5
+"""Ratio of the multiplications of a token: 16.1 million in MoS's LSTMs, 2.6 in its latent vectors and 42 in its output
+layer, against 20.2 and 4 million of Softmax."""
 GOALS = (
     Goal("Softmax: seconds / plain", "softmax", "<=", 1.0, "softmax plain"),
     Goal("MoS: plain seconds / ours", "mos plain", ">=", 1.5, "mos"),
-    Goal("MoS, batch 20: epoch / Softmax's", "mos, batch 20", "<=", 1.9, "softmax", "epoch_seconds"),
+    Goal("MoS, batch 20: epoch / Softmax's", "mos, batch 20", "<=", 1.15 * OPERATIONS, "softmax", "epoch_seconds"),
     Goal("MoS, batch 20: memory / Softmax's", "mos, batch 20", "<=", 1.3, "softmax", "memory_bytes"),
 )
 GPU_GOALS = (

@@ -234,9 +234,9 @@ def test_a_narrow_encoding_shows_escape_sequences() -> None:
 
 
 def test_what_the_process_sets_can_be_switched_off() -> None:
-    code = 'run(lambda: print(os.environ.get("MPLBACKEND")))'
-    assert _run(code, MPLBACKEND="svg").stdout == "agg\n"
-    assert _run(code, MPLBACKEND="svg", SOFTMAX_BOTTLENECK_PROCESS="plain").stdout == "svg\n"
+    code = 'run(lambda: print(os.environ.get("MPLBACKEND"), os.environ.get("GOMP_SPINCOUNT")))'
+    assert _run(code, MPLBACKEND="svg").stdout == "agg 10000\n"
+    assert _run(code, MPLBACKEND="svg", SOFTMAX_BOTTLENECK_PROCESS="plain").stdout == "svg None\n"
 
 
 def test_the_loading_of_torch_is_announced_on_a_terminal() -> None:
