@@ -14,7 +14,7 @@ from .measurements import format_option, show_all
 from .options import example, json_option, options_of, progress
 from .outputs import check_outputs
 
-ROWS = {name: OPENING[name] for name in ("data", "split", "contexts", "kind")}
+ROWS = {name: OPENING[name] for name in ("data", "split", "contexts", "kind", "head", "norm", "scale", "softcap")}
 
 
 @click.command("identify", epilog=example("bottleneck identify demo/runs/softmax demo/runs/softmax demo/runs/moc"))

@@ -200,6 +200,7 @@ def gguf_model(file: Path, header: Header, *, dtype: str, device: str) -> Huggin
             file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
         )
         kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        config.tie_word_embeddings = OUTPUT not in header.types  # transformers ties all of Falcon's and BLOOM's
     model = unloaded_model(kind, config, file, [file], dtype=body_dtype(dtype, None), device=device)
     needed = sum(parameter.numel() for parameter in model.module.parameters())
     if needed > header.elements:

@@ -167,6 +167,11 @@ def gradient(
         raise ConfigurationError(Parameter("sample"), f" must be at least 1, not {sample}")
     opened = open_source(source, **options)
     targets = opened.targets
+    if isinstance(opened, ModelOnText) and targets is None:
+        raise SourceError(
+            f"{opened.description['path']} does not say which token came after each context, so the loss has no "
+            "gradient: give targets in Python, or a file of hidden states that also holds token_ids"
+        )
     if not isinstance(opened, ModelOnText) or targets is None:
         raise SourceError(
             f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the "

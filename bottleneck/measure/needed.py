@@ -250,7 +250,8 @@ def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> 
         moment += vectors.T @ vectors
     values, vectors = torch.linalg.eigh(moment)
     # Directions that no context has: they come last, and make r = d the model itself on every text.
-    roots = values.clamp_min(float(values[-1]) * len(values) * EPS["float64"]).sqrt()
+    least = max(float(values[-1]) * len(values) * EPS["float64"], torch.finfo(torch.float64).tiny)
+    roots = values.clamp_min(least).sqrt()
     root, inverse = (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
     directions = torch.linalg.eigh(root @ gram @ root)[1].flip(1)
     weight = source.head.weight.detach()

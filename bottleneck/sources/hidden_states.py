@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections import ChainMap
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..errors import SourceError
 from ..heads import Head, Softmax
+from ..hugging_face.folder import is_hugging_face
+from ..hugging_face.loading import config_and_class, unloaded_model
 from ..language_models import GivenStates
 from .array_files import read_array, read_arrays
 from .opening import Kind
+
+logger = logging.getLogger(__name__)
 
 STATES, IDS = "hidden_states", "token_ids"
 """Names of the arrays in a file of hidden states, which are vLLM's."""
@@ -27,7 +34,7 @@ states must be better to be named."""
 
 
 class StatesOfText(NamedTuple):
-    """The hidden states of one file."""
+    """The hidden states of one text."""
 
     states: Tensor
     """(T, d), in the type of the file."""
@@ -48,12 +55,13 @@ def open_states(
 
     Args:
         source: a file, FILE:NAME, or a folder whose files are read in the order of their names. The states are
-            (T, d), or (T, L, d) of L layers, of which the last is taken. Where a file also holds ``token_ids``, (T,),
-            state t predicts token t + 1.
+            (T, d), and state t predicts token t + 1 where a file also holds ``token_ids``, (T,). Beside these, states
+            (T, L, d) are those of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts.
         head: W, (M, d), as FILE or FILE:NAME.
         bias: b, (M,), as FILE or FILE:NAME.
-        norm: weight of the final norm, (d,), as FILE or FILE:NAME, for states that were taken before it. It is a
-            LayerNorm if the file holds its bias, NAME.bias beside NAME.weight, otherwise an RMSNorm.
+        norm: weight of the final norm, (d,), as FILE or FILE:NAME, for states that were taken before it. In the folder
+            of a Hugging Face model it is the model's own norm. Elsewhere it is a LayerNorm if the file holds its bias,
+            NAME.bias beside NAME.weight, otherwise an RMSNorm.
         scale: s, by default 1.
         softcap: c, by default infinite.
 
@@ -67,12 +75,12 @@ def open_states(
     layer = Softmax.of(weight, b, scale=1.0 if scale is None else scale, soft_cap=softcap)
     folder = Path(source)
     files = sorted(str(each) for each in folder.iterdir() if each.is_file()) if folder.is_dir() else [source]
-    texts = [_text(file, layer.hidden_size) for file in files]
+    texts = [text for file in files for text in _texts(file, layer.hidden_size)]
     if not texts:
         raise SourceError(f"{source} does not hold a file of hidden states")
     ids = [text.ids for text in texts if text.ids is not None]
     if len(ids) not in (0, len(texts)):
-        raise SourceError(f"{len(ids)} of the {len(texts)} files of {source} hold {IDS}: give all files theirs")
+        raise SourceError(f"{len(ids)} of the {len(texts)} texts of {source} have {IDS}: give all files theirs")
     states = [text.states for text in texts]
     if norm is not None:
         normalize = _norm(norm, layer.hidden_size)
@@ -81,7 +89,9 @@ def open_states(
         return GivenStates(layer, hidden=states, path=source)
     hidden = torch.cat([each[:-1] for each in states])  # what follows the last token of a file is not known
     given = GivenStates(layer, hidden=hidden, targets=_shifted(ids, 1), path=source)
-    given.mismatch = _mismatch(layer, hidden, ids, normed=norm is not None)
+    if mismatch := _mismatch(layer, hidden, ids, normed=norm is not None):
+        given.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
+        logger.warning("%s: %s", source, mismatch)
     return given
 
 
@@ -95,25 +105,37 @@ def floats(array: Any, what: str, *dimensions: int) -> Tensor:
     """Return a whole array of real numbers as a tensor."""
     tensor = torch.as_tensor(array[0 : array.shape[0]])
     if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):
-        raise SourceError(f"{what}, must be real numbers, not {tensor.dtype} of shape {tuple(tensor.shape)}")
+        raise SourceError(
+            f"{what}, must be real numbers in this shape, not {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
     return tensor
 
 
-def _text(place: str, size: int) -> StatesOfText:
-    """Return the hidden states in a file, and its token ids if it has them."""
+def _texts(place: str, size: int) -> list[StatesOfText]:
+    """Return the hidden states in a file, and its token ids if it has them; a batch (B, T, d) is B texts."""
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
     states = floats(arrays[STATES] if STATES in arrays else read_place(place), f"hidden states, (T, {size})", 2, 3)
-    states = states[:, -1] if states.ndim == 3 else states
-    if states.shape[1] != size:
-        raise SourceError(f"the states in {place} have {states.shape[1]:,} dimensions, and W has {size:,} columns")
-    if IDS not in arrays:
-        return StatesOfText(states, None)
-    ids = torch.as_tensor(arrays[IDS][0 : arrays[IDS].shape[0]])
-    if ids.shape != (len(states),) or ids.is_floating_point() or len(ids) < 2:
+    if states.shape[-1] != size:
+        raise SourceError(f"the states in {place} have {states.shape[-1]:,} dimensions, and W has {size:,} columns")
+    ids = torch.as_tensor(arrays[IDS][0 : arrays[IDS].shape[0]]) if IDS in arrays else None
+    if states.ndim == 3 and len(states) == 1:
+        states, ids = states[0], None if ids is None else ids.flatten()
+    elif states.ndim == 3 and ids is None:
         raise SourceError(
-            f"{IDS} in {place} must be {len(states):,} whole numbers, one for each state, and two or more"
+            f"states of shape {tuple(states.shape)} in {place} may be those of layers, (T, L, d), or of texts, "
+            f"(B, T, d): save {IDS}, (T,) or (B, T), beside them, or states (T, d)"
         )
-    return StatesOfText(states, ids.long())
+    elif states.ndim == 3 and ids is not None and ids.ndim == 1:
+        states = states[:, -1]
+    if ids is None:
+        return [StatesOfText(states, None)]
+    if ids.shape != states.shape[:-1] or ids.is_floating_point() or ids.shape[-1] < 2:
+        raise SourceError(
+            f"{IDS} in {place} must be {math.prod(states.shape[:-1]):,} whole numbers, one for each state, and two or "
+            "more for each text"
+        )
+    parts = (states, ids.long()) if states.ndim == 3 else (states[None], ids[None].long())
+    return [StatesOfText(*each) for each in zip(*parts, strict=True)]
 
 
 def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
@@ -122,11 +144,32 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     if len(weight) != size:
         raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
     file, _, name = place.rpartition(":")
-    beside = f"{name.removesuffix('weight')}bias"
-    if file and not Path(place).exists() and beside in (arrays := read_arrays(Path(file))):
-        bias = floats(arrays[beside], f"the bias of a norm, ({size},)", 1).float()
-        return lambda states: F.layer_norm(states, (size,), weight, bias)
+    if not file or Path(place).exists():
+        return lambda states: F.rms_norm(states, (size,), weight, eps=1e-6)
+    path, prefix = Path(file), name.removesuffix("weight")
+    module = _module(path.parent, prefix.removesuffix("."))
+    files = [path] if module is None else sorted(path.parent.glob(f"*{path.suffix}"))  # a bias may be in another shard
+    arrays = ChainMap(*(dict(read_arrays(each)) for each in files))
+    found = {key: arrays[f"{prefix}{key}"] for key in ("weight", "bias") if f"{prefix}{key}" in arrays}
+    state = {key: floats(array, f"the {key} of a norm, ({size},)", 1).float() for key, array in found.items()}
+    if module is not None and {*state} == {key for key, _ in module.named_parameters()}:
+        module.load_state_dict(state)
+        return lambda states: module(states).detach()
+    if "bias" in state:
+        return lambda states: F.layer_norm(states, (size,), weight, state["bias"])
     return lambda states: F.rms_norm(states, (size,), weight, eps=1e-6)
+
+
+def _module(folder: Path, name: str) -> nn.Module | None:
+    """Return the norm of this name in a Hugging Face model's folder, without its weights; ``None`` for other places."""
+    if is_hugging_face(folder):
+        with suppress(SourceError):  # a model that transformers does not know
+            config, kind = config_and_class(folder)
+            model: nn.Module = unloaded_model(kind, config, folder, [], dtype="float32", device="cpu").module
+            for key, part in model.named_modules():  # the file's names may lack the prefix of the model's
+                if key and (f".{key}".endswith(f".{name}") or f".{name}".endswith(f".{key}")):
+                    return part.to_empty(device="cpu")
+    return None
 
 
 def _shifted(ids: list[Tensor], by: int) -> Tensor:

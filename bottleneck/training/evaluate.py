@@ -69,7 +69,10 @@ class Perplexity(Result):
     def rows(self) -> list[tuple[str, str]]:
         """Return the scores as pairs of label and text."""
         rows = [
-            (f"{self.source.get('split') or ''} perplexity{_WORDS[self.how]}".strip(), f"{self.perplexity:.3f}"),
+            (
+                f"{self.source.get('split') or ''} perplexity{_WORDS[self.how]}".strip(),
+                f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.4g'}}",
+            ),
             ("loss", f"{self.loss:.5f} nats, {self.bits:.5f} bits per token"),
             ("tokens", f"{self.tokens:,}"),
         ]

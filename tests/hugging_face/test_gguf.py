@@ -26,7 +26,7 @@ import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face import pretrained
-from softmax_bottleneck.hugging_face.gguf import read_header
+from softmax_bottleneck.hugging_face.gguf import gguf_model, read_header
 
 d, M = 32, 72
 Q8, F32 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.F32
@@ -122,6 +122,17 @@ def test_a_folder_names_its_only_file(model: Path, tmp_path: Path) -> None:
         sb.rank(tmp_path, data=IDS)
     with pytest.raises(SourceError, match=r"cannot read .*none\.gguf: No such file"):
         sb.rank(tmp_path / "none.gguf", data=IDS)
+
+
+def test_an_output_layer_of_its_own_is_not_tied(tmp_path: Path) -> None:
+    """Transformers ties that of every Falcon."""
+
+    def untie(writer: Any) -> None:
+        writer.add_tensor("output.weight", np.zeros((M, d), np.float32))
+        writer.add_tensor("as large as the body", np.zeros((64, 64), np.float32))
+
+    file = write(tmp_path / "a.gguf", architecture="falcon", untie=untie)
+    assert not gguf_model(file, read_header(file), dtype="float32", device="cpu").tied
 
 
 HUGE = struct.pack("<Q", 1 << 60)

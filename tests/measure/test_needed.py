@@ -64,6 +64,7 @@ def test_a_layer_of_known_rank_ends_there(rank: int) -> None:
         assert all(each.kl < 1e-12 and each.acceptance > 1 - 1e-6 for each in curve[rank - 1 :])
     assert report.needed() == report.needed("same_text")
     assert report.needed()[0] == rank
+    assert sb.need(layer, hidden=torch.zeros(4, d)).needed()[0] == 1
 
 
 def test_a_text_of_few_contexts_spans_little_and_the_model_needs_more() -> None:
