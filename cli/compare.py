@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 )
 @json_option
 @format_option
+@click.option("--details", is_flag=True, help="Print every number.")
 def command(
     sources: dict[str, Source],
     device: str,
@@ -37,6 +38,7 @@ def command(
     like_llama_cpp: bool,
     json_to: Path | None,
     as_format: str | None,
+    details: bool,
 ) -> None:
     """Measure how far each MODEL's next-token distributions are from the REFERENCE's, and where each is better.
 
@@ -51,4 +53,4 @@ def command(
     from softmax_bottleneck.measure import compare
 
     results = compare(sources, examples=examples, like_llama_cpp=like_llama_cpp, device=device, progress=progress())
-    show_all(results, as_format, json_to)
+    show_all(results, "details" if details else as_format, json_to)

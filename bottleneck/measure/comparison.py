@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from ..core.printable import printable
 from ..core.version import __version__
-from ..results.base import Result, Results, cells, short_names
+from ..results.base import Result, Results, aligned, cells, short_names
 from ..results.tables import html_table, terminal
 from ..spectrum import RankEstimate
 from .divergences import DRAFTS, Estimate
@@ -52,6 +52,8 @@ LABELS = {
     "coverage": "seen probability of P",
 }
 """Labels of the statistics of a model Q and its reference P."""
+SHOWN = ("perplexity", "log_ratio", "kl_99", "kl_max", "acceptance")
+"""Statistics that are shown below the verdict; the others are details."""
 SHARES = ("acceptance", "same_top", "top_5", "coverage")
 """Statistics that are shown in percent."""
 
@@ -193,24 +195,35 @@ class Comparison(Result):
         return shown
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the statistics, and the contexts where either model is better, as labels and texts."""
-        return [row for group in self._groups() for row in group]
+        """Return the verdict, the main numbers, and the contexts where either model is better, as labels and texts."""
+        return [row for group in self._groups(SHOWN) for row in group]
+
+    def all_rows(self) -> list[tuple[str, str]]:
+        """Return `rows` with every statistic."""
+        return [row for group in self._groups(tuple(LABELS)) for row in group]
+
+    def details(self) -> str:
+        """Return every statistic as aligned lines."""
+        return aligned(self.all_rows())
 
     def _repr_html_(self) -> str:
-        """Return the statistics, and a table for each context."""
-        return "".join(map(html_table, self._groups()))
+        """Return the main numbers, and a table for each context."""
+        return "".join(map(html_table, self._groups(SHOWN)))
 
     def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
         """Draw the divergences of the contexts; see `Comparisons.plot`."""
         return Comparisons([self]).plot(ax, style=style)
 
-    def _groups(self) -> list[list[tuple[str, str]]]:
-        """Return the rows of the statistics, and those of each context."""
-        numbers = [(label, _text(name, self.statistics)) for name, label in LABELS.items() if name in self.statistics]
+    def _groups(self, shown: Sequence[str]) -> list[list[tuple[str, str]]]:
+        """Return the rows of some statistics, and those of each context."""
+        numbers = [(LABELS[name], _text(name, self.statistics)) for name in shown if name in self.statistics]
+        short = table_cells(self.statistics)
+        verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
         reference = f"P = {self.names[0]}"
         if "reference_perplexity" in self.statistics:
             reference += f", perplexity {_text('reference_perplexity', self.statistics)}"
         head = [
+            ("verdict", verdict),
             ("reference", reference),
             ("model", f"Q = {self.names[1]}"),
             ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
@@ -218,6 +231,7 @@ class Comparison(Result):
         ]
         examples = (*self.first_better, *self.second_better)
         numbers += self.difference.rows() if self.difference else []
+        numbers += [("all numbers", "--details, or .details() in Python")] if shown is SHOWN else []
         labels = [label for label, _ in numbers] + [f"{name} is better" for name in self.names if examples]
         width = WIDTH - 2 - max(map(len, labels))
         return [[*head, *numbers], *(example.lines(self.names, width) for example in examples)]

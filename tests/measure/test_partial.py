@@ -110,11 +110,11 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     assert found["same_top"].value == (p.argmax(1) == q.argmax(1)).mean()
     assert "reference_perplexity" not in found
     assert "reverse_kl" not in found
-    shown = dict(comparison.rows())
+    shown = dict(comparison.all_rows())
     low, high = (found["kl"].value + sign * found["kl"].roundoff for sign in (-1, 1))
     assert shown["KL(P‖Q), nats"].startswith(f"{low:.4g} to {high:.4g} ± ")
     same = compare(str(file), P, kind="logits")
-    assert dict(same.rows())["KL(P‖Q), nats"].startswith("0 to ")
+    assert dict(same.all_rows())["KL(P‖Q), nats"].startswith("0 to ")
 
 
 def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
