@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..core.progress import Progress
 from ..errors import SourceError
-from ..evaluation import evaluate_source
 from ..language_models import ModelOnText, Source
 from ..language_models.checkpoint import CHECKPOINTS
 from ..spectrum import effective_rank, entropy_rank
@@ -77,6 +76,8 @@ def checkpoint_finding(source: Source, progress: Progress) -> list[Finding]:
         by Their Rank*. Agrawal et al. 2022, *α-ReQ: Assessing Representation Quality in Self-Supervised Learning by
         Measuring Eigenspectrum Decay*. Both over the pretraining of language models: arXiv 2509.23024.
     """
+    from ..evaluation import evaluate_source  # it loads all of training
+
     if not isinstance(source, ModelOnText) or source.targets is None:
         return []
     H, W = directions(_contexts(source)), directions(source.head.weight.split(ROWS))
