@@ -330,5 +330,6 @@ class Pair:
             residual=spectrum.residual,
         )
         most = min(each for each in (T, M - 1, matrix.bound.centered) if each is not None)
+        rank = replace(rank, high=max(rank.value, min(rank.high, most)))
         held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual)
         return DifferenceRank(rank, most, held, spectrum.method)

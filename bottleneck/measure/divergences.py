@@ -24,6 +24,8 @@ LLAMA_CPP_LEAST = -16.0
 KL_SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
 DELTA_SHARES = (0.01, 0.05, 0.5, 0.95, 0.99)
 """Percentiles that are reported, as shares."""
+LARGEST_LOG = 700.0
+"""A logarithm whose exponential float64 holds."""
 SUMS = 2.0**-47
 """Bound on the relative error of NumPy's pairwise sums of at most 2²⁰ terms in float64, 64 · 2⁻⁵³ (Higham 1993)."""
 
@@ -122,7 +124,9 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
 
     With l = log p, d = log p − log q and m = (p + q)/2,
 
-    .. math:: KL(P‖Q) = \sum p d, \quad KL(p‖m) = \log 2 - \sum p \log(1 + e^{-d}), \quad TV = ½ \sum |p - q|
+    .. math:: KL(P‖Q) = \sum p d + q - p, \quad \log(p/m) = -\log(1 + ½(e^{-d} - 1)), \quad TV = ½ \sum |p - q|
+
+    where q − p = p (e^{−d} − 1) keeps its digits for small d, so that equal rows have no roundoff of first order.
 
     Errors are first-order bounds for entries that are off by e, ∂KL/∂l = p (d − KL) and ∂KL/∂l' = q − p, with the
     second-order term Σ p e² + Σ q e'², which is all there is for equal rows. A share of contexts is off by those whose
@@ -145,16 +149,21 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
         d = P.log_p - Q.log_p
         if masked:
             d[np.isnan(d)] = 0.0  # probability 0 in both
-        kl, reverse = mean(P.p, d), mean(Q.p, -d)
-        p_side, q_side = np.logaddexp(0.0, -d), np.logaddexp(0.0, d)
-        to_middle, q_to_middle = math.log(2) - mean(P.p, p_side), math.log(2) - mean(Q.p, q_side)
+        change = np.where(np.abs(d) < 1, P.p * np.expm1(-np.clip(d, -1, 1)), Q.p - P.p)
+        kl = np.maximum((np.where(P.p > 0, P.p * d, 0.0) + change).sum(1), 0.0)
+        reverse = np.maximum((np.where(Q.p > 0, -Q.p * d, 0.0) - change).sum(1), 0.0)
+        near = np.clip(d, -LARGEST_LOG, LARGEST_LOG)
+        p_side, q_side = -np.log1p(np.expm1(-near) / 2), -np.log1p(np.expm1(near) / 2)
+        to_middle, q_to_middle = mean(P.p, p_side), mean(Q.p, q_side)
         apart = np.abs(P.p - Q.p)
         e, e_q = mean(P.p, P.error), mean(Q.p, Q.error)
         second = mean(P.p, P.error**2) + mean(Q.p, Q.error**2)
-        jsd_error = mean(P.p, np.abs(math.log(2) - p_side - to_middle[:, None]) * P.error)
-        jsd_error += mean(Q.p, np.abs(math.log(2) - q_side - q_to_middle[:, None]) * Q.error)
-        cut = np.where(P.log_p > LLAMA_CPP_LEAST, P.p * d, 0.0).sum(1)
-        unsure = np.where(np.abs(P.log_p - LLAMA_CPP_LEAST) <= P.error + e[:, None], P.p * np.abs(d), 0.0).sum(1)
+        jsd_error = mean(P.p, np.abs(p_side - to_middle[:, None]) * P.error)
+        jsd_error += mean(Q.p, np.abs(q_side - q_to_middle[:, None]) * Q.error)
+        cut = (np.where(P.log_p > LLAMA_CPP_LEAST, P.p * d, 0.0) + change).sum(1)  # changes sum to 0
+        moved = P.p * (P.error + (e + e_q)[:, None]) + Q.p * Q.error  # of what is left out, to first order
+        unsure = np.where(P.log_p <= LLAMA_CPP_LEAST, moved, 0.0).sum(1)
+        unsure += np.where(np.abs(P.log_p - LLAMA_CPP_LEAST) <= P.error + e[:, None], P.p * np.abs(d), 0.0).sum(1)
         entropy = -mean(P.p, P.log_p)
         kl_error = mean(P.p, np.abs(d - kl[:, None]) * P.error) + (apart * Q.error).sum(1) + second
         found = {
@@ -164,7 +173,7 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
                 reverse,
                 mean(Q.p, np.abs(d + reverse[:, None]) * Q.error) + (apart * P.error).sum(1) + second,
             ),
-            "jsd": ((to_middle + q_to_middle) / 2, jsd_error / 2 + second),
+            "jsd": (np.maximum(to_middle + q_to_middle, 0.0) / 2, jsd_error / 2 + second),
             "tv": (apart.sum(1) / 2, e + e_q),
             "entropy": (entropy, mean(P.p, np.abs(P.log_p + entropy[:, None]) * P.error)),
             **agreement(P, Q),
@@ -230,6 +239,7 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
         result["acceptance"],
         lambda alpha: sum(alpha**i for i in range(DRAFTS + 1)),
         lambda alpha: sum(i * alpha ** (i - 1) for i in range(1, DRAFTS + 1)),
+        is_interval="coverage" in found,
     )
     if "delta_p" in found:
         change = found["delta_p"]
@@ -239,10 +249,14 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
     return result | {name: found[name].mean() for name in shares if name in found}
 
 
-def _changed(estimate: Estimate, to: Callable[[float], float], slope: Callable[[float], float]) -> Estimate:
-    """Return a function of an estimate, with its errors times the function's slope."""
-    if estimate.value is None or estimate.value > 700:
+def _changed(
+    estimate: Estimate, to: Callable[[float], float], slope: Callable[[float], float], *, is_interval: bool = False
+) -> Estimate:
+    """Return a monotone function of an estimate's interval, with its standard error times the function's slope."""
+    roundoff = estimate.roundoff or 0.0
+    if estimate.value is None or estimate.value + roundoff > LARGEST_LOG:
         return Estimate(None, None, None)
-    at = abs(slope(estimate.value))
-    errors = (None if each is None else at * each for each in (estimate.standard_error, estimate.roundoff))
-    return Estimate(to(estimate.value), *errors)
+    low, value, high = sorted(to(estimate.value + sign * roundoff) for sign in (-1, 0, 1))
+    value = (low + high) / 2 if is_interval else value
+    error = estimate.standard_error and abs(slope(estimate.value)) * estimate.standard_error
+    return Estimate(value, error, None if estimate.roundoff is None else max(high - value, value - low))

@@ -92,7 +92,9 @@ class Factored(SpectrumMethod):
         return symmetric(gram), varies
 
     def _norms(self) -> Norms:
-        gram, _ = self._right_gram
+        gram, varies = self._right_gram
+        used = varies[1:] | (next(self._right_blocks(1))[0, 1:] != 0)
+        self._has_numbers = bool(self._triangle[:, used].any())  # else X Yᵀ is 0
         square, total, M = gram[1:, 1:], gram[0, 1:], self._right.shape[0]
         centered = square - torch.outer(total, total / M)
         shape = (int(self._totals[0]), M)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,27 @@ def test_a_temperature_and_a_shift_of_one_token() -> None:
     assert (values(shifted)["same_top"], values(shifted)["top_5"]) == (0, 1)
 
 
+@pytest.mark.parametrize("distance", [1.0, 1e-3, 1e-7, 1e-12])
+def test_close_models_against_sixty_digits(distance: float) -> None:
+    rng = np.random.default_rng(8)
+    P = 12 * rng.standard_normal((5, 9))
+    Q = P + distance * rng.standard_normal(P.shape)
+    truth = dict.fromkeys(("kl", "reverse_kl", "jsd", "kl_llama_cpp"), Decimal(0))
+    with localcontext(prec=60):
+        for rows in zip(P, Q, strict=True):
+            exps = [[Decimal(float(each)).exp() for each in row] for row in rows]
+            for p, q in zip(*([each / sum(row) for each in row] for row in exps), strict=True):
+                m, kl = (p + q) / 2, p * (p / q).ln() / 5
+                truth["kl"] += kl
+                truth["reverse_kl"] += q * (q / p).ln() / 5
+                truth["jsd"] += (p * (p / m).ln() + q * (q / m).ln()) / 10
+                truth["kl_llama_cpp"] += kl * (p.ln() > -16)
+        found = compare(P, Q, kind="logits").statistics
+        for name, value in truth.items():
+            assert abs(Decimal(found[name].value) - value) <= found[name].roundoff, name
+    assert found["kl"].roundoff < 1e-13 * distance + 1e-24
+
+
 def test_torch_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     P, noise = normalized(3 * rng.standard_normal((200, 40))), rng.standard_normal((200, 40))
@@ -127,6 +149,8 @@ def test_rounding_changes_less_than_the_roundoff_says(dtype: str) -> None:
         moved = abs(each.value - exact[name].value)
         assert moved <= each.roundoff
         assert each.roundoff < 1 or name in ("same_top", "top_5")
+    noisy = compare(*(normalized(each).astype("float16") for each in (P, Q))).difference
+    assert (noisy.rank.low, noisy.rank.high, noisy.most) == (0, 49, 49)  # of 60 × 50
     assert rounded["kl"].roundoff < 300 * abs(rounded["kl"].value - exact["kl"].value)
 
 
@@ -191,6 +215,8 @@ def test_what_cannot_be_compared() -> None:
     layer, hidden = nn.Linear(3, 5), torch.randn(4, 3)
     knows = compare(layer, layer, hidden=hidden, targets=[0, 1, 2, 3]).statistics
     assert "log_ratio" in knows
+    same = compare(layer, layer, hidden=hidden)
+    assert (same.difference.rank.value, same.difference.effective_rank, same.statistics["jsd"].value) == (0, 0, 0)
     silent = compare(layer, layer, hidden=hidden)
     assert silent.statistics.keys() == knows.keys() - {name for name in knows if "perp" in name or "delta" in name} - {
         "log_ratio"
