@@ -147,5 +147,7 @@ def _verdict(rank: RankEstimate, stored: int, block: Mapping[str, Any]) -> Verdi
         sentence += f" that may hold noise; rank ≥ {stored:,} if the logits were never rounded"
     if not block["is_too_small"]:
         return Verdict(f"{sentence}; σ falls by a factor of {rank.gap or math.inf:.3g} after it", "")
+    if stored == rank.value:  # nor does it show noise, which is there if a 16-bit type held the logits
+        sentence += " if the logits were never rounded"
     more = "more contexts, or flatter ones such as prompts of random tokens, make a larger block"
     return Verdict(f"{sentence}; the block is too small to show where the rank ends", more)
