@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
 from ..errors import MatrixError
 from ..sources import Part
@@ -34,7 +33,8 @@ def box_of(part: Part) -> Box:
         MatrixError: for a row that no distribution fits.
     """
     error = part.error + part.shift
-    box = Box(np.where(part.seen, np.exp(part.log_probs - error), 0.0), np.exp(part.log_probs + error))
+    with np.errstate(over="ignore"):
+        box = Box(np.where(part.seen, np.exp(part.log_probs - error), 0.0), np.exp(part.log_probs + error))
     sums = box.low.sum(1), box.high.sum(1)
     if (wrong := (sums[0] > 1) | (sums[1] < 1)).any():
         row = int(wrong.argmax())
@@ -78,14 +78,19 @@ def most(term: Callable[[Matrix], Matrix], box: Box) -> Values:
     bound exceeds the maximum by no more than that token's distance from its chord.
     """
     ends = term(box.low), term(box.high)
-    width = box.high - box.low
+    width, least = box.high - box.low, ends[0].sum(1)
     with np.errstate(invalid="ignore"):  # ∞ − ∞
-        slope = np.nan_to_num((ends[1] - ends[0]) / np.where(width > 0, width, 1.0), posinf=np.inf)
-    order = np.argsort(-slope, axis=1)
-    width, slope = (np.take_along_axis(each, order, 1) for each in (width, slope))
-    before = np.cumsum(width, 1) - width
-    moved = np.clip(1 - box.low.sum(1, keepdims=True) - before, 0.0, width)
-    return np.asarray(ends[0].sum(1) + np.where(moved > 0, moved * slope, 0.0).sum(1))
+        gain = ends[1] - ends[0]
+        slope = np.divide(gain, width, out=np.zeros_like(gain), where=width > 0)
+        order = np.argsort(-slope, axis=1)
+        filled = np.cumsum(np.take_along_axis(width, order, 1), 1)
+        total = 1 - box.low.sum(1, keepdims=True)
+        last = np.take_along_axis(order, np.minimum((filled < total).sum(1, keepdims=True), width.shape[1] - 1), 1)
+        ratio = np.take_along_axis(slope, last, 1)
+        is_full = slope > ratio
+        rest = np.clip(total - np.where(is_full, width, 0.0).sum(1, keepdims=True), 0.0, None)
+        partly = np.where(rest > 0, rest * ratio, 0.0)[:, 0]
+        return np.where(np.isinf(least), least, least + np.where(is_full, gain, 0.0).sum(1) + partly)
 
 
 def interval_divergences(
@@ -105,11 +110,15 @@ def interval_divergences(
     """
     box, q = box_of(part), Q.p
 
+    def relative(p: Matrix, log_r: Matrix) -> Matrix:  # NumPy's logarithm is six times as fast as SciPy's rel_entr
+        return np.where(p > 0, p * (np.log(np.where(p > 0, p, 1.0)) - log_r), 0.0)
+
     def halves(p: Matrix) -> Matrix:
-        return np.asarray(rel_entr(p, (p + q) / 2) + rel_entr(q, (p + q) / 2)) / 2
+        log_m = np.log((p + q) / 2)
+        return (relative(p, log_m) + np.where(q > 0, q * (Q.log_p - log_m), 0.0)) / 2
 
     terms: dict[str, Callable[[Matrix], Matrix]] = {
-        "kl": lambda p: np.asarray(rel_entr(p, q)),
+        "kl": lambda p: relative(p, Q.log_p),
         "jsd": halves,
         "tv": lambda p: np.abs(p - q) / 2,
     }
@@ -118,7 +127,7 @@ def interval_divergences(
     farthest = np.maximum(box.high - q, q - box.low)
     of_model = {"kl": (farthest * Q.error).sum(1) + (q * Q.error**2).sum(1), "tv": e}
     of_model["jsd"] = of_model["kl"] + e
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         found = {name: _between(term(near).sum(1), most(term, box), of_model[name]) for name, term in terms.items()}
     p = np.exp(part.log_probs) * part.seen
     unseen, count = np.maximum(1 - p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
@@ -128,7 +137,8 @@ def interval_divergences(
     if is_llama_cpp:
         over = part.log_probs > LLAMA_CPP_LEAST
         p = np.where(over, np.exp(part.log_probs), 0.0)
-        found["kl_llama_cpp"] = np.where(over, p * (part.log_probs - Q.log_p), 0.0).sum(1), of_model["kl"]
+        d = np.where(over, part.log_probs - Q.log_p, 0.0)
+        found["kl_llama_cpp"] = (p * d).sum(1), of_model["kl"]
     found |= agreement(Rows(part.log_probs, p, np.broadcast_to(part.error, p.shape)), Q)
     if targets is not None:
         at = np.arange(len(targets)), targets
@@ -142,6 +152,6 @@ def interval_divergences(
 
 
 def _between(low: Values, high: Values, more: Values | float = 0.0) -> tuple[Values, Values]:
-    """Return the middle of an interval and half its width; the low end alone if the interval has no upper one."""
+    """Return the middle of an interval and half its width; the low end alone if its width is not known."""
     with np.errstate(invalid="ignore"):
-        return np.where(np.isinf(high), low, (low + high) / 2), np.maximum((high - low) / 2, 0.0) + more
+        return np.where(np.isfinite(high + more), (low + high) / 2, low), np.maximum((high - low) / 2, 0.0) + more

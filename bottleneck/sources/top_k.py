@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
+import torch
 
 from ..core.files import exists, open_file
 from ..errors import Parameter, SourceError, first_line
+from ..spectrum import EPS
 from .opening import Kind
 from .partial import FLOAT32, Part, PartialSource
 
 ID = "token_id:"
 """What vLLM puts before an id with ``return_tokens_as_token_ids``."""
+AMBIGUOUS = "\N{REPLACEMENT CHARACTER}"
+"""What a server writes for bytes that are a part of a character: tokens of such a text cannot be told apart."""
 MISSING = -1e3
 """Log-probability below which a number stands for a missing one, as OpenAI's −9999 does."""
 MOST_TOKENS = 1 << 24
@@ -61,9 +65,10 @@ class TopK(PartialSource):
     """
 
     def __init__(self, contexts: Sequence[Context], path: str) -> None:
+        shown = ({name: value for name, value in each.known.items() if value > MISSING} for each in contexts)
         contexts = [
-            each._replace(known={token: value for token, value in each.known.items() if value > MISSING})
-            for each in contexts
+            each._replace(known={name: value for name, value in known.items() if AMBIGUOUS not in str(name)})
+            for each, known in zip(contexts, shown, strict=True)
         ]
         names = [token for context in contexts for token in context.known]
         if not names:
@@ -81,6 +86,9 @@ class TopK(PartialSource):
         self._starts = [0, *accumulate(len(context.known) for context in contexts)]
         rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(self._values, n), self._values))
         self._grid = 10.0 ** -next(rounded, np.inf)
+        values = torch.from_numpy(self._values)
+        narrow = (n for n in ("bfloat16", "float16") if torch.equal(values.to(getattr(torch, n)).double(), values))
+        self._eps = max(FLOAT32, *(EPS[name] / 2 for name in narrow), 0.0)
         self.shape = (len(contexts), int(self._tokens.max()) + 1)
         targets = [context.target for context in contexts]
         if self.has_ids and all(isinstance(target, int) for target in targets):
@@ -89,8 +97,8 @@ class TopK(PartialSource):
 
     @property
     def step(self) -> float:
-        """That of decimals, or of float32."""
-        return max(self._grid, 2 * FLOAT32 * float(np.abs(self._values).max()))
+        """That of decimals, or of the type."""
+        return max(self._grid, 2 * self._eps * float(np.abs(self._values).max()))
 
     def of_vocabulary(self, vocab: int) -> Self:
         """Return this source with as many tokens, of which the additional ones are never seen.
@@ -117,7 +125,7 @@ class TopK(PartialSource):
             log_probs[row, self._tokens[some]] = self._values[some]
             seen[row, self._tokens[some]] = True
             largest = np.abs(np.where(seen, log_probs, 0.0)).max(1, keepdims=True)
-            error = self._grid / 2 + FLOAT32 * (1 + largest)
+            error = self._grid / 2 + FLOAT32 + self._eps * largest
             yield Part(rows.start, log_probs, seen, error, self.shape[1] * FLOAT32_SUM)
 
 
@@ -137,27 +145,34 @@ def _contexts(record: Any) -> Iterator[Context]:
             ranks = sorted(each["rank"] for each in tokens.values())
             count = sum(rank == number for number, rank in enumerate(ranks, 1))
             likeliest = [each["logprob"] for each in tokens.values() if each["rank"] <= count]
-            yield Context(named, min(likeliest, default=0.0), ids[place] if place < len(ids) else None)
+            yield Context(named, _least(likeliest), ids[place] if place < len(ids) else None)
     if isinstance(record.get("top_logprobs"), list):
         if "logprob" in record:
             top = {_token(each): each["logprob"] for each in record["top_logprobs"]}
             token = _token(record)
-            yield Context({**top, token: record["logprob"]}, min(top.values(), default=0.0), token)
+            yield Context({**top, token: record["logprob"]}, _least(top.values()), token)
         else:  # OpenAI's older form: dictionaries by token
             parts = (record[key] for key in ("tokens", "token_logprobs", "top_logprobs"))
             for token, value, top in zip(*parts, strict=True):
                 if top:
                     known = {_token({"token": name}): each for name, each in {**top, token: value}.items()}
-                    yield Context(known, min(top.values()), _token({"token": token}))
+                    yield Context(known, _least(top.values()), _token({"token": token}))
         return
     for key in ("choices", "logprobs", "content", "completion_probabilities"):
         yield from _contexts(record.get(key))
 
 
+def _least(likeliest: Iterable[float]) -> float:
+    """Return the most that a token can have which is not among the likeliest."""
+    return min((value for value in likeliest if value > MISSING), default=0.0)
+
+
 def _token(each: Mapping[str, Any]) -> int | str:
-    """Return a token's id if the server gives it, otherwise its text."""
+    """Return a token's id if the server gives it, otherwise its text, from bytes where it ends within a character."""
     name = each["token"]
-    return int(each.get("id", name.removeprefix(ID))) if "id" in each or name.startswith(ID) else str(name)
+    if "id" in each or name.startswith(ID):
+        return int(each.get("id", name.removeprefix(ID)))
+    return bytes(each["bytes"]).decode(errors="surrogateescape") if each.get("bytes") else str(name)
 
 
 def _json_lines(path: str) -> TopK:
@@ -182,10 +197,11 @@ def _parquet(path: str) -> TopK:
     columns = pyarrow.parquet.read_table(path, columns=list(COLUMNS)).to_pydict()
     pairs = zip(*(columns[name] for name in COLUMNS), strict=True)
     try:
-        return TopK([Context(dict(zip(ids, values, strict=True)), min(values), None) for ids, values in pairs], path)
+        return TopK([Context(dict(zip(ids, values, strict=True)), _least(values), None) for ids, values in pairs], path)
     except DAMAGE as error:
         raise SourceError(
-            f"{path} does not hold as many token_ids as log_probs for each context ({first_line(error)})"
+            f"{path} does not hold a list of token_ids and one of as many log_probs for each context "
+            f"({first_line(error)})"
         ) from error
 
 

@@ -99,6 +99,8 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     targets = tokens[:, 5:].ravel()
     truth = {name: divergence(name, p, q).mean() for name in ("kl", "jsd", "tv")}
     truth |= {f"kl_{share}": np.percentile(divergence("kl", p, q), share) for share in (50, 99)}
+    alpha = truth["acceptance"] = 1 - truth["tv"]
+    truth["tokens_a_step"] = (1 - alpha**5) / (1 - alpha)
     truth["delta_p"] = (q - p)[np.arange(36), targets].mean()
     truth["perplexity"] = math.exp(-np.log(q[np.arange(36), targets]).mean())
     for name, value in truth.items():
@@ -113,6 +115,8 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     shown = dict(comparison.all_rows())
     low, high = (found["kl"].value + sign * found["kl"].roundoff for sign in (-1, 1))
     assert shown["KL(P‖Q), nats"].startswith(f"{low:.4g} to {high:.4g} ± ")
+    far = np.where(P < 0, -900.0, P)  # whose probabilities are 0 in float64, and not their logarithms
+    assert compare(str(file), far, kind="logits").statistics["kl_max"].value > 0.7
     same = compare(str(file), P, kind="logits")
     assert dict(same.all_rows())["KL(P‖Q), nats"].startswith("0 to ")
 
@@ -189,7 +193,10 @@ def test_a_rank_proved_from_a_block(contexts: int, spread: float, write_kld: Wri
 def test_a_block_that_is_too_small(write_kld: Write) -> None:
     report = rank(written(of_rank(20, 15, 1.0), write_kld))
     assert report.rank_centered.value == 15
-    assert "too small to show where the rank ends" in report.verdict.sentence
+    assert report.verdict.sentence == (
+        "rank ≥ 15, proved from a block of 15 × 301 if the logits were never rounded; the block is too small to show "
+        "where the rank ends"
+    )
     assert "prompts of random tokens" in report.verdict.next
     peaked = np.where(np.eye(301)[:30] > 0, 40.0, of_rank(20, 30, 1.0))  # nothing but one token is seen
     with pytest.raises(MatrixError, match="share three tokens whose probabilities are seen"):

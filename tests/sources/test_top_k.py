@@ -106,6 +106,8 @@ def test_every_form_shows_the_same(form: str, tmp_path: Path) -> None:
     kl = (np.exp(P) * (P - Q)).sum(1).mean()
     assert abs(found["kl"].value - kl) <= found["kl"].roundoff
     assert found["kl"].roundoff < 0.3
+    same = compare(source, P).statistics["tokens_a_step"]
+    assert same.value + same.roundoff == pytest.approx(5)
     at = np.arange(T), targets
     for name, truth in (("reference_perplexity", math.exp(-P[at].mean())), ("perplexity", math.exp(-Q[at].mean()))):
         assert found[name].value == pytest.approx(truth, rel=1e-4)
@@ -145,6 +147,14 @@ def test_a_distillation_set(tmp_path: Path) -> None:
     assert "perplexity" not in found.statistics
     (part,) = open_source(str(path)).parts()
     assert part.error == pytest.approx(5e-4, rel=0.1)
+    lists = [[], *(row[top(row)].astype("float16") for row in P[1:])]  # of the first context nothing is known
+    columns["token_ids"][0], columns["log_probs"] = [], pyarrow.array(lists, pyarrow.large_list(pyarrow.float16()))
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    (part,) = open_source(str(path)).parts()
+    assert (np.abs(part.log_probs - P) <= part.error)[part.seen].all()
+    assert part.error.max() < 0.01
+    assert not part.seen[0].any()
+    assert not part.log_probs[0].any()
 
 
 def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None:
@@ -160,6 +170,11 @@ def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None
     assert report.verdict.sentence.startswith("rank ≥ 4, proved from a block of 60 × 20; σ falls")
     with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: ask"):
         compare(path, P)
+    parts = [{"token": "\ufffd", "bytes": [byte], "logprob": -1.0 - byte} for byte in (1, 2, 239)]
+    lost = [{"token": "\ufffd", "bytes": None, "logprob": -5.0}]
+    answer = {**parts[0], "top_logprobs": [*parts, *lost]}
+    (part,) = open_source(write(tmp_path / "bytes.jsonl", [{"choices": [{"logprobs": {"content": [answer]}}]}])).parts()
+    assert part.log_probs[part.seen].tolist() == [-2, -3, -240]
 
 
 @pytest.fixture
