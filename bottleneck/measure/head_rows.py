@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ LEVEL = 0.05
 LEVEL / M (Bonferroni)."""
 GROUPS = 64
 """Most groups of equal rows, the largest first, that other rows are compared with."""
+APART = 9
+"""Fewest rows at one end of the norms that the widest gap can set apart. Spacings from an end are E_k / k with E_k
+exponential (Rényi 1953), so the widest is the 9th or a later one, at either end, with less than LEVEL."""
 PRODUCTS = 5e10
 """Multiplications spent on a sample of tokens that may be the argmax: seconds."""
 
@@ -82,7 +86,8 @@ def head_rows(
 
     **Norms.** The cube root of a squared norm is close to normal for Gaussian rows (Wilson and Hilferty 1931). A norm
     stands out if it is further from the median than M draws of a normal variable get, with probability 1 − `LEVEL`. The
-    standard deviation on either side is that of the central half or of the central 95 % of the rows, the larger one.
+    standard deviation on either side is that of the central half or of the central 95 % of the rows, the larger one,
+    without the rows, at least `APART`, that the widest gap between the norms on this side sets apart.
 
     **Never trained, equal.** Equal rows have equal logits and no bias tells them apart, so their gradients differ as
     soon as one of their tokens is a target: rows that are equal were not trained since they became so.
@@ -115,10 +120,11 @@ def head_rows(
         start = np.setdiff1d(np.flatnonzero(scores < -limit), np.concatenate([[-1], *repeated]))
     equal, alike, initial = (np.zeros(M, dtype=bool) for _ in range(3))
     cosines, middle = np.zeros(M), None
-    if repeated:
+    equal[[*chain(*repeated)]] = True
+    if repeated and d > 1:
         firsts = torch.tensor([ids[0] for ids in sorted(repeated, key=len, reverse=True)[:GROUPS]])
         (nearest,) = _cosines(weight, mean, [weight[firsts].double() - mean])
-        equal = _tangents(nearest) <= max(2 * roundoff, EPS["float32"]) ** (2 / 3)
+        equal |= _tangents(nearest) <= max(2 * roundoff, EPS["float32"]) ** (2 / 3)
     if 2 <= len(start) < M:
         rows = weight[torch.from_numpy(start)].double()
         others = (total - rows.sum(0)) / (M - len(start))
@@ -164,7 +170,7 @@ def _sums(weight: Tensor) -> tuple[Floats, Tensor, list[list[int]]]:
     for start, rows in _blocks(weight):
         norms[start : start + len(rows)] = torch.linalg.vector_norm(rows, dim=1).numpy()
         total += rows.sum(0)
-        for place, row in enumerate(rows.numpy() + 0.0):  # −0 is 0
+        for place, row in enumerate(np.ascontiguousarray(rows.numpy() + 0.0)):  # −0 is 0
             groups[hashlib.blake2b(row.data, digest_size=16).digest()].append(start + place)
     return norms, total, [*groups.values()]
 
@@ -174,10 +180,14 @@ def _scores(norms: Floats, counted: Mask) -> Floats:
     if not counted.any():
         return np.zeros_like(norms)
     roots = norms ** (2 / 3)
-    away = roots - np.median(roots[counted])
-    places = np.array([0.025, 0.25, 0.75, 0.975])
-    below, above = (abs(np.quantile(away[counted], places) / ndtri(places))).reshape(2, 2).max(1)
-    least = EPS["float32"] * float(np.median(roots[counted]))
+    ordered, half = np.sort(roots[counted]), int(counted.sum()) // 2
+    gaps = np.diff(ordered, append=ordered[-1])
+    first, last = int(gaps[:half].argmax()) + 1 if half else 0, half + int(gaps[half:].argmax()) + 1
+    ordered = ordered[first if first >= APART else 0 : last if len(gaps) - last >= APART else None]
+    middle, places = np.median(ordered), np.array([0.025, 0.25, 0.75, 0.975])
+    away = roots - middle
+    below, above = (abs(np.quantile(ordered - middle, places) / ndtri(places))).reshape(2, 2).max(1)
+    least = EPS["float32"] * float(middle)
     scores: Floats = away / np.maximum(np.where(away < 0, below, above), least)
     return np.where(counted, scores, 0.0)
 

@@ -59,6 +59,25 @@ def test_planted_rows_are_found_and_no_others(kind: str, known: int, mean: float
     assert found.mean_norm == pytest.approx(float(W.double().mean(0).norm()))
 
 
+@pytest.mark.parametrize("count", [100, 800])
+@pytest.mark.parametrize(("size", "role"), [(0.05, "never_trained"), (20.0, "outliers")])
+def test_many_rows_of_another_size_are_found(count: int, size: float, role: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    W = torch.randn(M, d, generator=generator) * torch.arange(1, d + 1) ** -0.4 + 0.3 * torch.randn(
+        d, generator=generator
+    )
+    place = torch.randperm(M, generator=generator)[:count]
+    W[place] = size * torch.randn(count, d, generator=generator)
+    assert getattr(head_rows(W), role) == tuple(sorted(place.tolist()))
+
+
+def test_all_equal_rows_and_many_pairs_are_never_trained() -> None:
+    pairs = torch.randn(200, d, generator=torch.Generator().manual_seed(0)).repeat(2, 1)
+    for W in (torch.ones(50, d), pairs, pairs.T.contiguous().T):
+        assert head_rows(W).equal == tuple(range(len(W)))
+    assert head_rows(torch.tensor([[1.0], [2.0], [2.0], [3.0], [-1.0]])).equal == (1, 2)
+
+
 def test_nothing_is_found_where_no_row_stands_out() -> None:
     for seed in range(5):
         W = torch.randn(M, d, generator=torch.Generator().manual_seed(seed)) + 0.5
