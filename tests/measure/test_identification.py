@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from softmax_bottleneck import heads, identify
@@ -147,3 +148,14 @@ def test_an_output_layer_without_a_norm() -> None:
     assert "verdict  same output layer" in str(found[0])
     with pytest.raises(SourceError, match="is not a log-linear output layer"):
         identify(H @ W.T, heads.MoS(hidden_size=4, vocab_size=50, components=2), kind="logits")
+
+
+def test_rows_from_hidden_states(tmp_path: Path) -> None:
+    """The softmax of a server's states is compared with output layers, given by a second file."""
+    torch.manual_seed(0)
+    W, H = torch.randn(60, 4), torch.randn(20, 4)
+    save_file({"W": W, "other": W.flip(0).contiguous()}, tmp_path / "head.safetensors")
+    save_file({"hidden_states": H}, tmp_path / "states.safetensors")
+    head = str(tmp_path / "head.safetensors")
+    found = identify(str(tmp_path / "states.safetensors"), {"W": W, "other": W.flip(0)}, head=f"{head}:W")
+    assert [each.verdict for each in found] == [LAYER, NOT]
